@@ -12,6 +12,10 @@ from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.service import machine_code
 from allotment.core.placement.board.loops import PLAIN, Loops, MachineCode
 
+os.environ["COLUMNS"] = "1000"
+"""Screens are as wide as their lines, here and in commands that tests start; what is wrapped is
+tested at widths of its own."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

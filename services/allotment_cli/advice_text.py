@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 from allotment.core.explain.schema import Counterfactual
 from allotment.core.explain.words import advice_title, fit_text
-from allotment_cli.output import heading
+from allotment_cli.output import heading, table
 
 
 def advice_lines(found: Sequence[Counterfactual], *, never: bool = False) -> list[str]:
     """A heading and a line a change; nothing without any."""
     if not found:
         return []
-    width = max(len(each.text) for each in found)
-    lines = [f"  {each.text:<{width}}  {fit_text(each)}" for each in found]
+    _, *lines = table(("", " "), [[each.text, fit_text(each)] for each in found], indent="  ")
     return ["", heading(advice_title(found, never=never)), *lines]

@@ -1,12 +1,10 @@
 """`allot doctor`: what somebody should look at, from the log, NATS and the services."""
 
-import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import Any, NamedTuple
 
 import anyio
@@ -40,7 +38,15 @@ from allotment_cli.apiserver import Access, Cluster, open_cluster
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold, fold_at
 from allotment_cli.moments import AtTime
-from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note
+from allotment_cli.output import (
+    DOCUMENTS,
+    Prose,
+    emit,
+    emit_document,
+    heading,
+    note,
+    screen_width,
+)
 from allotment_cli.params import at_option, output_option
 from allotment_cli.source import Origin, chosen_cluster, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
@@ -142,7 +148,7 @@ def doctor(
         folded, found, drift = anyio.run(_examine, origin, at, fix)
     except CliError:
         if asked and output == "text":  # why the log cannot be read may be among them
-            emit(_lines((), asked, (), None, _width()))
+            emit(_lines((), asked, (), None, screen_width()))
         raise
     found = in_order([*asked, *found])
     read = sources(folded.state)
@@ -161,7 +167,7 @@ def doctor(
         emit_document(report, output)
     else:
         emit(_corrected_lines(drift.corrected))
-        emit(_lines(read, found, folded.unreadable, folded.time_ms, _width()))
+        emit(_lines(read, found, folded.unreadable, folded.time_ms, screen_width()))
     if found or folded.unreadable:
         context.exit(FOUND)
 
@@ -413,11 +419,6 @@ def _stream_of(info: dict[str, Any], now_ms: int) -> LogStream:
     )
 
 
-def _width() -> int | None:
-    """How wide lines may be: as the terminal, without one as long as they are."""
-    return get_terminal_size().columns if sys.stdout.isatty() else None
-
-
 def _lines(
     read: Sequence[Source],
     found: Sequence[Finding],
@@ -425,13 +426,15 @@ def _lines(
     now_ms: int | None,
     width: int | None = None,
 ) -> list[str]:
-    lines = [
-        f"{one.kind} configuration: {one.source}" + (f" (seq {one.seq})" if one.seq else "")
+    lines: list[str] = [
+        Prose(f"{one.kind} configuration: {one.source}" + (f" (seq {one.seq})" * bool(one.seq)), 4)
         for one in read
     ]
     for one in found:
         seq = f" (seq {one.seq})" if one.seq else ""
-        lines.append(heading(f"{one.severity:<8}{one.code}   {one.subject}{seq}"))
+        lines.append(
+            heading(Prose(f"{one.severity:<8}{one.code}   {one.subject}{seq}", len(INDENT)))
+        )
         lines += _indented(one.message, width)
         if one.since and now_ms is not None:
             lines.append(f"{INDENT}since {_since_text(one.since, now_ms)}")

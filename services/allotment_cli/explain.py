@@ -18,7 +18,7 @@ from allotment_cli.folding import Folded, Foreseer, Observer, fold, fold_at
 from allotment_cli.lazy import LazyGroup
 from allotment_cli.moments import AtSequence
 from allotment_cli.names import near, no_such_node, pod_name
-from allotment_cli.output import DOCUMENTS, emit, emit_document, screen_width, suggest
+from allotment_cli.output import DOCUMENTS, emit, emit_document, suggest
 from allotment_cli.params import at_option, namespace_option, output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
 from allotment_proto import subjects
@@ -108,7 +108,7 @@ def pod(
     if output in DOCUMENTS:
         emit_document(found, output)
     else:
-        emit(explanation_lines(found, everything=all_, width=screen_width()))
+        emit(explanation_lines(found, everything=all_))
         suggest(_next(found))
     if exit_code and found.status.phase == "Pending":
         ctx.exit(PENDING_EXIT)

@@ -33,10 +33,8 @@ from allotment_cli.output import (
     emit,
     emit_document,
     heading,
-    screen_width,
     suggest,
     table,
-    wrapped,
 )
 from allotment_cli.params import at_option, namespace_option, output_option
 from allotment_cli.source import Origin, open_source, source_options
@@ -78,7 +76,7 @@ def gang(
     if output in DOCUMENTS:
         emit_document(found, output)
     else:
-        emit(wrapped(gang_lines(found, everything=all_), screen_width()))
+        emit(gang_lines(found, everything=all_))
         suggest(_next(found))
     if exit_code and found.status.phase in WAITS:
         ctx.exit(PENDING_EXIT)

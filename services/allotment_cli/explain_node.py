@@ -12,23 +12,23 @@ from allotment.core.explain.pod_views import PodView
 from allotment.core.explain.views import CardView, CountedView, model_text, usable_compute
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import completion
+from allotment_cli.explain_text import field
 from allotment_cli.folding import fold_at
 from allotment_cli.moments import moment_text
 from allotment_cli.names import no_such_node
 from allotment_cli.output import (
     DOCUMENTS,
+    Prose,
     emit,
     emit_document,
     heading,
     suggest,
     table,
-    tinted,
 )
 from allotment_cli.params import at_option, output_option
 from allotment_cli.source import Origin, open_source, source_options
 
 ANSWERS_SHOWN = 12
-LABEL = 11
 
 
 @click.command()
@@ -67,10 +67,11 @@ async def _explain(origin: Origin, name: str, at: str | None) -> NodeExplanation
 
 def node_lines(found: NodeExplanation, *, everything: bool = False) -> list[str]:
     """The whole screen."""
-    lines = [tinted(f"{label:<{LABEL}}{text}".rstrip()) for label, text in _head(found)]
+    lines = [field(label, text) for label, text in _head(found)]
     if found.node.problems:
         lines += ["", heading("Problems")]
-        lines += [f"  {p.code}: {p.place}: {p.message}" for p in found.node.problems]
+        problems = found.node.problems
+        lines += [Prose(f"  {p.code}: {p.place}: {p.message}", 4) for p in problems]
     if found.cards or found.counted:
         lines += ["", heading("Cards"), *_card_lines(found.cards, found.counted)]
     if found.pods:

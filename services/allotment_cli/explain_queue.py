@@ -13,14 +13,16 @@ from allotment.core.explain.words import amount_text, kept_text, place_text, rea
 from allotment.core.units import age_text
 from allotment_cli import completion
 from allotment_cli.errors import CliError
+from allotment_cli.explain_text import field
 from allotment_cli.folding import fold_at
 from allotment_cli.moments import moment_text
-from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, suggest, table
+from allotment_cli.output import DOCUMENTS, Prose, emit, emit_document, heading, suggest, table
 from allotment_cli.params import at_option, output_option
 from allotment_cli.source import Origin, open_source, source_options
 
+BELOW = "       "
+"""Before what is said of a row below it."""
 GROUPS_SHOWN = 12
-LABEL = 11
 WORDS = {
     "capacity": "plugin capacity: up to its capability, and never what is guaranteed to others",
     "capacity-card": "plugin capacity-card: CPU, memory and cards by model",
@@ -70,7 +72,7 @@ async def _explain(origin: Origin, name: str, at: str | None) -> QueueExplanatio
 
 def queue_lines(found: QueueExplanation, *, everything: bool = False) -> list[str]:
     """The whole screen."""
-    lines = [f"{label:<{LABEL}}{text}" for label, text in _head(found)]
+    lines: list[str] = [field(label, text) for label, text in _head(found)]
     if found.limits:
         lines += ["", heading(f"Limits ({WORDS[found.plugin]})"), *_limit_lines(found)]
     shown = found.waiting if everything else found.waiting[:GROUPS_SHOWN]
@@ -149,12 +151,17 @@ def _group_lines(groups: Sequence[QueueGroup]) -> list[str]:
             str(group.waiting),
             str(group.priority),
             age_text(group.since_seconds),
-            "" if group.reason is None else reason_text(group.reason, ": "),
         ]
         for group in groups
     ]
-    headers = ["#", "GROUP", "PHASE", "MIN", "WAITING", "PRIORITY", "AGE", "REASON"]
-    return table(headers, rows, right=("#", "MIN", "WAITING", "PRIORITY"), indent="  ")
+    headers = ["#", "GROUP", "PHASE", "MIN", "WAITING", "PRIORITY", "AGE"]
+    first, *shown = table(headers, rows, right=("#", "MIN", "WAITING", "PRIORITY"), indent="  ")
+    lines = [first]
+    for line, group in zip(shown, groups, strict=True):
+        lines.append(line)
+        if group.reason is not None:
+            lines.append(Prose(f"{BELOW}{reason_text(group.reason, ': ')}", len(BELOW)))
+    return lines
 
 
 def _holder_lines(holders: Sequence[QueueHolder], units: Mapping[str, int]) -> list[str]:
@@ -164,13 +171,17 @@ def _holder_lines(holders: Sequence[QueueHolder], units: Mapping[str, int]) -> l
             holder.queue,
             holder.phase,
             str(holder.pods),
-            _amounts_text(holder.allocated, units),
-            _amounts_text(holder.promised, units),
         ]
         for holder in holders
     ]
-    headers = ["GROUP", "QUEUE", "PHASE", "PODS", "HAS", "PROMISED"]
-    return table(headers, rows, right=("PODS",), indent="  ")
+    first, *shown = table(["GROUP", "QUEUE", "PHASE", "PODS"], rows, right=("PODS",), indent="  ")
+    lines = [first]
+    for line, holder in zip(shown, holders, strict=True):
+        lines.append(line)
+        for word, amounts in (("has", holder.allocated), ("promised", holder.promised)):
+            if amounts:
+                lines.append(Prose(f"{BELOW}{word} {_amounts_text(amounts, units)}", len(BELOW)))
+    return lines
 
 
 def _amounts_text(amounts: Mapping[str, int], units: Mapping[str, int]) -> str:

@@ -34,8 +34,7 @@ def competition(found: Explanation, everything: bool) -> list[str]:
     lines = [f"  {first} nodes -> {found.candidates_total} fit -> 1 chosen"]
     headers = ["RANK", "CARDS", "FREE BEFORE", "FREE AFTER", *terms, "TOTAL", ""]
     rows = [_candidate(candidate, terms) for candidate in shown]
-    named = table(headers, rows, right=headers[:1] + headers[2:-1], indent="  ")
-    lines += [line.removesuffix("  -").rstrip() for line in named]
+    lines += table(headers, rows, right=headers[:1] + headers[2:-1], indent="  ")
     more = found.candidates_total - len(shown)
     if more > 0:
         hint = "" if everything else ": --all"
@@ -147,7 +146,7 @@ def timeline(timeline: Sequence[Line], everything: bool) -> list[str]:
     first, *rest = table(headers, rows, right=("OFFSET", "SEQ"), indent="  ")
     hidden = len(told) - len(shown)
     lines = [f"  {hidden} earlier: --all"] if hidden else []
-    return [first, *lines, *(Prose(line, first.index("WHAT")) for line in rest)]
+    return [first, *lines, *rest]
 
 
 def _offset(ms: int) -> str:

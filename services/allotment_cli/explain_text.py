@@ -28,23 +28,15 @@ from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import explain_sections as sections
 from allotment_cli.advice_text import advice_lines
 from allotment_cli.moments import moment_text
-from allotment_cli.output import Prose, heading, wrapped
+from allotment_cli.output import Prose, heading
 
 LABEL = 11
 OVER = ENDED | {"Gone"}
 """Statuses of pods that are over: why they were put where they were is told if asked for."""
 
 
-def explanation_lines(
-    found: PodExplanation, *, everything: bool = False, width: int | None = None
-) -> list[str]:
-    """The whole screen; `everything` leaves nothing out of the long sections. Words are wrapped at
-    `width`, if there is one.
-    """
-    return wrapped(_lines(found, everything), width)
-
-
-def _lines(found: PodExplanation, everything: bool) -> list[str]:
+def explanation_lines(found: PodExplanation, *, everything: bool = False) -> list[str]:
+    """The whole screen; `everything` leaves nothing out of the long sections."""
     lines = list(_head(found, everything))
     waits = found.status.phase == "Pending" and found.placement is None
     is_over = found.status.phase in OVER and not everything

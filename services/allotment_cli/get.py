@@ -29,6 +29,7 @@ from allotment_cli.lazy import LazyGroup
 from allotment_cli.names import meant, no_such_node
 from allotment_cli.output import (
     DOCUMENTS,
+    Prose,
     Table,
     emit,
     emit_document,
@@ -46,6 +47,8 @@ from allotment_cli.params import (
 from allotment_cli.source import Origin, Source, open_source, source_options
 
 UNREADABLE_SHOWN = 3
+_OPTIONAL = ("COMPUTE", "MEMORY")
+"""What a narrow screen leaves out: of pods, whose cards say as much."""
 COMMANDS = {
     "nodes": (
         "allotment_cli.get",
@@ -252,7 +255,8 @@ async def _show(kind: Kind, wanted: Wanted) -> None:
     async with open_source(wanted.origin) as source:
         folded = await fold_at(source, wanted.at)
         views = _named(kind, kind.views(folded.state), wanted.names, folded.seq)
-        table = Table(kind.headers, right=kind.right)
+        optional = [name for name in _OPTIONAL if name in kind.headers]
+        table = Table(kind.headers, right=kind.right, optional=optional)
         _print(kind, wanted.output, folded, views, table)
         if wanted.watch:
             await _watch(source, kind, wanted, folded, views, table)
@@ -265,7 +269,7 @@ def _print(kind: Kind, output: str, folded: Folded, views: Sequence[View], table
         return
     if output in ("text", "wide"):
         first, *rest = table.lines([kind.cells(view) for view in views])
-        emit([heading(first), *rest])
+        emit([heading(first), *rest], wide=output == "wide")
         kind.after(folded, views)
     else:
         _print_more(kind, output, views, table)
@@ -277,7 +281,7 @@ def _print_more(kind: Kind, output: str, views: Sequence[View], table: Table) ->
     elif output == "name":
         emit(map(kind.name, views))
     else:
-        emit(table.more([kind.cells(view) for view in views]))
+        emit(table.more([kind.cells(view) for view in views]), wide=output == "wide")
 
 
 async def _watch(
@@ -369,7 +373,7 @@ def _problem_lines(views: Sequence[NodeView], unreadable: Sequence[Unreadable]) 
     ]
     if len(unreadable) > UNREADABLE_SHOWN:
         lines.append(f"log: {len(unreadable) - UNREADABLE_SHOWN} more records cannot be read")
-    return ["", heading("Problems"), *(f"  {line}" for line in lines)] if lines else []
+    return ["", heading("Problems"), *(Prose(f"  {line}", 4) for line in lines)] if lines else []
 
 
 def _pod_cells(v: PodView, *, wide: bool) -> list[str]:

@@ -209,7 +209,7 @@ def job_lines(rows: Sequence[JobRow], *, with_namespace: bool) -> list[str]:
     cells = [[str(cell) for cell in msgspec.structs.astuple(row)] for row in rows]
     if not with_namespace:
         cells = [row[1:] for row in cells]
-    first, *rest = table(headers, cells, right=HEADERS[4:])
+    first, *rest = table(headers, cells, right=HEADERS[4:], optional=("RetryCount", "Unknown"))
     return [heading(first), *rest]
 
 

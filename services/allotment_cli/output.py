@@ -1,10 +1,12 @@
 """What is printed and where: data on stdout, everything about the data on stderr.
 
-Columns are padded, never cut and never wrapped, whatever the terminal: a line is a row. Colour is
-used on terminals only, not under NO_COLOR, and nothing is said by colour alone.
+What is wider than the terminal, or than 100 columns where there is none, is wrapped between words:
+a line of prose as a whole, a row of a table cell by cell. Nothing is ever cut, so that a name can
+be copied from every screen; `-o wide` wraps nothing and leaves no column out. Colour is used on
+terminals only, not under NO_COLOR, and nothing is said by colour alone.
 
 Names and messages come from whoever may create an object, so nothing reaches a terminal but through
-here: what it would not print as itself is escaped, a line break included. A line stays a line.
+here: what it would not print as itself is escaped, a line break included.
 """
 
 import json
@@ -13,7 +15,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import click
 import msgspec
@@ -22,6 +24,8 @@ from click.core import ParameterSource
 from allotment.adapters.telemetry.log import printable
 
 GAP = "  "
+PIPED_COLUMNS = 100
+"""How wide a screen is that is not read on a terminal. COLUMNS says otherwise."""
 READERS = frozenset(("blame", "explain", "get", "ledger", "log", "story", "trace"))
 """Commands that take the options which say where the log is."""
 DOCUMENTS = ("json", "yaml")
@@ -46,31 +50,138 @@ class Prose(str):
     column `indent`.
     """
 
-    __slots__ = ("indent",)
+    __slots__ = ("indent", "is_bold")
     indent: int
+    is_bold: bool
 
     def __new__(cls, text: str, indent: int) -> "Prose":
         made = super().__new__(cls, text)
-        made.indent = indent
+        made.indent, made.is_bold = indent, False
         return made
 
 
-def screen_width() -> int | None:
-    """The columns of the terminal; None if stdout is none: then nothing is wrapped."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+class _Layout:
+    """The columns of one table, as wide as its widest cells so far."""
+
+    def __init__(
+        self,
+        headers: Sequence[str],
+        right: Iterable[str],
+        indent: str,
+        optional: Sequence[str],
+    ) -> None:
+        flush = set(right)
+        self._optional = [headers.index(header) for header in optional]
+        self.flush = [header in flush for header in headers]
+        self.widths = [0] * len(headers)
+        self.indent = indent
+        self._least = [0] * len(headers)
+        """How narrow a column may become: numbers and words stay whole."""
+        self.take(headers)
+
+    def take(self, cells: Sequence[str]) -> None:
+        for at, cell in enumerate(cells):
+            self.widths[at] = max(self.widths[at], len(cell))
+            parts = [cell] if self.flush[at] else [p for w in cell.split(" ") for p in _parts(w)]
+            self._least[at] = max(self._least[at], *map(len, parts), 0)
+
+    def within(self, width: int | None) -> dict[int, int]:
+        """The columns that are shown on a screen, with their widths: the widest become narrower, as
+        far as they may; where that is not enough, the optional ones are left out, one by one.
+        """
+        found = dict(enumerate(self.widths))
+        if width is None:
+            return found
+        optional = iter(self._optional)
+        while self._over(found, self._least, width) > 0:
+            left_out = next(optional, None)
+            if left_out is None:
+                break
+            del found[left_out]
+        over = self._over(found, self.widths, width)
+        while over > 0:
+            may = [at for at, now in found.items() if now > self._least[at]]
+            if not may:
+                break
+            found[max(may, key=lambda at: found[at])] -= 1
+            over -= 1
+        return found
+
+    def _over(self, shown: Iterable[int], widths: Sequence[int], width: int) -> int:
+        """By how much these columns are too wide."""
+        cells = [widths[at] for at in shown]
+        return len(self.indent) + len(GAP) * (len(cells) - 1) + sum(cells) - width
+
+
+class Row(str):
+    """A row of a table, its cells escaped; a narrow screen shows cells on several lines."""
+
+    __slots__ = ("cells", "is_bold", "layout")
+    cells: Sequence[str]
+    layout: _Layout
+    is_bold: bool
+
+    def __new__(cls, cells: Sequence[str], layout: _Layout) -> "Row":
+        made = super().__new__(cls, _padded(cells, layout.within(None), layout))
+        made.cells, made.layout, made.is_bold = cells, layout, False
+        return made
+
+    def lines(self, width: int | None) -> list[str]:
+        """As it is shown on a screen."""
+        widths = self.layout.within(width)
+        folded = {at: _folded(self.cells[at], wide) for at, wide in widths.items()}
+        shown = []
+        for number in range(max(map(len, folded.values()), default=0)):
+            line = [""] * len(self.cells)
+            for at, parts in folded.items():
+                line[at] = parts[number] if number < len(parts) else ""
+            shown.append(_padded(line, widths, self.layout))
+        return [_bold(line) if self.is_bold else tinted(line) for line in shown]
+
+
+def _padded(cells: Sequence[str], widths: Mapping[int, int], layout: _Layout) -> str:
+    padded = [
+        cells[at].rjust(width) if layout.flush[at] else cells[at].ljust(width)
+        for at, width in widths.items()
+    ]
+    return (layout.indent + GAP.join(padded)).rstrip()
+
+
+def _parts(word: str) -> list[str]:
+    """A word in parts, each up to a comma: lists of names are broken there, too."""
+    return re.findall(r"[^,]*,+|[^,]+", word)
+
+
+def _folded(cell: str, width: int) -> list[str]:
+    """A cell on lines of this width; a word that is wider stays whole."""
+    if len(cell) <= width:
+        return [cell]
+    out: list[str] = []
+    for word in cell.split(" "):
+        glue = " "
+        for part in [word] if len(word) <= width else _parts(word):
+            if out and len(out[-1]) + len(glue) + len(part) <= width:
+                out[-1] += glue + part
+            else:
+                out.append(part)
+            glue = ""
+    return out
+
+
+def screen_width() -> int:
+    """The columns of the terminal, or those of a screen without one."""
+    return shutil.get_terminal_size((PIPED_COLUMNS, 24)).columns
 
 
 def wrapped(lines: Iterable[str], width: int | None) -> list[str]:
-    """The lines, with prose broken between words where it is wider. Nothing is ever cut: a word
-    that is wider by itself stays whole.
-    """
-    if width is None:
-        return list(lines)
+    """The lines, wrapped where they are wider; with None as they are."""
     return [part for line in lines for part in _wrapped(line, width)]
 
 
-def _wrapped(line: str, width: int) -> list[str]:
-    if not isinstance(line, Prose):
+def _wrapped(line: str, width: int | None) -> list[str]:
+    if isinstance(line, Row):
+        return line.lines(width)
+    if not isinstance(line, Prose) or width is None:
         return [line]
     shown = printable(line)
     if len(shown) <= width:
@@ -86,10 +197,15 @@ def _wrapped(line: str, width: int) -> list[str]:
     return [*out, current.rstrip()]
 
 
-def emit(lines: Iterable[str]) -> None:
-    """Data lines to stdout."""
+def emit(lines: Iterable[str], *, wide: bool = False) -> None:
+    """Data lines to stdout, wrapped at the width of the screen unless `wide`."""
+    width = None if wide else screen_width()
     for line in lines:
-        click.echo(line if isinstance(line, _Styled) else printable(line))
+        for part in _wrapped(line, width):
+            shown = part
+            if isinstance(line, Prose):
+                shown = _bold(part) if line.is_bold else tinted(part)
+            click.echo(shown if isinstance(shown, _Styled) else printable(shown))
 
 
 def emit_json(value: object) -> None:
@@ -153,13 +269,20 @@ def _same_log() -> list[str]:
 
 
 def heading(text: str) -> str:
-    """A heading, a line of its own: bold on a terminal."""
+    """A heading, a line of its own: bold on a terminal. That of a table may be its first row."""
+    if isinstance(text, Row | Prose):
+        text.is_bold = True
+        return text
+    return _bold(text)
+
+
+def _bold(text: str) -> str:
     shown = printable(text)
     return _Styled(click.style(shown, bold=True) if _colour() else shown)
 
 
 def tinted(line: str) -> str:
-    """A line of a table: on a terminal its words of `TINTS` have their colour."""
+    """A line: on a terminal its words of `TINTS` have their colour."""
     shown = printable(line)
     if not _colour():
         return shown
@@ -175,44 +298,41 @@ def _colour() -> bool:
 class Table:
     """Plain columns whose widths last, so that later rows stand under the first ones.
 
-    Columns named in `right` are flush right. Empty cells show ``-``.
+    Columns named in `right` are flush right. Empty cells show ``-``, or nothing in columns that are
+    named in `blank` or have no name. `optional` are left out, the first one first, on screens on
+    which the others would have no room.
     """
 
     def __init__(
-        self, headers: Sequence[str], *, right: Iterable[str] = (), indent: str = ""
+        self,
+        headers: Sequence[str],
+        *,
+        right: Iterable[str] = (),
+        indent: str = "",
+        blank: Iterable[str] = (),
+        optional: Sequence[str] = (),
     ) -> None:
         self._headers = headers
-        self._flush = [header in set(right) for header in headers]
-        self._widths = [len(header) for header in headers]
-        self._indent = indent
+        self._layout = _Layout(headers, right, indent, optional)
+        self._empty = ["" if header in {"", *blank} else "-" for header in headers]
 
     def lines(self, rows: Sequence[Sequence[str]]) -> list[str]:
         """The headers and these rows."""
         shown = self._take(rows)
-        return [self._line(self._headers), *map(self._tinted, shown)]
+        return [Row(self._headers, self._layout), *(Row(cells, self._layout) for cells in shown)]
 
     def more(self, rows: Sequence[Sequence[str]]) -> list[str]:
         """Further rows, without headers."""
-        return [self._tinted(row) for row in self._take(rows)]
+        return [Row(cells, self._layout) for cells in self._take(rows)]
 
     def _take(self, rows: Sequence[Sequence[str]]) -> list[list[str]]:
-        shown = [[printable(cell) or "-" for cell in row] for row in rows]
-        columns = zip(*shown, strict=True) if shown else ((),) * len(self._headers)
-        self._widths = [
-            max([width, *map(len, column)])
-            for width, column in zip(self._widths, columns, strict=True)
+        shown = [
+            [printable(cell) or empty for cell, empty in zip(row, self._empty, strict=True)]
+            for row in rows
         ]
+        for cells in shown:
+            self._layout.take(cells)
         return shown
-
-    def _line(self, cells: Sequence[str]) -> str:
-        padded = [
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(cells, self._widths, self._flush, strict=True)
-        ]
-        return (self._indent + GAP.join(padded)).rstrip()
-
-    def _tinted(self, cells: Sequence[str]) -> str:
-        return tinted(self._line(cells))
 
 
 def table(
@@ -221,9 +341,12 @@ def table(
     *,
     right: Iterable[str] = (),
     indent: str = "",
+    blank: Iterable[str] = (),
+    optional: Sequence[str] = (),
 ) -> list[str]:
     """A `Table` with all its rows."""
-    return Table(headers, right=right, indent=indent).lines(rows)
+    made = Table(headers, right=right, indent=indent, blank=blank, optional=optional)
+    return made.lines(rows)
 
 
 def bar(used: int, total: int, width: int = 20) -> str:

@@ -18,14 +18,11 @@ from allotment_cli.moments import local_text, moment_text
 from allotment_cli.names import pod_name
 from allotment_cli.output import (
     DOCUMENTS,
-    Prose,
     emit,
     emit_document,
     heading,
-    screen_width,
     suggest,
     table,
-    wrapped,
 )
 from allotment_cli.params import at_option, namespace_option, output_option
 from allotment_cli.source import Origin, open_source, source_options
@@ -56,7 +53,7 @@ def story(
     if output in DOCUMENTS:
         emit_document(found, output)
         return
-    emit(wrapped(story_lines(found, everything=all_), screen_width()))
+    emit(story_lines(found, everything=all_))
     waits = found.status == "Pending"
     suggest(f"allot {'explain pod' if waits else 'log --pod'} {space}/{bare}")
 
@@ -109,10 +106,7 @@ def _phases(found: Life) -> Iterator[str]:
         for phase in found.phases
     ]
     headers = ["FROM", "TOOK", "SEQ", "PHASE", "SERVICE", "CAUSE"]
-    first, *rest = table(headers, rows, right=("TOOK", "SEQ"), indent="  ")
-    yield first
-    for line in rest:
-        yield Prose(line.removesuffix("-").rstrip(), first.index("CAUSE"))
+    yield from table(headers, rows, right=("TOOK", "SEQ"), indent="  ", blank=("CAUSE",))
 
 
 def _took(phase: Phase, now_ms: int) -> str:

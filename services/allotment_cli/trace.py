@@ -158,10 +158,8 @@ def trace_lines(found: Life, spans: Sequence[SpanView]) -> Iterator[str]:
         ]
         for span in spans
     ]
-    for line in table(
-        ["AT", "SPAN", "WHEN", "TOOK", "WHAT"], rows, right=("AT", "TOOK"), indent="  "
-    ):
-        yield line.removesuffix("-").rstrip()
+    headers = ["AT", "SPAN", "WHEN", "TOOK", "WHAT"]
+    yield from table(headers, rows, right=("AT", "TOOK"), indent="  ", blank=("WHAT",))
 
 
 def _depths(spans: Sequence[SpanView]) -> dict[str, int]:

@@ -81,16 +81,17 @@ def test_wrapped_screen(
     monkeypatch: pytest.MonkeyPatch,
     rewrite: bool,
 ) -> None:
-    """On a terminal words are wrapped; tables and what has no blank in it are not."""
-    for module in ("explain", "story"):
-        monkeypatch.setattr(f"allotment_cli.{module}.screen_width", lambda: width)
+    """Words and cells are wrapped; what has no blank in it is not."""
+    monkeypatch.setattr("allotment_cli.output.screen_width", lambda: width)
     compare(f"{name}-{width}", WRAPPED_COMMANDS[name], preemption_file, rewrite)
 
 
 def compare(name: str, command: str, log_file: Path, rewrite: bool) -> None:
     words = shlex.split(command)
     at = words.index("show") if "show" in words else len(words)
-    result = CliRunner().invoke(main, [*words[:at], "--file", str(log_file), *words[at:]])
+    result = CliRunner(env={"COLUMNS": "100"}).invoke(
+        main, [*words[:at], "--file", str(log_file), *words[at:]]
+    )
     shown = screen(command, result).replace(f" --file {log_file}", "")
     path = SCREENS / f"{name}.txt"
     if rewrite:
