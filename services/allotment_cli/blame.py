@@ -24,8 +24,9 @@ from allotment.core.units import age_text, bytes_text, rfc3339
 from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, as_of, fold_at
+from allotment_cli.gone import node_is_missing
 from allotment_cli.moments import moment_text
-from allotment_cli.names import meant, no_such_node
+from allotment_cli.names import meant
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, suggest, table
 from allotment_cli.params import at_option, output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
@@ -103,6 +104,8 @@ async def _blame(
 ) -> tuple[Folded, tuple[BlamedCard, ...]]:
     async with open_source(origin) as source:
         folded = await fold_at(source, at)
+        if (name := place.partition("/")[0]) not in folded.state.nodes:
+            raise await node_is_missing(source, folded, name)
         cards, counted = _looked_up(folded, place)
         seqs = {holder.seq for card in cards for holder in card.holders}
         allocations = folded.state.nodes[place.partition("/")[0]].allocations
@@ -117,9 +120,7 @@ async def _blame(
 def _looked_up(folded: Folded, place: str) -> tuple[list[CardView], list[CountedView]]:
     """The cards that NODE[/CARD] names. Raises `CliError`."""
     name, slash, wanted = place.partition("/")
-    node = folded.state.nodes.get(name)
-    if node is None:
-        raise no_such_node(name, folded.state.nodes, folded.seq)
+    node = folded.state.nodes[name]
     cards, counted = cards_of(folded.state, node), counted_of(folded.state, node)
     if not slash:
         return cards, counted

@@ -14,8 +14,8 @@ from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import completion
 from allotment_cli.explain_text import field
 from allotment_cli.folding import fold_at
+from allotment_cli.gone import node_is_missing
 from allotment_cli.moments import moment_text
-from allotment_cli.names import no_such_node
 from allotment_cli.output import (
     DOCUMENTS,
     Prose,
@@ -60,8 +60,8 @@ def node(
 async def _explain(origin: Origin, name: str, at: str | None) -> NodeExplanation:
     async with open_source(origin) as source:
         folded = await fold_at(source, at)
-    if name not in folded.state.nodes:
-        raise no_such_node(name, folded.state.nodes, folded.seq)
+        if name not in folded.state.nodes:
+            raise await node_is_missing(source, folded, name)
     return explain_node(folded.state, name, folded.time_ms)
 
 

@@ -249,7 +249,7 @@ def summary_lines(found: Sequence[CardsSummary], *, by_zone: bool) -> list[str]:
     ]
     if by_zone:
         rows.sort(key=lambda row: row[0])
-    first, *rest = table(headers, rows, right=headers[2 + by_zone :])
+    first, *rest = table(headers, rows, right=headers[2 + by_zone :], optional=("PARTLY",))
     return [heading(first), *rest]
 
 

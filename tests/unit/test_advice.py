@@ -13,6 +13,7 @@ from allotment.core.explain.node import explain_node
 from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.queue import explain_queue
+from allotment.core.explain.words import fit_text
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply, apply_all
 from allotment.core.queues.round import verdict as verdicts
@@ -726,3 +727,25 @@ def test_preemption_is_not_offered_where_nobody_is_evicted() -> None:
     fact = world.state.pods["p"].fact
     found = advice.pod_advice(world.state, fact, verdict(world.state, fact))
     assert not [each for each in found if "priority" in each.found.text]
+
+
+def test_what_would_fit_empty_nodes_says_how_many_take_it_now() -> None:
+    world = World(build.node("n1", 1), build.node("n2", 1))
+    world.tell(build.pod("a", build.request(build.wants(1_000, 0)), name="a"))
+    world.decide()
+    world.tell(build.pod("p", build.request(build.wants(99_000, 0)), name="p"))
+    fact = world.state.pods["p"].fact
+    found = advice.empty_advice(world.state, fact.request)
+    memory = next(each.shown() for each in found if "card memory" in each.found.text)
+    assert (memory.nodes_fit, memory.nodes_fit_now) == (2, 1)
+    assert fit_text(memory) == "2 nodes, 1 of them now"
+
+
+def test_to_uncordon_the_node_that_is_meant_comes_before_another_one() -> None:
+    host = "kubernetes.io/hostname"
+    log = Recorder()
+    log.node("n1", "NVIDIA-A100", cards=1, unschedulable=True)
+    log.node("n2", "NVIDIA-A100", cards=1)
+    log.pod("p", with_constraints(vgpu(), node_selector=((host, "n1"),)))
+    texts = [each.text for each in explained(log, "p").counterfactuals]
+    assert texts.index("uncordon node n1") < texts.index(f"select {host}=n2 in place of {host}=n1")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,11 @@ from allotment.core.explain.node import explain_node
 from allotment.core.explain.views import summaries
 from allotment_cli import completion, explain, folding, output
 from allotment_cli.main import main
+from allotment_proto import subjects
+from allotment_proto.events import NodeGone
 from allotment_proto.facts import Constraints, Toleration
 from tests import build
-from tests.recording import Recorder, busy_cluster, fold
+from tests.recording import Recorder, busy_cluster, fold, uid_of
 from tests.recording_batch import busy_queues
 
 
@@ -212,28 +215,57 @@ def test_a_node_answers_for_every_pod_that_waits() -> None:
     assert [a.waits_for for a in fits] == ["QueueQuotaInsufficient"]
 
 
-@pytest.mark.parametrize("columns", ["80", "100", "140"])
-@pytest.mark.parametrize(
-    ("words", "fits"),
-    [
-        (("usage",), 100),
-        (("usage", "--by", "node"), 100),
-        (("ledger",), 100),
-        (("ledger", "--summary"), 110),
-        (("blame", "gpu-01"), 100),
-        (("diff", "10", "31"), 110),
-        (("explain", "node", "gpu-02"), 140),
-        (("get", "pods"), 110),
-        (("get", "cards"), 100),
-    ],
+SCREENS = (
+    ("usage",),
+    ("usage", "--by", "node"),
+    ("ledger",),
+    ("ledger", "--summary"),
+    ("blame", "gpu-01"),
+    ("diff", "10", "31"),
+    ("explain", "node", "gpu-02"),
+    ("explain", "pod", "research/never"),
+    ("explain", "pod", "research/llama"),
+    ("get", "pods"),
+    ("get", "nodes"),
+    ("get", "cards"),
+    ("trace", "research/llama"),
+    ("story", "research/llama"),
+    ("doctor",),
 )
-def test_a_line_is_a_row_however_wide_the_terminal_is(
-    words: tuple[str, ...], fits: int, columns: str, log: Path
+
+
+@pytest.mark.parametrize("words", SCREENS, ids=" ".join)
+def test_screens_fit_the_terminal_and_say_the_same_at_every_width(
+    words: tuple[str, ...], log: Path
 ) -> None:
-    wanted = allot(*words, "--file", str(log)).stdout
-    result = CliRunner(env={"COLUMNS": columns}).invoke(main, [*words, "--file", str(log)])
-    assert result.stdout == wanted
-    assert max(map(len, wanted.splitlines())) <= fits
+    def shown(columns: str) -> str:
+        result = CliRunner(env={"COLUMNS": columns}).invoke(main, [*words, "--file", str(log)])
+        return result.stdout
+
+    wide, usual = shown("1000"), shown("100")
+    assert max(map(len, usual.splitlines())) <= 100
+    assert set(re.findall(r"[a-z]+/[a-z0-9-]+", wide)) == set(
+        re.findall(r"[a-z]+/[a-z0-9-]+", usual)
+    ), "names stay whole"
+
+
+def test_a_cell_is_folded_between_words_and_after_commas() -> None:
+    rows = [["a", "one two three", "x-1,x-2"], ["bb", "", "y"]]
+    lines = output.table(("N", "WORDS", "LIST"), rows)
+    assert output.wrapped(lines, 16) == [
+        "N   WORDS  LIST",
+        "a   one    x-1,",
+        "    two    x-2",
+        "    three",
+        "bb  -      y",
+    ]
+    assert output.wrapped(lines, None) == list(lines)
+
+
+def test_a_narrow_screen_leaves_optional_columns_out() -> None:
+    lines = output.table(("NAME", "SIZE"), [["long-name", "7"]], optional=("SIZE",))
+    assert output.wrapped(lines, 12) == ["NAME", "long-name"]
+    assert output.wrapped(lines, 20) == ["NAME       SIZE", "long-name  7"]
 
 
 def test_colour_is_for_terminals_and_says_nothing_that_the_words_do_not(
@@ -244,11 +276,11 @@ def test_colour_is_for_terminals_and_says_nothing_that_the_words_do_not(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    coloured = output.table(headers, rows)
+    coloured = output.wrapped(output.table(headers, rows), None)
     assert coloured[1] == "pending  \x1b[33mPending\x1b[0m"
     assert coloured[2] == "a        Ready,\x1b[33mCordoned\x1b[0m"
     monkeypatch.setenv("NO_COLOR", "1")
-    assert output.table(headers, rows) == plain
+    assert output.wrapped(output.table(headers, rows), None) == plain
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -382,3 +414,26 @@ def test_the_next_command_is_about_the_same_log(log: Path) -> None:
     assert allot(*line.removeprefix("next: allot ").split()).exit_code == 0
     told = allot("story", "research/llama", "--file", str(log)).stderr
     assert f"next: allot explain pod research/llama --file {log}" in told
+
+
+@pytest.mark.parametrize("words", [("explain", "node", "lost"), ("blame", "lost/0")])
+def test_of_a_node_that_went_it_is_said_when_and_who_was_on_it(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    log = Recorder()
+    log.node("lost")
+    uid = log.pod("a")
+    log.decide(uid)
+    gone = NodeGone(name="lost", uid=uid_of("lost"), rv=99)
+    log.append(subjects.node("lost"), "watcher", gone)
+    log.gone(uid)
+    path = log.write(tmp_path / "log.jsonl")
+    result = allot(*words, "--file", str(path))
+    assert result.exit_code == 2
+    assert "node lost went at" in result.stderr
+    assert "on it were default/a" in result.stderr
+    assert "allot log show" in result.stderr
+    at = re.search(r"by record (\d+)", result.stderr)
+    assert at is not None
+    then = allot(*words, "--file", str(path), "--at", f"{at[1]}~1")
+    assert then.exit_code == 0, then.output

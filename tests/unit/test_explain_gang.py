@@ -419,3 +419,28 @@ def explained_pod(world: World, uid: str) -> Any:
         world.seq, NOW_MS, Envelope(v=5, at_ms=NOW_MS, by="test", events=(fact,)), world.state
     )
     return explain(world.state, story, NOW_MS)
+
+
+def test_a_group_at_its_gate_that_asks_for_more_than_its_queue_may_have_is_told_never() -> None:
+    world = World(
+        build.node("n1", 4),
+        policy=Policy(actions=GATED, tiers=((PluginUse("gang"), PluginUse("capacity")),)),
+    )
+    world.tell(QueueObserved(uid="s", name="small", rv=1, capability=(("cpu", 200),)))
+    least = (("cpu", 300),)
+    world.tell(group("a", 3, queue="small", phase="Pending", min_resources=least))
+    world.decide()
+    said = text(gang(world, "a"))
+    assert "can never start: it wants 300m cpu, and queue small may have 200m at most" in said
+
+
+def test_a_group_at_its_gate_whose_minimum_no_empty_node_holds_is_told_never() -> None:
+    world = World(build.node("n1", 8), policy=Policy(actions=GATED, tiers=TIERS))
+    world.tell(QueueObserved(uid="s", name="shut", rv=1, state="Closed"))
+    world.tell(group("big", 4, queue="shut", phase="Pending", min_resources=(("cpu", 400),)))
+    asked = build.request(build.wants(16_000, 100, count=3))
+    for n in range(4):
+        world.tell(build.pod(f"big-{n}", asked, name=f"big-{n}", group="default/big", role="w"))
+    world.decide()
+    status = text(gang(world, "big")).splitlines()[1]
+    assert "to be admitted by its queue, can never start (at most 2 of 4" in status

@@ -6,12 +6,12 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from allotment.core.units import duration_ns
+
 FORMS = "a sequence (184203), the one before it (184203~1), 14:03, -15m or 2026-11-20T14:03:00Z"
 
 _SEQUENCE = re.compile(r"(\d{1,18})(?:~(\d{1,18})?)?")
-_AGE = re.compile(r"-(\d{1,9})([smhd])")
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?")
-_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class AtSequence(NamedTuple):
@@ -39,8 +39,8 @@ def parse(text: str, now_ms: int) -> At:
     if match := _SEQUENCE.fullmatch(text):
         back = 0 if "~" not in text else int(match[2] or 1)
         return AtSequence(max(int(match[1]) - back, 0))
-    if match := _AGE.fullmatch(text):
-        return AtTime(now_ms - int(match[1]) * _UNIT_S[match[2]] * 1000)
+    if text.startswith("-") and (age_ns := duration_ns(text, days=True)) is not None:
+        return AtTime(now_ms + age_ns // 1_000_000)
     now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()
     if match := _CLOCK.fullmatch(text):
         hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)

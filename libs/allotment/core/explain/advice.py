@@ -80,12 +80,14 @@ class Advice(msgspec.Struct, frozen=True):
     found: Found
     members_fit: int | None = None
     members: int | None = None
+    nodes_fit_now: int | None = None
 
     def shown(self) -> Counterfactual:
         return Counterfactual(
             text=self.found.text,
             change=self.found.change,
             nodes_fit=self.found.nodes_fit,
+            nodes_fit_now=self.nodes_fit_now,
             members_fit=self.members_fit,
             members=self.members,
         )
@@ -144,7 +146,15 @@ def empty_advice(state: ClusterState, request: PodRequest) -> list[Advice]:
     """What would let a request fit at least an empty cluster."""
     bare = by_itself(request)
     bench = Bench(state, [emptied(node) for node in present(state)])
-    return [Advice(each) for each in found_on(bench, bare, is_empty=True)[:_SHOWN_MAX]]
+    now = Bench(state, present(state))
+    advised = []
+    for each in found_on(bench, bare, is_empty=True)[:_SHOWN_MAX]:
+        fit_now = None
+        if isinstance(each.deed, Asks):
+            changed = each.deed.edit(request)
+            fit_now = sum(now.fits(node, changed) is None for node in now.nodes)
+        advised.append(Advice(each, nodes_fit_now=fit_now))
+    return advised
 
 
 def gang_advice(state: ClusterState, key: str, ruled: GroupVerdict) -> list[Advice]:

@@ -53,6 +53,9 @@ WHOLE = 1000
 """The size of a change that gives up all of something. Sizes are permille of the request."""
 ADDED, _REPLACED, DROPPED = 100, 150, 200
 """The sizes of changes that give up no amount: something is accepted, corrected, not asked for."""
+_HOSTNAME = "kubernetes.io/hostname"
+"""Who selects a node that exists by its name means that one: another one comes after what can be
+done about it."""
 OTHERS = 2000
 """Changes that are not the pod's own come after all that are."""
 _MIB = 1 << 20
@@ -232,15 +235,18 @@ def _toleration_json(taint: Taint) -> dict[str, str]:
 
 def _selectors(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterator[Offer]:
     selector = request.constraints.node_selector
+    known = {node.labels.get(_HOSTNAME) for node in bench.nodes}
     for key, value in selector:
         path = f"/spec/nodeSelector/{_escaped(key)}"
         others = [node for node in nodes if wrong_labels(node, request) == [(key, value)]]
+        near = get_close_matches(value, [n.labels[key] for n in others if key in n.labels], 1)
+        is_one_node = key == _HOSTNAME and value in known
         for there in _values(key, value, others):
             yield Offer(
                 f"select {key}={there} in place of {key}={value}",
                 Change(op="replace", path=path, value=there),
                 _selecting_nodes(key, there),
-                _REPLACED,
+                OTHERS + 1 if is_one_node and there not in near else _REPLACED,
             )
         if others:
             yield Offer(

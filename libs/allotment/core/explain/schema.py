@@ -210,12 +210,14 @@ class Change(_Sparse, frozen=True, kw_only=True):
 
 class Counterfactual(_Sparse, frozen=True, kw_only=True):
     """A change that was carried out and asked: with it alone, `nodes_fit` nodes take the pod; of a
-    group `members_fit` of the `members` that it needs at once fit together.
+    group `members_fit` of the `members` that it needs at once fit together. Where `nodes_fit` is
+    about nodes as if they were empty, `nodes_fit_now` is how many take it as they are.
     """
 
     text: str
     change: Change
     nodes_fit: int = 0
+    nodes_fit_now: int | None = None
     members_fit: int | None = None
     members: int | None = None
 

@@ -60,7 +60,8 @@ def fit_text(found: Counterfactual) -> str:
     """How many nodes, or pods of a group, fit with a change."""
     if found.members_fit is not None:
         return f"{found.members_fit} of {found.members} pods fit"
-    return f"{found.nodes_fit} node{'s' * (found.nodes_fit != 1)}"
+    nodes = f"{found.nodes_fit} node{'s' * (found.nodes_fit != 1)}"
+    return nodes if found.nodes_fit_now is None else f"{nodes}, {found.nodes_fit_now} of them now"
 
 
 def wants_text(request: Request) -> str:
@@ -335,11 +336,31 @@ def gang_status_text(found: GangExplanation) -> str:
         case "Growing":
             return "Growing: it has its minimum, and more of its pods wait"
         case "AtGate":
-            return f"Waiting {age} to be admitted by its queue"
+            return f"Waiting {age} to be admitted by its queue{_gate_never(found)}"
         case "Placed" | "Completed":
             return status.phase
         case phase:
             return f"{phase} {age}"
+
+
+def _gate_never(found: GangExplanation) -> str:
+    """That it can never start as it is, and why: its queue may never have as much, or no nodes hold
+    its minimum.
+    """
+    beyond = [quota for quota in found.status.quota if quota.queue and quota.wants > quota.most]
+    if beyond:
+        most, wants = (
+            amount_text(beyond[0].resource, amount, found.units)
+            for amount in (beyond[0].most, beyond[0].wants)
+        )
+        return (
+            f", can never start: it wants {wants} {beyond[0].resource}, and queue "
+            f"{beyond[0].queue} may have {most} at most"
+        )
+    if found.status.at_most_empty is not None:
+        most = f"at most {found.status.at_most_empty} of {found.min_member} even on empty nodes"
+        return f", can never start ({most})"
+    return ", can never fit on these nodes" * (found.status.fits_empty_cluster is False)
 
 
 def gate_text(found: GangExplanation) -> str:

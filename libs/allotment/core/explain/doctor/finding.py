@@ -1,5 +1,6 @@
 """One thing that somebody should look at, and what the files of this room word alike."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG, PodObserved
 
 ERROR, WARNING = "error", "warning"
+_Natural = list[tuple[bool, int, str]]
 LOG, ANNOTATION, PLUGIN = "log", "annotation", "plugin"
 """Who can be wrong."""
 _FIRST: tuple[str | tuple[str, ...], ...] = (
@@ -50,10 +52,24 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=_rank)
 
 
-def _rank(finding: Finding) -> tuple[bool, int, str, str, str]:
+def _rank(finding: Finding) -> tuple[bool, int, str, _Natural, _Natural]:
     subject = finding.subject
     first = next((n for n, word in enumerate(_FIRST) if subject.startswith(word)), len(_FIRST))
-    return finding.severity != ERROR, first, finding.code, finding.subject, finding.message
+    return (
+        finding.severity != ERROR,
+        first,
+        finding.code,
+        _natural(subject),
+        _natural(finding.message),
+    )
+
+
+def _natural(text: str) -> _Natural:
+    """Sorts numbers within a text by what they are: line 2 comes before line 10."""
+    return [
+        (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
+        for part in re.split(r"([0-9]{1,18})", text)
+    ]
 
 
 def names_of(facts: Iterable[PodObserved]) -> list[str]:
