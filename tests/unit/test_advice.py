@@ -749,3 +749,10 @@ def test_to_uncordon_the_node_that_is_meant_comes_before_another_one() -> None:
     log.pod("p", with_constraints(vgpu(), node_selector=((host, "n1"),)))
     texts = [each.text for each in explained(log, "p").counterfactuals]
     assert texts.index("uncordon node n1") < texts.index(f"select {host}=n2 in place of {host}=n1")
+
+
+def test_what_a_pod_asks_another_scheduler_for_is_not_called_no_device() -> None:
+    log = three_nodes()
+    uid = log.pod("p", vgpu())
+    log.observe(uid, scheduler="alotment", request=PodRequest(), card_resources=(NUMBER,))
+    assert f"Wants      {NUMBER}: how much is left to its own scheduler" in shown(log)

@@ -125,8 +125,8 @@ def asks_text(devices: tuple[DeviceRequest, ...], extended: Amounts) -> str:
     return ", ".join(parts)
 
 
-def request_of(request: PodRequest) -> Request:
-    """What a request asks for, as JSON."""
+def request_of(request: PodRequest, unrecorded: tuple[str, ...] = ()) -> Request:
+    """What a request asks for, as JSON. `unrecorded` as in `PodObserved.card_resources`."""
     chosen = request.selection
     first = request.devices[0] if request.devices else None
     return Request(
@@ -154,4 +154,5 @@ def request_of(request: PodRequest) -> Request:
             )
             for d in request.devices
         ),
+        unrecorded=unrecorded,
     )

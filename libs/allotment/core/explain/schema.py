@@ -122,7 +122,10 @@ class DeviceAsk(_Fact, frozen=True, kw_only=True):
 
 
 class Request(_Sparse, frozen=True, kw_only=True):
-    """`gpus` counts cards over all containers; the amounts are the first container's, per card."""
+    """`gpus` counts cards over all containers; the amounts are the first container's, per card.
+    `unrecorded`: the resources of cards that a pod asks another scheduler for; nobody records of
+    those how much.
+    """
 
     gpus: int = 0
     memory_bytes: int = 0
@@ -138,6 +141,7 @@ class Request(_Sparse, frozen=True, kw_only=True):
     cpu_milli: int = 0
     host_memory_bytes: int = 0
     devices: tuple[DeviceAsk, ...] = ()
+    unrecorded: tuple[str, ...] = ()
 
 
 class Step(_Fact, frozen=True, kw_only=True):

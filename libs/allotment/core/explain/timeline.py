@@ -145,7 +145,7 @@ def _ask_of(told: PodLife) -> life.Ask:
     fact = told.asked
     request, constraints = fact.request, fact.request.constraints
     return life.Ask(
-        request=request_of(request),
+        request=request_of(request, fact.card_resources),
         node_selector=dict(constraints.node_selector),
         affinity=tuple(map(term_text, constraints.affinity)),
         tolerations=tuple(

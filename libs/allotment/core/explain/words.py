@@ -94,6 +94,8 @@ def wants_text(request: Request) -> str:
             parts.append(join.format(" or ".join(words)))
     if request.mode:
         parts.append(f"mode {request.mode}")
+    if request.unrecorded:
+        parts.append(f"{', '.join(request.unrecorded)}: how much is left to its own scheduler")
     return "; ".join(parts)
 
 
