@@ -144,6 +144,9 @@ def test_an_evicted_pod_says_for_whom_and_who_gained() -> None:
     assert words(found.sentence).startswith("Evicted at ")
     links = {bit.path for bit in found.sentence if bit.path}
     assert f"/decisions/{found.life.end.evicted.decision}" in links
+    got = [f"{gain.name} got {gain.node} by" for gain in found.life.end.evicted.gained]
+    assert len(got) > 1
+    assert all(text in words(found.sentence) for text in got)
     ticks = [tick for row in found.falls[0].rows for tick in row.ticks if tick.is_eviction]
     assert len(ticks) == 1
 

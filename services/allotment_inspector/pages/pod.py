@@ -42,7 +42,6 @@ from allotment_inspector.said import (
     card_link,
     decision_link,
     group_link,
-    joined,
     node_link,
     pod_link,
     queue_link,
@@ -227,17 +226,18 @@ def _ended(life: Life, end: End) -> Iterator[Bit]:
     if ran:
         yield from said(node_link(evicted.node), ".")
     gained = [gain for gain in evicted.gained if gain.decision]
-    if gained:
-        yield Bit(text=" ")
-        yield from joined(
-            [pod_link(gain.namespace, gain.name, gain.uid) for gain in gained[:_GAINS_SHOWN]]
-        )
-        more = f" and {len(gained) - _GAINS_SHOWN} more" if len(gained) > _GAINS_SHOWN else ""
-        got = "".join(dict.fromkeys(gain.node for gain in gained[:1]))
+    for number, gain in enumerate(gained[:_GAINS_SHOWN]):
         yield from said(
-            f"{more} got ", node_link(got), " by ", decision_link(gained[0].decision or 0)
+            " " if number == 0 else "; ",
+            pod_link(gain.namespace, gain.name, gain.uid),
+            " got ",
+            node_link(gain.node),
+            " by ",
+            decision_link(gain.decision or 0),
         )
-        yield Bit(text=".")
+    if gained:
+        more = len(gained) - _GAINS_SHOWN
+        yield Bit(text=f"; and {more} more." if more > 0 else ".")
 
 
 def preemptor_link(name: str) -> Bit:

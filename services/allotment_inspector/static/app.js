@@ -116,14 +116,21 @@ document.addEventListener('keydown', e => {
 
 // -- live: the stream says how far the log has come; what is drawn is asked for as above
 function trouble(text) { const t = $('#trouble'); t.textContent = text ? '⚠ ' + text : ''; t.hidden = !text; }
-let told = +range.dataset.head, later = 0;
+let told = +range.dataset.head, later = 0, soon = 0, took = 0;
+async function keepUp() {                     // a page that takes long to draw is drawn less often
+  soon = 0;
+  if (!live) return;
+  const began = performance.now();
+  await follow();
+  took = performance.now() - began;
+}
 const stream = new EventSource(document.body.dataset.stream);
 stream.onmessage = m => {
   const { head, trouble: said } = JSON.parse(m.data);
   trouble(said);
   if (head === told) return;
   told = head; range.dataset.head = head;
-  if (live) follow();
+  if (live) soon = soon || setTimeout(keepUp, 2 * took);
   else if (!later) later = setTimeout(() => { later = 0; if (!live) seek({ at: here }); }, 5000);   // the slider grows
 };
 stream.onerror = () => trouble(`no news since ${clock(Date.now()).slice(0, 8)}`);
