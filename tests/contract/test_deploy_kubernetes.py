@@ -31,6 +31,7 @@ from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.core.config import known
 from allotment.core.config.policy import parse
 from allotment_cli.nats_users import PUBLIC, nats_users, secret_of
+from allotment_inspector.settings import InspectorSettings
 from allotment_watcher.settings import WatcherSettings
 
 SCHEMAS = ("1.32", "1.37")
@@ -236,3 +237,24 @@ def test_the_page_about_migration_names_what_the_configuration_reader_knows() ->
     assert row("actions") == {*known.ACTIONS, *known.ACTIONS_NOT_SUPPORTED}
     assert row("plugins") == known.PLUGINS.keys()
     assert row("plugins that are read and have no effect") == {*known.PLUGINS_WITHOUT_EFFECT}
+
+
+def test_the_inspector_gets_a_service_only_with_a_token(tmp_path: Path) -> None:
+    """The base's pages listen on the pod's loopback; the component opens them, and closes them."""
+    (container,) = services("deploy/base")["allotment_inspector"]["containers"]
+    assert "ALLOT_PAGE_HOST" not in environment("deploy/base", container)
+    component = ROOT / "deploy/components/inspector-service"
+    (token,) = yaml.safe_load_all((component / "deployment.patch.yaml").read_text())
+    (patched,) = token["spec"]["template"]["spec"]["containers"]
+    told = {variable["name"]: variable["value"] for variable in patched["env"]}
+    file = tmp_path / "token"
+    file.write_text("x" * 48)
+    settings = load_settings("allotment_inspector", told, {"/var/run/allotment-token/token": file})
+    assert isinstance(settings, InspectorSettings)
+    assert (settings.page_host, settings.page_token_file) == ("0.0.0.0", file)
+    service, policy = yaml.safe_load_all((component / "service.yaml").read_text())
+    (port,) = patched["ports"]
+    assert service["spec"]["ports"][0]["targetPort"] == port["name"]
+    assert policy["spec"]["ingress"][0]["ports"][0]["port"] == port["name"]
+    assert port["containerPort"] == int(environment("deploy/base", container)["ALLOT_PAGE_PORT"])
+    assert "allotment-inspector.allotment-system.svc" in settings.page_names
