@@ -8,6 +8,8 @@ import msgspec
 from allotment.core.logport import Record
 from tests.recording import Recorder
 
+MARKUP = "<img src=x onerror=window.hacked=1>\"'&{{7*7}}{at}\u202e" + "x" * 200
+"""For pages: what would be run, or would break out of an attribute, if it were not escaped."""
 NAMED = ("name", "namespace", "scheduler", "message", "source", "group", "queue", "reason")
 
 

@@ -11,8 +11,7 @@ from urllib.parse import quote
 import pytest
 from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
 from playwright.async_api import Page, async_playwright, expect
-from tests.contract.test_inspector_pages import POISON
-from tests.hostile import poisoned
+from tests.hostile import MARKUP, poisoned
 from tests.inspecting import RecordedFold, history_of, served
 from tests.recording import Recorder, busy_cluster, uid_of
 from tests.recording_batch import busy_queues, preempted
@@ -153,7 +152,7 @@ async def test_filters_stay_in_the_address() -> None:
 
 @pytest.mark.parametrize("width", [800, 1280])
 async def test_hostile_names_do_nothing_and_break_nothing(width: int) -> None:
-    records, swaps = poisoned(busy_cluster(), POISON)
+    records, swaps = poisoned(busy_cluster(), MARKUP)
     space, pod = (quote(swaps[name], safe="") for name in ("research", "llama"))
     async with browsing(records, width=width) as (page, address, _):
         paths = (
