@@ -323,8 +323,8 @@ class _Run:
         note(f"burst: {plan.pods} pods, {SENDERS} at a time …")
         burst = await phases.burst("burst", plan.pods)
         await stack.quiet()
+        now_asked = await e2e_counts.requests_settled(bare)
         cpu_us = {name: round(us / plan.pods, 1) for name, us in sorted(passed_us().items())}
-        now_asked = await e2e_counts.requests(bare)
         note(f"steady: {plan.rate} pods a second for {plan.seconds:g} s …")
         steady = await phases.steady("steady", plan.rate, plan.seconds)
         eyes = phases.eyes

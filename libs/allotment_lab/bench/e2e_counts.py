@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import anyio
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -25,6 +26,8 @@ PASSED_OVER = frozenset(
     ("leases", "subjectaccessreviews", "tokenreviews", "selfsubjectaccessreviews", "flowschemas")
 )
 """What an API server and its own components ask about with or without pods."""
+SETTLED_S = 1.0
+SETTLED_WITHIN_S = 30.0
 _BOOKS = "/debug/cards"
 
 
@@ -48,6 +51,24 @@ async def requests(bare: BareClient) -> Counter[str] | None:
                 if sample.labels.get("resource", "") not in PASSED_OVER:
                     found[kind_of(sample.labels)] += round(sample.value)
     return found - bare.sent
+
+
+async def requests_settled(bare: BareClient) -> Counter[str] | None:
+    """The same once nobody asks about pods any more, for a bounded time: on a busy machine services
+    that have work left may look idle.
+    """
+    found = await requests(bare)
+    with anyio.move_on_after(SETTLED_WITHIN_S):
+        while found is not None:
+            await anyio.sleep(SETTLED_S)
+            before, found = found, await requests(bare)
+            if found is not None and _about_pods(found) == _about_pods(before):
+                break
+    return found
+
+
+def _about_pods(counts: Counter[str]) -> dict[str, int]:
+    return {kind: n for kind, n in counts.items() if "pods" in kind or "events" in kind}
 
 
 def kind_of(labels: Mapping[str, str]) -> str:
