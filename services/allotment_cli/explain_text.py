@@ -69,6 +69,8 @@ def explanation_lines(found: PodExplanation, *, everything: bool = False) -> lis
         lines += _section("Closest cards", sections.closest(found.closest))
     never = found.status.fits_empty_cluster is False
     lines += advice_lines(found.counterfactuals, never=never)
+    if never and found.funnel and not found.counterfactuals:
+        lines += ["", field("Advice", "no single change makes it fit these nodes, even empty ones")]
     if found.advice and not found.counterfactuals:
         lines += ["", field("Advice", found.advice)]
     if found.waiting_for is not None:

@@ -1,6 +1,7 @@
 """`allot job view`: one Job, its PodGroup and what was said of both."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from allotment_cli.apiserver import (
     path_of,
 )
 from allotment_cli.errors import CliError
+from allotment_cli.moments import moment_text
 from allotment_cli.names import meant
 from allotment_cli.output import heading, note, table
 
@@ -211,31 +213,36 @@ def view_lines(found: JobView) -> list[str]:
     if found.conditions:
         lines += ["", heading("Phases:")]
         lines += [
-            f"  {each.get('lastTransitionTime', '-')}  {each.get('status', '-')}"
+            f"  {_local(str(each.get('lastTransitionTime', '-')))}  {each.get('status', '-')}"
             for each in found.conditions
         ]
     if found.events:
         shown = found.events[-EVENTS_SHOWN:]
-        rows = [[_to_the_second(e.time), e.type, e.reason, e.about, e.message] for e in shown]
+        rows = [[_local(e.time), e.type, e.reason, e.about, e.message] for e in shown]
         hidden = len(found.events) - len(shown)
         lines += ["", heading(f"Events:{f' ({hidden} earlier in -o json)' * bool(hidden)}")]
-        lines += table(("Time", "Type", "Reason", "About", "Message"), rows, indent="  ")
+        lines += table(
+            ("Time", "Type", "Reason", "About", "Message"), rows, right=("Time",), indent="  "
+        )
     else:
         lines += ["", "Events:         <none>"]
     return lines
 
 
-def _to_the_second(time: str) -> str:
-    """Events may be reported to the microsecond; everything else here is not."""
-    whole, dot, _ = time.partition(".")
-    return f"{whole}Z" if dot else time
+def _local(time: str) -> str:
+    """A moment of Kubernetes' as it is told everywhere else on screens: local, to the second."""
+    try:
+        then = datetime.fromisoformat(time)
+    except ValueError:
+        return time
+    return moment_text(int(then.timestamp() * 1000)) if then.tzinfo is not None else time
 
 
 def _head(found: JobView) -> Iterator[tuple[str, str]]:
     yield "Name", found.name
     yield "Namespace", found.namespace
     yield "Labels", ", ".join(f"{name}={value}" for name, value in sorted(found.labels.items()))
-    yield "Created", found.created
+    yield "Created", _local(found.created)
     yield "Phase", found.phase + (f" ({found.reason})" if found.reason else "")
     yield "Message", found.message
     yield "Queue", found.queue

@@ -756,3 +756,12 @@ def test_what_a_pod_asks_another_scheduler_for_is_not_called_no_device() -> None
     uid = log.pod("p", vgpu())
     log.observe(uid, scheduler="alotment", request=PodRequest(), card_resources=(NUMBER,))
     assert f"Wants      {NUMBER}: how much is left to its own scheduler" in shown(log)
+
+
+def test_with_two_faults_it_is_said_that_no_single_change_helps() -> None:
+    log = three_nodes()
+    request = with_selection(vgpu(memory_mib=999_999), use_types=("H200",))
+    log.pod("p", request)
+    said = shown(log)
+    assert "What would" not in said
+    assert "Advice     no single change makes it fit these nodes, even empty ones" in said
