@@ -273,11 +273,15 @@ class History:
         turn.set()
 
     async def fill(self) -> None:
-        """Read what was before the snapshot that the fold started from, if it did."""
+        """Bring a state to the end of the log, and read what was before the snapshot that the fold
+        started from, if it did.
+        """
         fold, log = self._fold, self._log
         assert fold is not None
         assert log is not None
         await fold.caught_up.wait()
+        async with self.moment(None):
+            pass  # so that the first who looks need not wait for it
         if self.is_filled or not self.index.times_ms:
             return
         past, state, end = Index(), ClusterState(), self.index.first_seq - 1
@@ -286,7 +290,7 @@ class History:
                 for record in batch:
                     past.take(record, envelope := _apply(state, record))
                     self._checkpoint_if_due(state, envelope)
-                await anyio.lowlevel.checkpoint()
+                    await anyio.lowlevel.checkpoint()  # a record may hold hundreds of events
         past.join(self.index)
         self.index, self.is_filled = past, True
 

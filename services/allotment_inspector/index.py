@@ -144,9 +144,11 @@ class Index:
         """The pods that ever had a name, the oldest first."""
         return tuple(self._uids.get(f"{namespace}/{name}", ()))
 
-    def pod_names(self) -> Iterator[str]:
-        """``<namespace>/<name>`` of every pod that is known, also of those that are gone."""
-        return iter(self._uids)
+    def pod_names(self) -> tuple[str, ...]:
+        """``<namespace>/<name>`` of every pod that is known, also of those that are gone. (A copy:
+        views look through it in a thread, while records come.)
+        """
+        return tuple(self._uids)
 
     def ms_of(self, seq: int) -> int | None:
         """When a record was written, None if that is not known (any more, or yet)."""
