@@ -160,6 +160,11 @@ class StageTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
     finished_us: Int64
 
 
+REFUSED_BEHIND_TRIED_AGAIN = 3
+"""From these rules on (`Decided.rules`) pods that are refused together with placements that do not
+stand are tried again: they may have lacked what those were to take."""
+
+
 class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """One cycle's decisions, and all they stood on, so that they can be made again and compared.
 

@@ -11,6 +11,7 @@ import msgspec
 from allotment.core.ledger import claims
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.queues.order import due
+from allotment.core.queues.round.rounds import RULES
 from allotment.testing.memory_log import Append
 from allotment_proto import codec, subjects
 from allotment_proto.events import Decided, Envelope, Event, NodeGone, PodGone, PolicyLoaded
@@ -215,6 +216,7 @@ class Scorer(Actor):
             batch=asked.batch,
             placements=outcome.placements,
             refusals=outcome.refusals,
+            rules=RULES,
         )
         self.world.send(codec.encode(proposal), self.world.binders)
         return True

@@ -29,9 +29,6 @@ class Auditor:
         self.nodes_of_pods: dict[str, str] = {}
         self.failed: set[tuple[str, int]] = set()
         """Pods and the decisions by which, as the log says, they cannot be bound."""
-        self.behind_dropped: dict[str, bool] = {}
-        """Whether a pod's last refusal was decided together with placements that did not stand: it
-        may have lacked what those were to take, and waits until room appears for another reason."""
 
     def audit(self, records: list[Record]) -> None:
         for record in records[self.follower.state.seq :]:
@@ -42,8 +39,6 @@ class Auditor:
         before = self.model.excess()
         for event in events:
             self.model.observe(event, record.seq)
-            if isinstance(event, Decided):
-                self.behind_dropped.update((r.uid, bool(event.dropped)) for r in event.refusals)
             if isinstance(event, BindFailed):
                 self.failed.add((event.uid, event.decision))
             if isinstance(event, PodObserved) and event.node:

@@ -218,8 +218,6 @@ class World:
         left = sorted(self.api.records)
         require(not left, f"the records of {left} would be served to others for ever")
         for uid in state.pending:
-            if self.auditor.behind_dropped.get(uid):
-                continue
             pod = model.pods[uid]
             answer = oracle.decide(model, state.policy, pod) if pod.problem is None else None
             require(not (answer and answer.node), f"{uid} would fit on {answer and answer.node}")

@@ -31,6 +31,7 @@ from allotment.core.ledger.model import (
 )
 from allotment.core.ledger.pods import adopted, pod_corrected, pod_gone, pod_observed
 from allotment.core.ledger.volumes import clashes, taken
+from allotment_proto.decided import REFUSED_BEHIND_TRIED_AGAIN
 from allotment_proto.events import (
     DEVICE_CONFIG,
     SCHEDULER_CONFIG,
@@ -206,10 +207,12 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
     state.decision_seq = seq
     minimum, surplus = fold_groups.wholes_of(state, event)
     broken: set[int] = set()
+    all_stand = not event.dropped
     for placement in event.placements:
         uid = placement.uid
         number = minimum.get(uid, surplus.get(uid))
         if number in broken or not _reserve(state, placement, seq):
+            all_stand = False
             _avoid(state, uid, seq)
             if uid in minimum and number is not None and number not in broken:
                 broken.add(number)
@@ -228,6 +231,8 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
         if pod is not None and refusal.uid in state.pending:
             pod.refusal = refusal
             pod.refused_basis = event.basis
+            if not all_stand and event.rules >= REFUSED_BEHIND_TRIED_AGAIN:
+                _avoid(state, refusal.uid, seq)
 
 
 def _note_turns(state: ClusterState, event: Decided, seq: int) -> None:
@@ -254,7 +259,8 @@ def _note_turns(state: ClusterState, event: Decided, seq: int) -> None:
 
 
 def _avoid(state: ClusterState, uid: str, seq: int) -> None:
-    """Note that a placement did not stand: its pod, and its group, have to be tried again."""
+    """Note that a pod, and its group, have to be tried again: its placement did not stand, or one
+    that it was refused behind."""
     pod = state.pods.get(uid)
     if pod is not None:
         state.voided[uid] = seq

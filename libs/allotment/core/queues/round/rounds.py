@@ -22,16 +22,17 @@ from allotment.core.queues.plugins.registry import PLUGINS, Configured, configur
 from allotment.core.queues.reservations import Hold, holds_in_force
 from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
-from allotment.core.queues.round.places import AMOUNTS_SAID, Places
+from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.victims import Hunt, keeping
 from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
 from allotment.core.queues.timings import ACTION, SESSION, OnStep, untimed
 from allotment.core.queues.work import Job, World
+from allotment_proto.decided import REFUSED_BEHIND_TRIED_AGAIN
 from allotment_proto.events import Admission, Held
 from allotment_proto.facts import Policy
 
-RULES = AMOUNTS_SAID
+RULES = REFUSED_BEHIND_TRIED_AGAIN
 """The newest rules of rounds (`Decided.rules`), and those by which new decisions are made. A rule
 that changes what a round says gets a number of its own, and old decisions keep theirs."""
 
