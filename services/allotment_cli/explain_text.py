@@ -150,6 +150,8 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
         if everything:
             text += f"   placed on state {decision.basis}, checked on state {decision.checked}"
         yield field("Decision", text)
+    if found.trace is not None:
+        yield field("Trace", found.trace.trace_id)
     yield field("As of", f"seq {found.as_of.seq}, {moment_text(found.as_of.time_ms)}")
 
 
