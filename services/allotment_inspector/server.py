@@ -1,7 +1,6 @@
 """The pages over HTTP: addresses, moments, HTML or JSON, parts, and the stream of what is new."""
 
 import contextlib
-import errno
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -13,7 +12,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from allotment.adapters.service.http import CannotListen
+from allotment.adapters.service.http import listening
 from allotment.adapters.service.moments import FORMS, AtSequence, MomentError, parse
 from allotment.adapters.telemetry.log import Logger
 from allotment.core.logport import LogUnavailable
@@ -249,24 +248,11 @@ class Pages:
 @contextlib.asynccontextmanager
 async def serve_pages(pages: Pages, host: str, port: int) -> AsyncIterator[str]:
     """Serve until the scope is left; yields the address as a URL. Raises CannotListen."""
-    runner = web.AppRunner(pages.application(), access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
+    async with listening(pages.application(), host, port, "page") as address:
         try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            why = "it is in use" if error.errno == errno.EADDRINUSE else str(error.strerror)
-            raise CannotListen(
-                f"cannot listen on {host}:{port}: {why};"
-                " give another --page-host or --page-port (0 takes a free port)"
-            ) from error
-        taken = runner.addresses[0]
-        shown = f"[{taken[0]}]" if ":" in taken[0] else taken[0]
-        yield f"http://{shown}:{taken[1]}"
-    finally:
-        pages.stop()
-        with anyio.CancelScope(shield=True):  # bounded by shutdown_timeout
-            await runner.cleanup()
+            yield f"http://{address}"
+        finally:
+            pages.stop()
 
 
 def _form(request: web.Request) -> str:

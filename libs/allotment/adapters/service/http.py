@@ -101,6 +101,17 @@ async def serve_http(
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/metrics", metrics_page)
+    async with listening(app, host, port, "http") as address:
+        yield address
+
+
+@contextlib.asynccontextmanager
+async def listening(app: web.Application, host: str, port: int, options: str) -> AsyncIterator[str]:
+    """Serve an application until the scope is left; yields HOST:PORT. Port 0 takes a free one.
+
+    `options` is how the settings of host and port begin, for what is said where the address cannot
+    be taken. Raises CannotListen.
+    """
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -110,7 +121,7 @@ async def serve_http(
             why = "it is in use" if error.errno == errno.EADDRINUSE else str(error.strerror)
             raise CannotListen(
                 f"cannot listen on {host}:{port}: {why};"
-                " give another --http-host or --http-port (0 takes a free port)"
+                f" give another --{options}-host or --{options}-port (0 takes a free port)"
             ) from error
         taken = runner.addresses[0]
         shown = f"[{taken[0]}]" if ":" in taken[0] else taken[0]

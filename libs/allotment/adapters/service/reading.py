@@ -15,18 +15,18 @@ from typing import NamedTuple, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
-from allotment.adapters.log.connection import Connection, connect
+from allotment.adapters.log.connection import Connection
 from allotment.adapters.log.exported import ExportedLog, ExportedLogError, read_file
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.log.jetstream import JetStream
 from allotment.adapters.log.log import JetStreamLog
-from allotment.adapters.log.nats_users import inbox_of
 from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.adapters.service.heap import uncollected
 from allotment.adapters.service.service import ServiceContext
-from allotment.adapters.service.settings import CommonSettings, SettingsError, credentials_of
+from allotment.adapters.service.settings import CommonSettings, SettingsError
 from allotment.adapters.service.world import (
     Lag,
+    connected,
     end_when_lost,
     expose_following,
     keep_nats_ready,
@@ -67,16 +67,7 @@ async def open_reading(
     `attach` is given fold and log before the first record takes effect.
     """
     settings = ctx.settings
-    ctx.ready("nats", False, f"connecting to {settings.nats_url}")
-    ctx.ready("log", False, "not folded yet")
-    async with connect(
-        settings.nats_url.split(","),
-        settings.instance,
-        credentials=credentials_of(settings),
-        inbox_prefix=inbox_of(user),
-        connect_within_s=None,
-    ) as connection:
-        ctx.ready("nats", True)
+    async with connected(ctx, user) as connection:
         log = await _existing(ctx, connection)
         snapshots = (
             SnapshotDirectory(settings.snapshot_dir / user, log_identity=log.identity)

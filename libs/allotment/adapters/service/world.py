@@ -85,20 +85,28 @@ class World:
 
 
 @asynccontextmanager
-async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
-    """Open everything for one service; `/readyz` says yes once the state is caught up."""
+async def connected(ctx: ServiceContext[S], user: str) -> AsyncIterator[Connection]:
+    """A connection to NATS as `user`; waits for a server as long as it takes, and says so."""
     settings = ctx.settings
-    role = ctx.name.removeprefix("allotment-")
     ctx.ready("nats", False, f"connecting to {settings.nats_url}")
     ctx.ready("log", False, "not folded yet")
     async with connect(
         settings.nats_url.split(","),
         settings.instance,
         credentials=credentials_of(settings),
-        inbox_prefix=inbox_of(role),
+        inbox_prefix=inbox_of(user),
         connect_within_s=None,
     ) as connection:
         ctx.ready("nats", True)
+        yield connection
+
+
+@asynccontextmanager
+async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
+    """Open everything for one service; `/readyz` says yes once the state is caught up."""
+    settings = ctx.settings
+    role = ctx.name.removeprefix("allotment-")
+    async with connected(ctx, role) as connection:
         log = await JetStreamLog.open(
             connection,
             replicas=settings.log_replicas,
