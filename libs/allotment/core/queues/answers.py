@@ -15,6 +15,7 @@ from allotment.core.queues.resources import NOTHING, Resources
 from allotment.core.reasons import CLUSTER_INSUFFICIENT, QUEUE_CLOSED, QUEUE_QUOTA
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import QuotaShort
+from allotment_proto.facts import AMOUNT_MOST
 
 
 class No(NamedTuple):
@@ -78,13 +79,26 @@ def short_of(
     )
 
 
-def with_units(short: tuple[QuotaShort, ...], devices: DeviceConfig) -> tuple[QuotaShort, ...]:
-    """The same, with the units of what is memory of cards."""
+def recordable(short: tuple[QuotaShort, ...], devices: DeviceConfig) -> tuple[QuotaShort, ...]:
+    """The same as a record carries it: with the units of what is memory of cards, and no amount
+    beyond `AMOUNT_MOST`.
+    """
     if not short:
         return ()
     units = memory_units(devices)
     return tuple(
-        msgspec.structs.replace(each, unit_bytes=units.get(each.resource, 0)) for each in short
+        # Amounts of one pod fit, but not their sums in thousandths: without the bound a few absurd
+        # requests would make the whole decision unreadable, and that of all others in the batch.
+        QuotaShort(
+            each.queue,
+            each.resource,
+            held=min(each.held, AMOUNT_MOST),
+            promised=min(each.promised, AMOUNT_MOST),
+            most=min(each.most, AMOUNT_MOST),
+            wants=min(each.wants, AMOUNT_MOST),
+            unit_bytes=units.get(each.resource, 0),
+        )
+        for each in short
     )
 
 

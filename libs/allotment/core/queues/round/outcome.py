@@ -14,7 +14,7 @@ from allotment.core.queues.actions.allocate import (
     cause_of,
 )
 from allotment.core.queues.actions.enqueue import Enqueued
-from allotment.core.queues.answers import No, with_units
+from allotment.core.queues.answers import No, recordable
 from allotment.core.queues.model import JobView, Status
 from allotment.core.queues.round.places import AMOUNTS_SAID, Places
 from allotment.core.queues.session import Session, unknown_queue
@@ -159,7 +159,7 @@ class OutcomeBuilder:
                 if says_amounts and no.code in OF_CLUSTER:
                     place = "the cluster"
                 problem = Problem(no.code, place, no.message.removeprefix(f"{place} "))
-                quota = with_units(no.short, self._state.devices) if says_amounts else ()
+                quota = recordable(no.short, self._state.devices) if says_amounts else ()
                 known = Refusal(uid, pod.namespace, pod.name, 0, (), problem, quota=quota)
             self._refusals[uid] = known
 

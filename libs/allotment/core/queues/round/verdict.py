@@ -23,7 +23,7 @@ from allotment.core.placement.rules.bounds import Bounds, bounded, bounds_of
 from allotment.core.placement.rules.local_volumes import within
 from allotment.core.placement.unserved import nearest
 from allotment.core.queues.actions.allocate import try_places
-from allotment.core.queues.answers import No, closed, with_units
+from allotment.core.queues.answers import No, closed, recordable
 from allotment.core.queues.eligible import class_of, is_never
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import (
@@ -546,7 +546,7 @@ def _name_of(job: Job) -> str:
 
 def _short(opened: _Opened, no: No | None) -> tuple[QuotaShort, ...]:
     """By which amounts a limit refuses, if it is that."""
-    return () if no is None else with_units(no.short, opened.state.devices)
+    return () if no is None else recordable(no.short, opened.state.devices)
 
 
 def _short_of_group(opened: _Opened, job: Job, no: No | None) -> tuple[QuotaShort, ...]:
