@@ -1,69 +1,98 @@
-"""The inspector over a log that a test recorded: no NATS, else as it runs."""
+"""The inspector over a log in memory: one that grows while it is followed, or one that a test
+recorded. No NATS, else as it runs.
+"""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+import io
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import anyio.to_thread
 
+from allotment.adapters.log.fold import Fold
+from allotment.adapters.log.snapshots import SnapshotStore
 from allotment.adapters.telemetry.log import Logger, LogSink
-from allotment.core.ledger.model import ClusterState
-from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import Record
+from allotment.testing.memory_log import MemoryLog
 from allotment_inspector.history import History, Moment
 from allotment_inspector.pages import PAGES
 from allotment_inspector.server import Pages, serve_pages
 from allotment_proto import subjects
-from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import Envelope
+from allotment_proto.codec import encode
+from allotment_proto.events import (
+    ENVELOPE_VERSION,
+    BindFailed,
+    Bound,
+    Corrected,
+    Decided,
+    Envelope,
+    Event,
+    Evicted,
+)
+from tests.waiting import patience
 
-HISTORY_BYTES = 64 << 20
-
-
-class RecordedLog:
-    """Records in memory, read as a log is."""
-
-    def __init__(self, records: Sequence[Record]) -> None:
-        self.records = list(records)
-
-    async def last_seq(self) -> int:
-        return len(self.records)
-
-    async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
-        yield self.records[max(first_seq, 1) - 1 : last_seq]
-
-    async def record(self, seq: int) -> Record | None:
-        return self.records[seq - 1] if 1 <= seq <= len(self.records) else None
+NOW_MS = 1_795_000_000_000
+"""What the clock of an inspector says that follows a log."""
+MIB = 1 << 20
 
 
-class RecordedFold:
-    """A fold that is fed by hand; `log` is where records are read again."""
+def logger() -> Logger:
+    """One that nobody hears."""
+    return Logger(LogSink("test", "test", "json", "error", stream=io.StringIO()))
 
-    def __init__(self, log: RecordedLog) -> None:
-        self.log = log
-        self.state = ClusterState()
-        self.listeners: list[Callable[[Record, Envelope], None]] = []
-        self.passed_over: list[Callable[[Record], None]] = []
+
+async def append(log: MemoryLog, *events: Event) -> int:
+    """Append one record with these events where they belong; its sequence."""
+    is_outcome = isinstance(events[0], Bound | BindFailed | Evicted | Corrected)
+    subject = subjects.OUTCOME if is_outcome else subjects.FACTS
+    if isinstance(events[0], Decided):
+        subject = subjects.DECISION
+    payload = encode(Envelope(v=ENVELOPE_VERSION, at_ms=1, by="test", events=events))
+    number = await log.last_seq() + 1
+    await log.append(subject, payload, msg_id=f"record-{number}")
+    return number
+
+
+@asynccontextmanager
+async def following(
+    log: MemoryLog,
+    *,
+    bytes_max: int = 64 * MIB,
+    snapshots: SnapshotStore | None = None,
+    clock_ms: Callable[[], int] = lambda: NOW_MS,
+) -> AsyncIterator[History]:
+    """A history that follows the log and has caught up with it."""
+    history = History(bytes_max, clock_ms)
+    fold = Fold(log, logger(), snapshots)
+    history.attach(fold, log)
+    async with anyio.create_task_group() as group:
+        group.start_soon(fold.run)
+        with patience():
+            await fold.caught_up.wait()
+            await history.fill()
+        yield history
+        group.cancel_scope.cancel()
+
+
+class FedFold(Fold):
+    """A fold that is fed by hand, without a loop, and the log that its records come to stand in."""
+
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        super().__init__(self.log, logger())
 
     def feed(self, record: Record) -> None:
-        is_decision = record.subject == subjects.DECISION
-        try:
-            envelope = decode_envelope(record.payload, record.subject)
-        except UndecodableError:
-            pass_over(self.state, record.seq, is_decision=is_decision)
-            for passed in self.passed_over:
-                passed(record)
-            return
-        apply_record(self.state, envelope.events, record.seq, is_decision=is_decision)
-        for listener in self.listeners:
-            listener(record, envelope)
+        """Let a record follow those that were given."""
+        self.log.core.records.append(record)
+        self._take(record)
 
 
-def history_of(records: Sequence[Record]) -> tuple[History, RecordedFold]:
+def history_of(records: Sequence[Record]) -> tuple[History, FedFold]:
     """A history that has followed these records; "now" is the time of the last one."""
     last_ms = records[-1].time_ns // 1_000_000 if records else 0
-    history, fold = History(HISTORY_BYTES, lambda: last_ms), RecordedFold(RecordedLog(records))
-    history.attach(fold, fold.log)  # type: ignore[arg-type]
+    history, fold = History(64 * MIB, lambda: last_ms), FedFold()
+    history.attach(fold, fold.log)
     for record in records:
         fold.feed(record)
     return history, fold

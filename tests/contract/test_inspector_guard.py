@@ -9,8 +9,7 @@ import aiohttp
 import msgspec
 import pytest
 from tests.build import card, decided, holding, node, placement, pod
-from tests.historical import append, following
-from tests.inspecting import served
+from tests.inspecting import append, following, served
 from yarl import URL
 
 from allotment.adapters.service.settings import SettingsError

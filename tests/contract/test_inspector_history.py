@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from tests.build import card, decided, node, placement, pod
-from tests.historical import append, following
+from tests.inspecting import append, following
 from tests.waiting import patience, until
 
 from allotment.adapters.log.snapshots import SnapshotDirectory

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from tests.golden.record import LOGS, read_log
 from tests.hostile import MARKUP, poisoned
-from tests.inspecting import RecordedFold, history_of, served
+from tests.inspecting import FedFold, history_of, served
 from tests.recording import busy_cluster
 from tests.recording_batch import busy_queues, preempted
 from yarl import URL
@@ -25,7 +25,7 @@ THINGS = 6
 MADE = {"busy": busy_cluster, "queues": busy_queues, "preempted": preempted}
 
 
-def paths_of(records: Sequence[Record], names: Iterable[str], fold: RecordedFold) -> list[str]:
+def paths_of(records: Sequence[Record], names: Iterable[str], fold: FedFold) -> list[str]:
     """An address for each thing that the log tells of, and one for each list."""
 
     def path(*steps: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
 from playwright.async_api import Page, async_playwright, expect
 from tests.hostile import MARKUP, poisoned
-from tests.inspecting import RecordedFold, history_of, served
+from tests.inspecting import FedFold, history_of, served
 from tests.recording import Recorder, busy_cluster, uid_of
 from tests.recording_batch import busy_queues, preempted
 
@@ -32,7 +32,7 @@ pytestmark = [
 @asynccontextmanager
 async def browsing(
     records: Sequence[Record], *, width: int = 1280, theme: Any = "light"
-) -> AsyncIterator[tuple[Page, str, RecordedFold]]:
+) -> AsyncIterator[tuple[Page, str, FedFold]]:
     """A page of a browser, the address of the inspector, and what feeds it. Whatever the page says
     to its console, and every error, fails the test.
     """
@@ -117,7 +117,6 @@ async def test_a_pod_that_is_placed_while_one_looks_is_shown_so() -> None:
     async with browsing(before) as (page, address, fold):
         await page.goto(f"{address}/pods/default/late")
         await expect(page.locator("h1")).to_contain_text("Waiting")
-        fold.log.records = list(log.records)
         for record in log.records[len(before) :]:
             fold.feed(record)
         await expect(page.locator("h1")).to_contain_text("Running")
@@ -172,7 +171,7 @@ async def test_hostile_names_do_nothing_and_break_nothing(width: int) -> None:
         assert not await page.evaluate("window.hacked")
 
 
-def every_page(records: Sequence[Record], fold: RecordedFold, pods: Sequence[str]) -> list[str]:
+def every_page(records: Sequence[Record], fold: FedFold, pods: Sequence[str]) -> list[str]:
     """An address of each kind."""
     decision = next(r.seq for r in reversed(records) if r.subject == subjects.DECISION)
     found = [
