@@ -3,13 +3,20 @@
 from collections.abc import Sequence
 
 from allotment.core.explain.schema import Counterfactual
-from allotment.core.explain.words import advice_title, fit_text
+from allotment.core.explain.words import advice_title, fit_text, gang_advice_title
 from allotment_cli.output import heading, table
 
 
 def advice_lines(found: Sequence[Counterfactual], *, never: bool = False) -> list[str]:
     """A heading and a line a change; nothing without any."""
-    if not found:
-        return []
+    return _lines(advice_title(found, never=never), found) if found else []
+
+
+def gang_advice_lines(found: Sequence[Counterfactual]) -> list[str]:
+    """The same of a group."""
+    return _lines(gang_advice_title(found), found) if found else []
+
+
+def _lines(title: str, found: Sequence[Counterfactual]) -> list[str]:
     _, *lines = table(("", " "), [[each.text, fit_text(each)] for each in found], indent="  ")
-    return ["", heading(advice_title(found, never=never)), *lines]
+    return ["", heading(title), *lines]

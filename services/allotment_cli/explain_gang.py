@@ -23,7 +23,7 @@ from allotment.core.explain.words import (
 )
 from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import BLOCKED
-from allotment_cli.advice_text import advice_lines
+from allotment_cli.advice_text import gang_advice_lines
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold_at
 from allotment_cli.names import near, pod_name
@@ -125,9 +125,7 @@ def gang_lines(found: GangExplanation, *, everything: bool = False) -> list[str]
         lines += _member_lines(shown)
         if len(shown) < len(found.members):
             lines.append(f"  {len(found.members) - len(shown)} more: --all")
-    is_alone = all(each.members_fit is None for each in found.counterfactuals)
-    never = found.status.fits_empty_cluster is False and is_alone
-    lines += advice_lines(found.counterfactuals, never=never)
+    lines += gang_advice_lines(found.counterfactuals)
     lines += [_prose(label, text) for label, text in _tail(found, everything)]
     return lines
 

@@ -40,7 +40,8 @@ def paths_of(records: Sequence[Record], names: Iterable[str], fold: FedFold) -> 
         found += [path("pods", namespace, bare), path("pods", namespace, bare, "advice")]
         found.append(f"/log?pod={quote(name)}")
     for key in list(state.groups)[:THINGS]:
-        found += [path("gangs", *key.split("/", 1)), f"/log?gang={quote(key)}"]
+        gang = path("gangs", *key.split("/", 1))
+        found += [gang, f"{gang}/advice", f"/log?gang={quote(key)}"]
     found += [path("queues", name) for name in list(state.queues)[:THINGS]]
     found += [f"/log?node={quote(name)}" for name in list(state.nodes)[:2]]
     for seq in decisions[-3:]:
@@ -175,6 +176,7 @@ async def test_every_page_has_its_command_and_its_json() -> None:
         "queues": "/queues",
         "queue": f"/queues/{next(iter(fold.state.queues))}",
         "gang": f"/gangs/{group}",
+        "gangAdvice": f"/gangs/{group}/advice",
         "log": "/log",
         "record": "/log/1",
         "decision": f"/decisions/{decision}",

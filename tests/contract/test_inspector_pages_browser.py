@@ -108,6 +108,12 @@ async def test_advice_comes_after_the_page_and_is_there_without_script() -> None
         await expect(page.locator(".advice")).to_contain_text("uncordon node gpu-03")
 
 
+async def test_the_advice_to_a_gang_comes_after_its_page() -> None:
+    async with browsing(busy_queues().records) as (page, address, _):
+        await page.goto(f"{address}/gangs/default/quota")
+        await expect(page.locator(".advice td").first).to_contain_text("in queue")
+
+
 async def test_a_pod_that_is_placed_while_one_looks_is_shown_so() -> None:
     log = busy_cluster()
     uid = log.pod("late")

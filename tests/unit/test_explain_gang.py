@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from allotment.core.explain.doctor import findings
-from allotment.core.explain.gang import explain_gang
+from allotment.core.explain.gang import advise, explain_gang
 from allotment.core.explain.lacks import beyond_any_node
 from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory
@@ -128,6 +128,31 @@ def test_who_never_fits_is_told_so() -> None:
     world.gang("a", 2, memory_mib=99_000)
     assert gang(world, "a").status.fits_empty_cluster is False
     assert "Waiting 0s, can never fit on these nodes" in text(gang(world, "a"))
+
+
+def test_a_pod_beyond_the_minimum_that_never_fits_keeps_no_group_from_its_advice() -> None:
+    """The group needs two; the third one is too large for any node."""
+    world = World(build.node("n1", 1))
+    world.gang("a", 2, memory_mib=12_000)
+    huge = build.request(build.wants(99_000, 0))
+    world.tell(build.pod("huge", huge, name="huge", group="default/a", role="w"))
+    found = gang(world, "a")
+    assert found.status.fits_empty_cluster is False, "two do not fit on one card"
+    assert [each.members for each in found.counterfactuals if each.members] != []
+    assert "a minimum of 1 in place of 2" in [each.text for each in found.counterfactuals]
+    assert advise(world.state, "default/a").member == ""
+
+
+def test_the_pod_without_which_a_group_cannot_start_is_named() -> None:
+    world = World(build.node("n1", 4))
+    world.tell(group("a", 3))
+    world.pods("a", 2)
+    huge = build.request(build.wants(99_000, 0))
+    world.tell(build.pod("huge", huge, name="huge", group="default/a", role="w"))
+    found = advise(world.state, "default/a")
+    assert found.member == "huge"
+    assert found.changes == gang(world, "a").counterfactuals
+    assert all(each.members_fit is None for each in found.changes)
 
 
 def test_who_is_ahead() -> None:

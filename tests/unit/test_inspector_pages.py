@@ -7,6 +7,7 @@ import anyio
 import msgspec
 import pytest
 
+from allotment.core.explain.gang import explain_gang
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.core.replay.journal import Journal, Writer, usage
@@ -15,6 +16,7 @@ from allotment_inspector.pages.compare import ComparePage
 from allotment_inspector.pages.decision import DecisionPage
 from allotment_inspector.pages.found import NotFound
 from allotment_inspector.pages.gang import GangPage
+from allotment_inspector.pages.gang_advice import GangAdvicePage
 from allotment_inspector.pages.log import LogPage
 from allotment_inspector.pages.pod import PodPage
 from allotment_inspector.pages.pod_advice import AdvicePage
@@ -355,6 +357,39 @@ def test_a_gang_says_what_each_of_its_pods_lacks() -> None:
         assert all(row.same_as in members for row in found.members if row.same_as)
         waited += found.look == "wait"
     assert waited
+
+
+def gang(log: Recorder, name: str, page_name: str = "gang") -> Any:
+    return page(log, page_name, namespace="default", name=name)
+
+
+def test_the_advice_to_a_gang_is_asked_for_apart() -> None:
+    log = busy_queues()
+    found = gang(log, "quota")
+    assert found.wants_advice
+    assert found.explanation.counterfactuals == ()
+    assert not gang(log, "llama").wants_advice
+    advice = gang(log, "quota", "gangAdvice")
+    assert isinstance(advice, GangAdvicePage)
+    whole = explain_gang(log.state, "default/quota", 0)
+    assert advice.changes
+    assert [each.text for each in advice.changes] == [c.text for c in whole.counterfactuals]
+    assert {each.then for each in advice.changes} == {"3 of 3 pods fit"}
+    assert advice.member is None
+    assert isinstance(gang(log, "none", "gangAdvice"), NotFound)
+
+
+def test_changes_to_one_pod_of_a_gang_are_said_to_be_that_pods() -> None:
+    advice = gang(busy_queues(), "huge", "gangAdvice")
+    assert advice.title.startswith("What would fit these nodes if they were empty")
+    assert advice.member.path == "/pods/default/huge-worker-0"
+
+
+def test_a_pod_of_a_gang_hears_the_advice_to_its_gang_as_such() -> None:
+    log = busy_queues()
+    found = page(log, "advice", namespace="default", name="quota-worker-0")
+    assert found.gang.path == "/gangs/default/quota"
+    assert page(log, "advice", namespace="default", name="huge-worker-0").gang is None
 
 
 def test_a_queue_or_gang_that_does_not_exist_is_said() -> None:

@@ -7,9 +7,7 @@ import msgspec
 from allotment.core.explain.gang import explain_gang
 from allotment.core.explain.schema import GangExplanation
 from allotment.core.explain.words import (
-    advice_title,
     amount_text,
-    fit_text,
     gang_status_text,
     gate_text,
     kept_text,
@@ -20,7 +18,6 @@ from allotment.core.explain.words import (
 )
 from allotment_inspector.history import Moment
 from allotment_inspector.pages.found import NotFound, not_found
-from allotment_inspector.pages.pod_advice import ChangeRow, change_row
 from allotment_inspector.said import (
     Bit,
     Fact,
@@ -35,6 +32,8 @@ from allotment_inspector.said import (
 
 _MEMBERS_SHOWN = 200
 _WAITS = frozenset(("NoQueue", "AtGate", "Incomplete", "Waiting", "Growing", "Unseen"))
+_ADVISED = frozenset(("AtGate", "Waiting"))
+"""Where it stands if changes may let it start; of one with too few pods none would."""
 _NEVER = frozenset(("NoQueue", "Incomplete", "Unseen"))
 
 
@@ -50,7 +49,10 @@ class MemberRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GangPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All that the page shows; `explanation` is that of the command line."""
+    """All that the page shows; `explanation` is that of the command line, without its advice.
+    `wants_advice`: changes that would let it start may be asked for, at the address of
+    `gang_advice`.
+    """
 
     key: str
     status: str
@@ -58,8 +60,7 @@ class GangPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     sentence: tuple[Bit, ...]
     facts: tuple[Fact, ...]
     because: tuple[str, ...]
-    advice_title: str
-    changes: tuple[ChangeRow, ...]
+    wants_advice: bool
     members: tuple[MemberRow, ...]
     more: int
     leaving: tuple[tuple[Bit, Bit, str], ...]
@@ -68,15 +69,11 @@ class GangPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> GangPage | NotFound:
     """The gang at the moment."""
-    key = f"{match['namespace']}/{match['name']}"
+    key = key_of(match)
     if key not in moment.state.groups:
-        groups = moment.state.groups
-        return not_found("gang", key, groups, lambda each: group_link(each).path)
-    found = explain_gang(moment.state, key, moment.now_ms)
+        return no_gang(moment, key)
+    found = explain_gang(moment.state, key, moment.now_ms, advised=False)
     phase = found.status.phase
-    changes = found.counterfactuals
-    is_alone = all(each.members_fit is None for each in changes)
-    never = found.status.fits_empty_cluster is False and is_alone
     return GangPage(
         key=key,
         status=phase,
@@ -84,8 +81,7 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
         sentence=said(f"{gang_status_text(found).removesuffix('.')}."),
         facts=tuple(_facts(found)),
         because=tuple(_because(found)),
-        advice_title=advice_title(changes, never=never) if changes else "",
-        changes=tuple(change_row(each, fit_text(each)) for each in changes),
+        wants_advice=phase in _ADVISED or found.status.fits_empty_cluster is False,
         members=tuple(_members(found)),
         more=max(len(found.members) - _MEMBERS_SHOWN, 0),
         leaving=tuple(
@@ -98,7 +94,17 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
 
 def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the same answer."""
-    return typed("allot", "explain", "gang", f"{match['namespace']}/{match['name']}", "{at}")
+    return typed("allot", "explain", "gang", key_of(match), "{at}")
+
+
+def key_of(match: Mapping[str, str]) -> str:
+    """The gang that an address names, as ``<namespace>/<name>``."""
+    return f"{match['namespace']}/{match['name']}"
+
+
+def no_gang(moment: Moment, key: str) -> NotFound:
+    """That there is no such gang, and which others have like names."""
+    return not_found("gang", key, moment.state.groups, lambda each: group_link(each).path)
 
 
 def _because(found: GangExplanation) -> Iterator[str]:

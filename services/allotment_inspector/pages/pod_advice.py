@@ -8,31 +8,21 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allotment.core.explain.pod import Advice, advise
+from allotment.core.explain.pod import advise
 from allotment.core.explain.pod_views import pod_status
-from allotment.core.explain.schema import Change, Counterfactual
-from allotment.core.explain.words import advice_title, fit_text
+from allotment.core.explain.words import advice_title
 from allotment.core.reasons import REASONS
 from allotment_inspector.history import Moment
+from allotment_inspector.pages.changes import ChangeRow, change_row
 from allotment_inspector.pages.found import NotFound
 from allotment_inspector.pages.pod import no_pod
-from allotment_inspector.said import typed
-
-
-class ChangeRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A change in words, what it brings, and where it is made: a line of a manifest, or of another
-    object's.
-    """
-
-    text: str
-    then: str
-    line: str
-    change: Change
+from allotment_inspector.said import Bit, group_link, typed
 
 
 class AdvicePage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What would make the pod fit, the smallest change first. Without any, `otherwise` says what
-    can be done about the cause.
+    """What would make the pod fit, the smallest change first. With `gang` the pod starts together
+    with others, and each change is one that lets all of them start. Without any, `otherwise` says
+    what can be done about the cause.
     """
 
     namespace: str
@@ -41,6 +31,7 @@ class AdvicePage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     title: str
     changes: tuple[ChangeRow, ...]
     otherwise: str
+    gang: Bit | None
 
 
 def view(
@@ -56,49 +47,20 @@ def view(
         return no_pod(moment, namespace, name)
     pod = pods[0]
     waits = pod.allocation is None and pod.fact.uid in state.pending
-    found = advise(state, pod.fact) if waits else Advice((), never=False)
+    changes, never = advise(state, pod.fact) if waits else ((), False)
+    is_of_gang = any(each.members_fit is not None for each in changes)
     cause = REASONS.get(pod_status(state, pod)[1])
     return AdvicePage(
         namespace=namespace,
         name=name,
         waits=waits,
-        title=advice_title(found.changes, never=found.never) if found.changes else "",
-        changes=tuple(change_row(each, fit_text(each)) for each in found.changes),
-        otherwise="" if found.changes or cause is None else cause.advice,
+        title=advice_title(changes, never=never) if changes else "",
+        changes=tuple(change_row(each) for each in changes),
+        otherwise="" if changes or cause is None else cause.advice,
+        gang=group_link(pod.fact.group) if is_of_gang else None,
     )
 
 
 def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the same answer."""
     return typed("allot", "explain", "pod", f"{match['namespace']}/{match['name']}", "{at}")
-
-
-def change_row(found: Counterfactual, then: str) -> ChangeRow:
-    """A change as a row."""
-    return ChangeRow(text=found.text, then=then, line=_line(found.change), change=found.change)
-
-
-_OF_A_MANIFEST = frozenset(("metadata", "spec"))
-"""Where a pointer begins that is one into a manifest; others are about this explanation."""
-
-
-def _line(change: Change) -> str:
-    """Where the change is made, as one writes paths and values of manifests; empty where what is
-    asked for is spread over several lines.
-    """
-    steps = [step.replace("~1", "/").replace("~0", "~") for step in change.path.split("/")[1:]]
-    if not steps or steps[0] not in _OF_A_MANIFEST:
-        return ""
-    is_key = len(steps) > 2 and steps[-2] in ("annotations", "labels", "nodeSelector")
-    path = f"{'.'.join(steps[:-1])}: {steps[-1]}" if is_key else ".".join(steps)
-    of = f"{change.target}, " if change.target else ""
-    if change.op == "remove":
-        return f"{of}− {path}"
-    value = change.value
-    if isinstance(value, dict):
-        shown = ", ".join(f"{key}={each}" for key, each in value.items())
-    elif isinstance(value, tuple):
-        shown = ",".join(value)
-    else:
-        shown = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{of}{path}: {shown}"

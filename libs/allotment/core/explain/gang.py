@@ -5,6 +5,7 @@ Nothing is guessed: what a round would say of the group is asked of the round (`
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from allotment.core.explain.advice import empty_advice, gang_advice
 from allotment.core.explain.nodes import group_short_even_empty
@@ -41,10 +42,16 @@ from allotment.core.queues.round.verdict import (
 )
 from allotment.core.units import rfc3339
 from allotment_proto.events import GroupObserved
+from allotment_proto.facts import PodRequest
 
 
-def explain_gang(state: ClusterState, key: str, as_of_ms: int) -> GangExplanation:
-    """Explain the group ``<namespace>/<name>``. Raises KeyError for one that nobody named."""
+def explain_gang(
+    state: ClusterState, key: str, as_of_ms: int, *, advised: bool = True
+) -> GangExplanation:
+    """Explain the group ``<namespace>/<name>``. Without `advised` no change is tried that would let
+    it start, which may take long on many nodes: `advise` does that alone. Raises KeyError for a
+    group that nobody named.
+    """
     group = state.groups[key]
     namespace, _, name = key.partition("/")
     as_of = AsOf(seq=state.seq, time=rfc3339(as_of_ms), time_ms=as_of_ms)
@@ -103,7 +110,7 @@ def explain_gang(state: ClusterState, key: str, as_of_ms: int) -> GangExplanatio
         queues=place_among(ruled.queues, fact.queue)
         if ruled is not None and key in waiting
         else None,
-        counterfactuals=() if ruled is None else _advice(state, key, ruled),
+        counterfactuals=_advice(state, key, ruled).changes if ruled is not None and advised else (),
         kept=() if ruled is None else kept_of(ruled.holds),
         in_the_way=() if ruled is None else kept_of(ruled.in_the_way),
         leaving=tuple(
@@ -114,13 +121,48 @@ def explain_gang(state: ClusterState, key: str, as_of_ms: int) -> GangExplanatio
     )
 
 
-def _advice(state: ClusterState, key: str, ruled: GroupVerdict) -> tuple[Counterfactual, ...]:
-    """What would let it start; of a member that not even an empty cluster takes, what that takes
-    of it.
+class GangAdvice(NamedTuple):
+    """What would let a group start. With `member` it is about that pod alone, and those like it:
+    not even empty nodes take it as it is, so each change would fit those.
     """
-    never = [asked for asked in ruled.asked if not fits_empty_cluster(state, asked)]
-    found = empty_advice(state, never[0]) if never else gang_advice(state, key, ruled)
-    return tuple(each.shown() for each in found)
+
+    changes: tuple[Counterfactual, ...]
+    member: str = ""
+
+
+def advise(state: ClusterState, key: str) -> GangAdvice:
+    """What would let a group start that waits, each change tried on this state."""
+    group = state.groups[key]
+    found = None if group.fact is None else group_verdict(state, key)
+    return _advice(state, key, found) if isinstance(found, GroupVerdict) else GangAdvice(())
+
+
+def _advice(state: ClusterState, key: str, ruled: GroupVerdict) -> GangAdvice:
+    never = _never_fits(state, state.groups[key], ruled)
+    if never is None:
+        return GangAdvice(tuple(each.shown() for each in gang_advice(state, key, ruled)))
+    asked, pod_name = never
+    return GangAdvice(tuple(each.shown() for each in empty_advice(state, asked)), pod_name)
+
+
+def _never_fits(
+    state: ClusterState, group: Group, ruled: GroupVerdict
+) -> tuple[PodRequest, str] | None:
+    """What a waiting pod asks for that not even an empty cluster takes, and the pod's name; None if
+    there is none, or if the group has its minimum without such pods.
+    """
+    able, never = 0, []
+    for asked, (request, pods) in zip(ruled.asked, ruled.wants, strict=True):
+        if fits_empty_cluster(state, asked):
+            able += pods
+        else:
+            never.append((asked, request))
+    has_roles = group.fact is not None and bool(group.fact.min_task_member)
+    if not never or (0 < ruled.wanted <= able and not has_roles):
+        return None
+    asked, request = never[0]
+    facts = (state.pods[uid].fact for uid in group.members if uid in state.pending)
+    return asked, next((fact.name for fact in facts if fact.request == request), "")
 
 
 def _said(group: Group) -> Said | None:
@@ -191,8 +233,7 @@ def _status(
         group_phase=fact.phase,
         wanted=found.wanted,
         together=together if found.asked else None,
-        fits_empty_cluster=most is None
-        and all(fits_empty_cluster(state, request) for request in found.asked)
+        fits_empty_cluster=most is None and _never_fits(state, group, found) is None
         if found.asked
         else None,
         at_most_empty=most,

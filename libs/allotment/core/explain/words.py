@@ -51,6 +51,13 @@ def advice_title(found: Sequence[Counterfactual], *, never: bool = False) -> str
     return _EVER if never else _NOW if _is_enough(found[0]) else _CLOSEST
 
 
+def gang_advice_title(found: Sequence[Counterfactual]) -> str:
+    """The same of a group: a change that is about one of its pods alone, because not even empty
+    nodes take that one, says how many nodes fit and not how many pods.
+    """
+    return advice_title(found, never=found[0].members_fit is None)
+
+
 def _is_enough(found: Counterfactual) -> bool:
     """Whether all that is asked for fits then. The first of several is the best."""
     return found.members_fit is None or found.members_fit == found.members

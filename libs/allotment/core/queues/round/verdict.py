@@ -147,7 +147,7 @@ class GroupVerdict(NamedTuple):
     short: tuple[QuotaShort, ...] = ()
     """Which limits refuse it, if it is that."""
     wants: tuple[tuple[PodRequest, int], ...] = ()
-    """What its waiting pods ask for, each request with how many ask it."""
+    """What its waiting pods ask for, each request with how many ask it, in the order of `asked`."""
     least: Mapping[str, int] = MappingProxyType({})
     """What it is let in for."""
 
