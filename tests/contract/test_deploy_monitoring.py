@@ -10,16 +10,17 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
+import click
 import pytest
 import yaml
-from tests.contract.manifests import needs_kubectl
+from tests.contract.manifests import needs_kubectl, of_kind, services
 from tests.documented_metrics import documented
 
-from allotment.core.reasons import Cure
-from allotment_cli.main import COMMANDS
+from allotment.core.reasons import REASONS, Cure
+from allotment_cli.main import main
 
 Object = dict[str, Any]
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,14 @@ FOREIGN = {
     "kubelet_volume_stats_capacity_bytes": {"persistentvolumeclaim"},
 }
 """What Prometheus and the kubelet say themselves, with the labels that are asked for."""
+OF_NO_NAMESPACE = {
+    "Namespace",
+    "CustomResourceDefinition",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+}
 NAME = re.compile(r"\b(?:allot|volcano|kubelet)_\w+|\bup\b")
 SELECTOR = re.compile(r"\b((?:allot|volcano|kubelet)_\w+|up)\s*\{([^}]*)\}")
 GROUPING = re.compile(r"\b(?:by|on|group_right|group_left)\s*\(([^)]*)\)")
@@ -87,11 +96,13 @@ def test_every_metric_and_label_that_is_asked_for_exists(where: str) -> None:
     assert text.count("(") == text.count(")")
 
 
-def test_what_reasons_are_cured_by_is_what_alerts_and_docs_name() -> None:
+def test_reasons_and_their_cures_are_those_that_alerts_and_docs_name() -> None:
     known = {cure.name.lower() for cure in Cure}
     for text in expressions().values():
         for values in re.findall(r'cured_by=~"([^"]+)"', text):
             assert set(values.split("|")) <= known
+        for values in re.findall(r'reason=~?"([^"]+)"', text):
+            assert set(values.split("|")) <= REASONS.keys()
     said = METRICS["allot_pending_pods"]
     assert "`cured_by`" in said["labels"]
     text = (ROOT / "deploy/METRICS.md").read_text()
@@ -117,19 +128,59 @@ def test_every_alert_says_what_to_do() -> None:
         assert f"    {notes['command']}\n" in paragraph
 
 
-def commands() -> Iterator[str]:
-    """Every `allot` command that the runbook, the alerts and the panels name."""
-    texts = [RUNBOOK, *(rule["annotations"]["command"] for rule in ALERTS)]
+def commands(program: str) -> Iterator[list[str]]:
+    """Every command line of a program that the runbook, the alerts and the panels name."""
+    texts = [re.sub(r"(?<!\n)\n(?! |\n)", " ", RUNBOOK)]
+    texts += [rule["annotations"]["command"] for rule in ALERTS]
     texts += [panel["description"] for panel in panels()]
     for text in texts:
-        yield from re.findall(r"(?:^|`|    )allot ([a-z][^`\n:,]*)", text)
+        for line in re.findall(rf"(?:^|`|    ){program} ([a-z-][^`\n:,]*)", text):
+            yield shlex.split(line)
 
 
-def test_every_command_that_is_named_exists() -> None:
-    found = list(commands())
+def test_every_command_that_is_named_can_be_typed() -> None:
+    found = list(commands("allot"))
     assert len(found) > len(ALERTS) / 2
-    for line in found:
-        assert shlex.split(line)[0] in COMMANDS, line
+    for words in found:
+        command, given = cast(click.Command, main), words
+        while isinstance(command, click.Group) and given and not given[0].startswith("-"):
+            _, found_command, given = command.resolve_command(click.Context(command), given)
+            assert found_command is not None, words
+            command = found_command
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in given if word.startswith("-")} <= options, words
+
+
+@needs_kubectl
+def test_every_kubectl_command_finds_what_it_names() -> None:
+    """In the namespace, with the labels, by the name and at the port that it says."""
+    where = "deploy/overlays/default"
+    pods = {one["metadata"]["name"]: one for one in of_kind(where, "Deployment", "StatefulSet")}
+    found = [words for words in commands("kubectl") if words[0] == "-n"]
+    assert len(found) > 5
+    for _, namespace, verb, *words in found:
+        there = {
+            name: one for name, one in pods.items() if one["metadata"]["namespace"] == namespace
+        }
+        assert there, f"nothing of ours is in {namespace}"
+        templates = [one["spec"]["template"] for one in there.values()]
+        match verb, words:
+            case "get", ["pods" | "deployments", *_]:
+                pass
+            case "logs", ["-l", label, "--prefix", "--tail", count]:
+                key, _, value = label.partition("=")
+                assert count.isdecimal()
+                assert any(one["metadata"]["labels"].get(key) == value for one in templates), label
+            case "exec", [pod, "--", "df", "-h", path]:
+                spec = there[re.sub(r"-\d+$", "", pod)]["spec"]["template"]["spec"]
+                mounts = [m for one in spec["containers"] for m in one.get("volumeMounts", ())]
+                assert path in [mount["mountPath"] for mount in mounts]
+            case "port-forward", ["POD", port]:
+                ports = [p for s in services(where).values() for p in s["containers"][0]["ports"]]
+                assert int(port) in {one["containerPort"] for one in ports if one["name"] == "http"}
+                assert f"localhost:{port}/" in RUNBOOK
+            case _:
+                pytest.fail(f"nobody looked at: kubectl -n {namespace} {verb} {shlex.join(words)}")
 
 
 def test_the_dashboard_can_be_loaded_anywhere() -> None:
@@ -185,16 +236,7 @@ def test_prometheus_takes_the_configuration(tmp_path: Path) -> None:
 
 @needs_kubectl
 def test_the_component_adds_to_an_overlay(tmp_path: Path) -> None:
-    shutil.copytree(COMPONENT, tmp_path / "monitoring")
-    overlay = tmp_path / "overlay"
-    overlay.mkdir()
-    kinds = {"kind": "Kustomization", "apiVersion": "kustomize.config.k8s.io/v1beta1"}
-    named = {"namespace": "allotment-system", "components": ["../monitoring"]}
-    (overlay / "kustomization.yaml").write_text(yaml.safe_dump({**kinds, **named}))
-    found = {
-        each["kind"]: each
-        for each in yaml.safe_load_all(run(["kubectl", "kustomize", str(overlay)]))
-    }
+    found = {each["kind"]: each for each in overlaid(tmp_path, [], ["monitoring"])}
     assert found.keys() == {"ConfigMap", "PodMonitor", "PrometheusRule"}
     assert found["ConfigMap"]["metadata"]["labels"] == {"grafana_dashboard": "1"}
     assert json.loads(found["ConfigMap"]["data"]["allotment.json"]) == DASHBOARD
@@ -207,13 +249,7 @@ def test_the_component_adds_to_an_overlay(tmp_path: Path) -> None:
 @needs_kubectl
 def test_the_traces_component_tells_the_inspector_alone_where_to_send_them(tmp_path: Path) -> None:
     """With the base beneath it: the patch has to find what it is about."""
-    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
-    overlay = tmp_path / "deploy/overlays/traced"
-    overlay.mkdir()
-    kinds = {"kind": "Kustomization", "apiVersion": "kustomize.config.k8s.io/v1beta1"}
-    parts = {"resources": ["../../base"], "components": ["../../components/traces"]}
-    (overlay / "kustomization.yaml").write_text(yaml.safe_dump({**kinds, **parts}))
-    found = list(yaml.safe_load_all(run(["kubectl", "kustomize", str(overlay)])))
+    found = overlaid(tmp_path, ["../../base"], ["traces"])
     receivers = {
         each["metadata"]["name"]: urlsplit(variable["value"])
         for each in found
@@ -233,6 +269,33 @@ def test_the_traces_component_tells_the_inspector_alone_where_to_send_them(tmp_p
     ]
     labels = inspector["spec"]["template"]["metadata"]["labels"]
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+@needs_kubectl
+def test_components_are_where_the_services_are(tmp_path: Path) -> None:
+    """In an overlay that names no namespace, as the README shows one: a PodMonitor or a network
+    policy in another namespace finds no pod of ours.
+    """
+    components = sorted(path.name for path in COMPONENT.parent.iterdir())
+    found = overlaid(tmp_path, ["../default"], components)
+    namespaces = {
+        (each["kind"], each["metadata"]["name"]): each["metadata"].get("namespace")
+        for each in found
+        if each["kind"] not in OF_NO_NAMESPACE
+    }
+    assert {"PodMonitor", "PrometheusRule", "NetworkPolicy"} <= {kind for kind, _ in namespaces}
+    assert {name: ns for name, ns in namespaces.items() if ns != "allotment-system"} == {}
+
+
+def overlaid(tmp_path: Path, resources: list[str], components: list[str]) -> list[Object]:
+    """What an overlay of somebody's own renders to."""
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    overlay = tmp_path / "deploy/overlays/own"
+    overlay.mkdir()
+    kinds = {"kind": "Kustomization", "apiVersion": "kustomize.config.k8s.io/v1beta1"}
+    parts = {"resources": resources, "components": [f"../../components/{c}" for c in components]}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump({**kinds, **parts}))
+    return list(yaml.safe_load_all(run(["kubectl", "kustomize", str(overlay)])))
 
 
 def run(words: list[str]) -> str:
