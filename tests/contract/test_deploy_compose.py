@@ -220,19 +220,20 @@ def mounted(service: str) -> dict[str, Path]:
     return {target: ROOT / source for source, target, _ in mounts if source.startswith(".")}
 
 
-def test_prometheus_scrapes_every_service_and_has_the_rules() -> None:
+def test_prometheus_scrapes_every_replica_and_has_the_rules() -> None:
     files = mounted("prometheus")
     (given,) = (w for w in SERVICES["prometheus"]["command"] if w.startswith("--config.file="))
     config: Object = yaml.safe_load(files[given.partition("=")[2]].read_text())
     assert all(files[path].is_file() for path in config["rule_files"])
     (job,) = config["scrape_configs"]
     assert job["job_name"] == "allotment"
-    (static,) = job["static_configs"]
-    roles = {module.removeprefix("allotment_") for module in SETTINGS}
-    hosts = {target.partition(":")[0] for target in static["targets"]}
-    assert hosts == roles
+    assert "static_configs" not in job, "a name that several replicas have is one target there"
+    (found,) = job["dns_sd_configs"]
+    names = {name for name, one in SERVICES.items() if one.get("command", [""])[0] in SETTINGS}
+    assert names > {module.removeprefix("allotment_") for module in SETTINGS}
+    assert sorted(found["names"]) == sorted(names)
     port = COMPOSE["x-environment"]["ALLOT_HTTP_PORT"]
-    assert {target.partition(":")[2] for target in static["targets"]} == {port}
+    assert (found["type"], str(found["port"])) == ("A", port)
 
 
 def test_grafana_finds_prometheus_jaeger_and_the_dashboard() -> None:
