@@ -255,6 +255,7 @@ def test_the_inspector_gets_a_service_only_with_a_token(tmp_path: Path) -> None:
     service, policy = yaml.safe_load_all((component / "service.yaml").read_text())
     (port,) = patched["ports"]
     assert service["spec"]["ports"][0]["targetPort"] == port["name"]
+    assert service["spec"]["publishNotReadyAddresses"], "why it is not ready is on its pages"
     assert policy["spec"]["ingress"][0]["ports"][0]["port"] == port["name"]
     assert port["containerPort"] == int(environment("deploy/base", container)["ALLOT_PAGE_PORT"])
     assert "allotment-inspector.allotment-system.svc" in settings.page_names

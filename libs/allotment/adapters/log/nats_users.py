@@ -24,7 +24,7 @@ from allotment_proto import subjects
 READER = "reader"
 """The command line: reads the log, and may ask the watcher to list again."""
 INSPECTOR = "inspector"
-"""The web pages: read the log, and do nothing else."""
+"""The web pages and the traces that are made of the log: all that they do on NATS is to read it."""
 _SEED_BYTES = 32
 _READS = (
     "$JS.API.STREAM.INFO.{stream}",
