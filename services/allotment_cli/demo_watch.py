@@ -95,7 +95,7 @@ def _pod(state: ClusterState, applied: Applied, placements: dict[str, Placement]
         applied.name,
         status,
         cause,
-        refused and status == "Pending" and not fits_empty_cluster(state, pod.fact.request),
+        refused and status == "Pending" and fits_empty_cluster(state, pod.fact.request) is False,
         placements.get(applied.uid),
     )
 

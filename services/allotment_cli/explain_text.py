@@ -48,7 +48,7 @@ def explanation_lines(found: PodExplanation, *, everything: bool = False) -> lis
         )
         lines += _section(title, sections.competition(found, everything))
     if found.funnel and not is_over:
-        if waits:
+        if waits and found.funnel[0].left:
             lines += _section("Rejected nodes", sections.funnel(found.funnel, found.request))
         elif found.funnel[-1].left < found.funnel[0].left:
             lines += _section("Rejected nodes", sections.rejected(found.funnel))

@@ -139,7 +139,7 @@ def _why(names: Sequence[str], pod: FitPod) -> Iterator[str]:
         yield f"{'Cause':<{LABEL}}{pod.cause}"
     for text in _because(pod):
         yield f"{'Because':<{LABEL}}{text}"
-    if pod.funnel:
+    if pod.funnel and pod.funnel[0].left:
         yield from sections.funnel(pod.funnel, pod.request)
     yield from advice_lines(pod.counterfactuals, never=never)
 

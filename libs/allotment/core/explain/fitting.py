@@ -12,7 +12,7 @@ import msgspec
 from allotment.core.explain.advice import advice, is_gang
 from allotment.core.explain.lacks import lacks
 from allotment.core.explain.nodes import codes, funnel
-from allotment.core.explain.pod import beside, fits_empty_cluster
+from allotment.core.explain.pod import beside, fits_empty_cluster, is_barred
 from allotment.core.explain.pod_views import request_of
 from allotment.core.explain.schema import (
     AsOf,
@@ -32,7 +32,7 @@ from allotment.core.placement.cycle import notes_of, stamped
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.placement.unserved import unserved
 from allotment.core.queues.round.verdict import PodVerdict, Verdicts, round_outcome
-from allotment.core.reasons import problem_text, shown_cause
+from allotment.core.reasons import NO_NODES, REASONS, problem_text, shown_cause
 from allotment.core.units import rfc3339
 from allotment_proto.events import Decided, Placement, PodObserved, Refusal
 from allotment_proto.facts import PodRequest
@@ -42,7 +42,8 @@ _FIT_SCHEMA = "allotment.dev/fit/v1"
 
 class FitPod(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One pod: where it would go, or why it finds no place. `nodes_fit` counts the nodes that take
-    it, next to those of the manifests before it. `fits_empty_cluster` false: it can never fit.
+    it, next to those of the manifests before it. `fits_empty_cluster` false: it can never fit;
+    absent where there is no node.
     """
 
     namespace: str
@@ -133,7 +134,8 @@ class _Nodes(NamedTuple):
     funnel: tuple[Step, ...]
     lacks: tuple[Lack, ...]
     notes: tuple[str, ...]
-    never: bool
+    ever: bool | None
+    """Whether one would take it if it was empty; None where there is none."""
 
 
 class _Unplaced:
@@ -170,19 +172,20 @@ class _Unplaced:
             self._nodes[asked] = self._asked_nodes(asked)
         nodes = self._nodes[asked]
         counted = tuple((code, n) for step in nodes.funnel for code, n in step.reasons.items())
-        cause = shown_cause(counted) if counted else ""
+        no = ruled.no if nodes.answers or is_barred(ruled.no) else None
+        cause = shown_cause(counted) if counted or not nodes.answers else ""
         return msgspec.structs.replace(
             bare,
             nodes=len(nodes.answers),
             nodes_fit=nodes.funnel[-1].left,
-            cause=cause if ruled.no is None else ruled.no.code,
-            refused=None if ruled.no is None else reason_of(ruled.no),
-            quota=quota_of(ruled.short),
+            cause=cause if no is None else no.code,
+            refused=None if no is None else reason_of(no),
+            quota=() if no is None else quota_of(ruled.short),
             notes=bare.notes + nodes.notes,
-            fits_empty_cluster=not nodes.never,
+            fits_empty_cluster=nodes.ever,
             funnel=nodes.funnel,
             lacks=nodes.lacks,
-            counterfactuals=self._advised(fact, ruled, asked, never=nodes.never),
+            counterfactuals=self._advised(fact, ruled, asked, never=nodes.ever is False),
         )
 
     def _asked_nodes(self, asked: PodRequest) -> _Nodes:
@@ -190,12 +193,13 @@ class _Unplaced:
         answers = codes(state, asked)
         steps = tuple(funnel(answers))
         counted = {code: n for step in steps for code, n in step.reasons.items()}
+        absent = () if answers else (REASONS[NO_NODES].text,)
         return _Nodes(
             answers=answers,
             funnel=steps,
             lacks=lacks(state, asked, answers),
-            notes=notes_of(state, asked, counted.items()) + unserved(state, asked),
-            never=not fits_empty_cluster(state, asked),
+            notes=absent + notes_of(state, asked, counted.items()) + unserved(state, asked),
+            ever=fits_empty_cluster(state, asked),
         )
 
     def _advised(

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from allotment.core.explain.advice import empty_advice, gang_advice
-from allotment.core.explain.nodes import group_short_even_empty
-from allotment.core.explain.pod import fits_empty_cluster
+from allotment.core.explain.nodes import group_short_even_empty, present
+from allotment.core.explain.pod import fits_empty_cluster, is_barred
 from allotment.core.explain.pod_views import request_of
 from allotment.core.explain.schema import (
     GANG_SCHEMA,
@@ -40,6 +40,7 @@ from allotment.core.queues.round.verdict import (
     Outside,
     group_verdict,
 )
+from allotment.core.reasons import NO_NODES, REASONS
 from allotment.core.units import rfc3339
 from allotment_proto.events import GroupObserved
 from allotment_proto.facts import PodRequest
@@ -153,7 +154,7 @@ def _never_fits(
     """
     able, never = 0, []
     for asked, (request, pods) in zip(ruled.asked, ruled.wants, strict=True):
-        if fits_empty_cluster(state, asked):
+        if fits_empty_cluster(state, asked) is not False:
             able += pods
         else:
             never.append((asked, request))
@@ -224,17 +225,19 @@ def _status(
         phase = "Placed" if found.is_ready else "Waiting"
     if cause is None and phase == "Waiting" and together < found.wanted and group.short is not None:
         cause = Reason(code=group.short.code, message=group.short.message)
+    if phase in ("AtGate", "Waiting") and not present(state) and not is_barred(found.no):
+        cause = Reason(code=NO_NODES, message=REASONS[NO_NODES].text)
     most = group_short_even_empty(state, group)
     return GangStatus(
         phase=phase,
         cause=cause,
-        quota=quota_of(found.short),
+        quota=() if cause is not None and cause.code == NO_NODES else quota_of(found.short),
         since_seconds=since_s,
         group_phase=fact.phase,
         wanted=found.wanted,
         together=together if found.asked else None,
         fits_empty_cluster=most is None and _never_fits(state, group, found) is None
-        if found.asked
+        if found.asked and present(state)
         else None,
         at_most_empty=most,
     )

@@ -84,7 +84,7 @@ def fits_emptied(state: ClusterState, node: Node, request: PodRequest) -> bool:
 
 def group_short_even_empty(state: ClusterState, group: Group) -> int | None:
     """How many members of a group can run together at most if nobody else held anything, if that is
-    less than its minimum; None if it is not, or if the group has its minimum.
+    less than its minimum; None if it is not, if the group has its minimum, or if there is no node.
 
     A bound, request by request and without trying: fewer may find a place, never more.
     """
@@ -97,6 +97,8 @@ def group_short_even_empty(state: ClusterState, group: Group) -> int | None:
     if len(wanted) > _REQUESTS_MAX:
         return None
     twins = [emptied(node) for node in present(state)]
+    if not twins:
+        return None
     most = len(members) - wanted.total()
     for request, number in wanted.items():
         room = sum(

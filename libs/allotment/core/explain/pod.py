@@ -31,6 +31,7 @@ from allotment.core.explain.nodes import (
     funnel,
     group_short_even_empty,
     node_steps,
+    present,
 )
 from allotment.core.explain.pod_story import Attempt, PodLife, PodStory
 from allotment.core.explain.pod_views import (
@@ -70,12 +71,15 @@ from allotment.core.placement.cycle import notes_of
 from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.unserved import misread, nearest, unserved
+from allotment.core.queues.answers import No
 from allotment.core.queues.round.verdict import PodVerdict, missing_queue, verdict
 from allotment.core.reasons import (
     CURED_BY_ROOM,
     KEPT_BACK,
+    NO_NODES,
     OF_CLUSTER,
     REASONS,
+    Cure,
     problem_text,
     shown_cause,
 )
@@ -123,7 +127,7 @@ def explain(
     status = _status(state, told, pod, as_of_ms, ruled, asked, answers)
     predecessor, successor = neighbours(state, story, told, kin)
     life = life_of(state, told, as_of_ms, predecessor=predecessor, successor=successor)
-    short_of_room = waits and fact.problem is None and steps[-1].left == 0
+    short_of_room = waits and fact.problem is None and steps[0].left > 0 == steps[-1].left
     one_day = short_of_room and status.fits_empty_cluster is True
     return PodExplanation(
         schema=SCHEMA,
@@ -186,7 +190,7 @@ def _advice(
     if fact.problem is not None or (is_alone and not fits_nowhere):
         return Advice((), never=False)
     is_ours = fact.scheduler in state.policy.scheduler_names
-    never = fits_nowhere and not (is_ours and fits_empty_cluster(state, asked))
+    never = fits_nowhere and (not is_ours or fits_empty_cluster(state, asked) is False)
     return Advice(advice(state, fact, ruled, asked, never=never), never)
 
 
@@ -210,11 +214,20 @@ def _queue_name(fact: PodObserved) -> str:
     return fact.group or f"pod {fact.namespace}/{fact.name}"
 
 
-def fits_empty_cluster(state: ClusterState, request: PodRequest) -> bool:
+def fits_empty_cluster(state: ClusterState, request: PodRequest) -> bool | None:
     """Whether a node would take it if nobody held anything; cordons and outages do not count, nor
-    what it says about other pods.
+    what it says about other pods. None where there is no node to ask.
     """
-    return any(fits_emptied(state, node, request) for node in state.nodes.values())
+    there = present(state)
+    return any(fits_emptied(state, node, request) for node in there) if there else None
+
+
+def is_barred(no: No | None) -> bool:
+    """Whether a queue's refusal is about something else than amounts: without nodes what queues may
+    have is a share of nothing, and says nothing.
+    """
+    reason = None if no is None else REASONS.get(no.code)
+    return reason is not None and reason.cured_by not in (Cure.QUOTA, Cure.PODS)
 
 
 def _waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
@@ -258,6 +271,8 @@ def _status(
     no = ruled.no
     if no is not None and no.code in OF_CLUSTER and ever is False:
         no = None
+    if is_asked and not answers and not is_barred(no):
+        no, cause = None, NO_NODES
     if is_asked and no is None and cause in OF_CLUSTER:
         cause = _lacking(answers)  # no node would take it, whatever else runs
     nominated = state.nominated.values() if waits else ()

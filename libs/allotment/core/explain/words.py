@@ -28,6 +28,7 @@ from allotment.core.explain.schema import (
 from allotment.core.explain.views import asked_whole, card_word
 from allotment.core.reasons import (
     NO_FITTING_INSTANCE,
+    NO_NODES,
     QUOTA_CODES,
     REASONS,
     VOLUME_NOT_READY,
@@ -127,6 +128,8 @@ def status_text(found: PodExplanation) -> str:
             return f"{text}: the request cannot be granted as it is written"
         if status.scheduler:
             return f"{text}: it is left to the scheduler {status.scheduler}"
+        if status.cause == NO_NODES:
+            return f"{text}: {REASONS[NO_NODES].text}"
         if status.fits_empty_cluster is False:
             text += ", can never fit on these nodes"
         is_possible = status.fits_empty_cluster is not False

@@ -345,8 +345,8 @@ def _of_groups(state: ClusterState) -> Iterator[Finding]:
 
 def _of_quotas(state: ClusterState) -> Iterator[Finding]:
     """Queues whose quota pods wait for, and who has it."""
-    if not state.is_batched:
-        return
+    if not state.is_batched or all(node.fact is None for node in state.nodes.values()):
+        return  # without nodes what queues may have is a share of nothing
     for name, wait in quota_waits(state).items():
         jobs, has = wait
         idle = sum(1 for holder in has if not holder.pods)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core.explain.doctor.finding import (
+    ERROR,
     PODS_MAX,
     WARNING,
     Finding,
@@ -31,6 +32,7 @@ from allotment.core.reasons import (
     GROUP_MISSING,
     INSUFFICIENT_CPU,
     INSUFFICIENT_MEMORY,
+    NO_NODES,
     QUEUE_NOT_LEAF,
     QUOTA_UNREADABLE,
     REASONS,
@@ -57,7 +59,7 @@ _LASTING = frozenset((QUEUE_NOT_LEAF, EMPTY_CAPABILITY, CARD_UNREADABLE, QUOTA_U
 
 
 class _Cause(NamedTuple):
-    """Why pods cannot start as they are, in words that hold for all of them."""
+    """Why pods cannot start, in words that hold for all of them."""
 
     code: str
     message: str
@@ -108,8 +110,9 @@ def _finding(cause: _Cause, pods: list[PodObserved], empty: "_Empty") -> Finding
         first = next(fact for fact in pods if f"{fact.namespace}/{fact.name}" == names[0])
         of_first = f"; {names[0]}: " if len(names) > 1 else "; "
         lacking = "".join(f"{of_first}{text}" for text in empty.lacks(first.request)[:1])
+    is_without_nodes = cause.code == NO_NODES
     return Finding(
-        severity=WARNING,
+        severity=ERROR if is_without_nodes else WARNING,
         code=cause.code,
         subject=about_pods(names),
         message=cause.message + lacking,
@@ -117,14 +120,14 @@ def _finding(cause: _Cause, pods: list[PodObserved], empty: "_Empty") -> Finding
         since=rfc3339(oldest_ms) if oldest_ms else "",
         pods=tuple(names[:PODS_MAX]),
         pods_total=len(names),
-        never_start=len(names),
+        never_start=0 if is_without_nodes else len(names),  # they start as they are
     )
 
 
 def _cause(
     state: ClusterState, pod: Pod, time_ms: int, empty: "_Empty", shut: ShutOut
 ) -> _Cause | None:
-    """The first cause for which a pod of ours cannot start."""
+    """The first cause for which a pod of ours cannot start. Without nodes they all wait for one."""
     fact = pod.fact
     if fact.problem is not None:
         code = fact.problem.code
@@ -136,6 +139,10 @@ def _cause(
     code, message = group_cause(state, pod)
     if code in _LASTING:
         return _Cause(code, message, _advice(code))
+    if not present(state):
+        return _Cause(
+            NO_NODES, f"{REASONS[NO_NODES].text}, so nothing can start", _advice(NO_NODES)
+        )
     asked = PodRequest(extended=fact.request.extended, devices=fact.request.devices)
     texts = unserved(state, asked)
     if texts:
