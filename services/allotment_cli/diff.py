@@ -1,5 +1,6 @@
 """`allot diff`: what differs between two moments of the log, or between two exported logs."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ SCHEMA = "allotment.dev/diff/v1"
 NOW = "now"
 DIFFERENT = 1
 FIELDS_SHOWN = 3
+_AGE = re.compile("-[0-9.]")
 
 
 class DiffDocument(msgspec.Struct, frozen=True, rename="camel"):
@@ -27,7 +29,14 @@ class DiffDocument(msgspec.Struct, frozen=True, rename="camel"):
     differences: Sequence[Differing]
 
 
-@click.command()
+class _OfMoments(click.Command):
+    """Its arguments may be ages: ``-15m`` is no option here, but ``now-15m``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [NOW + a if _AGE.match(a) else a for a in args])
+
+
+@click.command(cls=_OfMoments)
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @source_options
@@ -68,10 +77,15 @@ async def _folded(origin: Origin, before: str, after: str) -> tuple[Folded, Fold
         found = [
             await _of_file(text)
             if _is_file(text)
-            else await fold_at(source, None if text == NOW else text, says=False)
-            for text in (before, after)
+            else await fold_at(source, _moment(text), says=False, option=word)
+            for word, text in (("A", before), ("B", after))
         ]
     return found[0], found[1]
+
+
+def _moment(text: str) -> str | None:
+    """A moment as `fold_at` takes it: None is now."""
+    return None if text == NOW else text.removeprefix(NOW)
 
 
 def _is_file(text: str) -> bool:

@@ -81,13 +81,14 @@ async def fold_at(
     *,
     foreseer: Foreseer | None = None,
     says: bool = True,
+    option: str = "--at",
 ) -> Folded:
-    """Fold to the moment that `--at` names, or to the newest record; `says` on stderr where it is.
+    """Fold to the moment that `option` names, or to the newest record; `says` which on stderr.
 
     Raises `CliError` for a moment that is none, or beyond the end of the log.
     """
     now_ms = source.now_ms()
-    at = None if text is None else moments.parse(text, now_ms)
+    at = None if text is None else moments.parse(text, now_ms, option)
     folded = await fold(source, at, observer, foreseer)
     if at is None:
         folded = folded._replace(time_ms=max(now_ms, folded.time_ms))

@@ -61,6 +61,26 @@ def test_anything_else_is_named_with_what_would_be_right(text: str) -> None:
     assert error.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("0001-01-01", "0001-01-01T00:00:00+14:00", "1969-12-31T00:00:00Z", "-100000d"),
+        *("9999-12-31", "9999-12-31T23:59:59-12:00"),
+    ],
+)
+def test_a_moment_of_no_log_is_said(text: str) -> None:
+    with pytest.raises(CliError, match="before 1970 or after 9998") as error:
+        parse(text, NOW_MS)
+    assert repr(text) in error.value.message
+    assert "14:03" in error.value.remedy
+
+
+@pytest.mark.parametrize("text", ["99999-01-01", "1e30s", "-1e30s", "-1", "\uff11", "-99999999d"])
+def test_odd_texts_are_no_moments(text: str) -> None:
+    with pytest.raises(CliError, match="is not a moment"):
+        parse(text, NOW_MS)
+
+
 def test_local_time_on_screen(zone: str) -> None:
     hour = "14" if zone == "UTC" else "15"
     assert local_text(NOW_MS + 250, millis=True) == f"{hour}:00:00.250"

@@ -159,6 +159,18 @@ def test_a_state_does_not_differ_from_itself_and_each_step_of_a_log_is_seen(
     assert [(e.name, flipped[e.how]) for e in forth] == [(e.name, e.how) for e in back]
 
 
+def test_diff_takes_ages_and_says_which_moment_is_none(log: Path) -> None:
+    for words in (("-4s", "now"), ("now", "-1h"), ("now-2s", "-1h")):
+        result = allot("diff", *words, "--file", str(log))
+        assert result.exit_code == 1, result.output
+        assert "different:" in result.stdout
+    for at, words in (("A", ("0001-01-01", "now")), ("B", ("now", "-1e30s"))):
+        result = allot("diff", *words, "--file", str(log))
+        assert result.exit_code == 2
+        assert f"allot: {at} " in result.stderr
+        assert "allot: give a sequence" in result.stderr
+
+
 def test_diff_ends_with_1_where_logs_differ(log: Path, tmp_path: Path) -> None:
     same = tmp_path / "same.jsonl"
     same.write_text(log.read_text())

@@ -10,8 +10,9 @@ from allotment.core.units import duration_ns
 
 FORMS = "a sequence (184203), the one before it (184203~1), 14:03, -15m or 2026-11-20T14:03:00Z"
 
-_SEQUENCE = re.compile(r"(\d{1,18})(?:~(\d{1,18})?)?")
-_CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?")
+_SEQUENCE = re.compile(r"(\d{1,18})(?:~(\d{1,18})?)?", re.ASCII)
+_CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?", re.ASCII)
+_END_MS = 253_370_764_800_000  # 9999-01-01: whatever the zone, a day has a name until then
 
 
 class AtSequence(NamedTuple):
@@ -40,7 +41,7 @@ def parse(text: str, now_ms: int) -> At:
         back = 0 if "~" not in text else int(match[2] or 1)
         return AtSequence(max(int(match[1]) - back, 0))
     if text.startswith("-") and (age_ns := duration_ns(text, days=True)) is not None:
-        return AtTime(now_ms + age_ns // 1_000_000)
+        return _within(text, now_ms + age_ns // 1_000_000)
     now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()
     if match := _CLOCK.fullmatch(text):
         hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
@@ -51,7 +52,20 @@ def parse(text: str, now_ms: int) -> At:
         then = datetime.fromisoformat(text)
     except ValueError:
         raise MomentError(f"{text!r} is not a moment") from None
-    return AtTime(_ms(then if then.tzinfo is not None else then.astimezone()))
+    try:
+        return _within(text, _ms(then if then.tzinfo is not None else then.astimezone()))
+    except (OverflowError, ValueError):  # the first and last days of datetime in some zones
+        raise MomentError(_out_of_reach(text)) from None
+
+
+def _within(text: str, ms: int) -> AtTime:
+    if not 0 <= ms < _END_MS:
+        raise MomentError(_out_of_reach(text))
+    return AtTime(ms)
+
+
+def _out_of_reach(text: str) -> str:
+    return f"{text!r} is not a moment of any log: it is before 1970 or after 9998"
 
 
 def offset_minutes(ms: int) -> int:
