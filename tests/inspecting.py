@@ -61,16 +61,22 @@ async def following(
     bytes_max: int = 64 * MIB,
     snapshots: SnapshotStore | None = None,
     clock_ms: Callable[[], int] = lambda: NOW_MS,
+    is_filled: bool = True,
 ) -> AsyncIterator[History]:
-    """A history that follows the log and has caught up with it."""
-    history = History(bytes_max, clock_ms)
+    """A history that follows the log and has caught up with it; it knows the past before a
+    snapshot, or else (`is_filled`) goes on to read it.
+    """
+    history = History(bytes_max, clock_ms, logger())
     fold = Fold(log, logger(), snapshots)
     history.attach(fold, log)
     async with anyio.create_task_group() as group:
         group.start_soon(fold.run)
         with patience():
             await fold.caught_up.wait()
-            await history.fill()
+            if is_filled:
+                await history.fill()
+            else:
+                group.start_soon(history.fill)
         yield history
         group.cancel_scope.cancel()
 
@@ -91,7 +97,7 @@ class FedFold(Fold):
 def history_of(records: Sequence[Record]) -> tuple[History, FedFold]:
     """A history that has followed these records; "now" is the time of the last one."""
     last_ms = records[-1].time_ns // 1_000_000 if records else 0
-    history, fold = History(64 * MIB, lambda: last_ms), FedFold()
+    history, fold = History(64 * MIB, lambda: last_ms, logger()), FedFold()
     history.attach(fold, fold.log)
     for record in records:
         fold.feed(record)

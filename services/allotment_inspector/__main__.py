@@ -31,7 +31,8 @@ async def run(ctx: Context) -> None:
         )
     ctx.ready("pages", False, "not listening yet")
     # The clock of a log that nobody appends to stands still.
-    history = History(settings.history_mib * MIB, _clock_ms if settings.file is None else int)
+    clock_ms = _clock_ms if settings.file is None else int
+    history = History(settings.history_mib * MIB, clock_ms, ctx.log)
     traces = TraceExport(ctx)
 
     def attach(fold: Fold, log: ReadableLog) -> None:
@@ -50,7 +51,7 @@ async def run(ctx: Context) -> None:
             cluster=settings.cluster,
             names=settings.page_names,
             token=token,
-            trouble=reading.trouble,
+            trouble=lambda: reading.trouble() or history.trouble,
         )
         expose(ctx, history, pages)
         async with (

@@ -9,31 +9,42 @@ The newest state is folded as everywhere (`adapters/log/fold.py`). Beside it sta
   ahead costs one record, a step back one checkpoint and what follows it;
 * the index (`index.py`), and the last records as they were written.
 
-A start from a snapshot knows nothing of what was before; that is read then, beside all else.
+A start from a snapshot knows nothing of what was before; that is read then, beside all else. The
+snapshot itself is the first checkpoint.
 
 States are looked at in worker threads, one at a time each; nobody else touches a state meanwhile.
+Records are folded there as well, a bounded number at a time: a long way through the log holds
+neither the event loop nor all its records in memory.
 """
 
 import threading
 import time
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 import anyio
 import anyio.from_thread
-import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.service.reading import ReadableLog
+from allotment.adapters.telemetry.log import Logger
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
-from allotment.core.logport import Record
+from allotment.core.logport import LogUnavailable, Record
 from allotment_inspector.index import GROUP, NODE, POD, Index, Mark
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
@@ -52,6 +63,10 @@ ENTRIES_MAX = 5_000
 """At most so many records are read for one question."""
 RUN_GAP = 32
 """Records that are not further apart are read in one go."""
+CHUNK_RECORDS = 4_000
+"""So many records are read and folded at a time on the way to a moment."""
+AGAIN_S = 1.0
+"""After so long the past is asked for again, when the log did not answer."""
 STEPPING_STONES = 4
 STONE_BEHIND = 24
 STONE_WORTH = 4
@@ -197,6 +212,16 @@ class _Checkpoint(NamedTuple):
     image: bytes
 
 
+class _Past:
+    """What was before the snapshot that the fold started from, as far as it was read."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self.index = Index()
+        self.events = 0
+        """Since the last checkpoint."""
+
+
 class _Look:
     """A state for looking, and who may."""
 
@@ -208,7 +233,7 @@ class _Look:
 class History:
     """Attach it to a fold before that runs (`attach`); then `moment` gives any moment."""
 
-    def __init__(self, bytes_max: int, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, bytes_max: int, clock_ms: Callable[[], int], logger: Logger) -> None:
         self.index = Index()
         self.bytes_max = bytes_max
         self.checkpoint_bytes = 0
@@ -220,7 +245,12 @@ class History:
         """Records that were folded to come to a moment."""
         self.is_filled = True
         """Whether all that was before a snapshot is known."""
+        self.trouble = ""
+        """Why the past cannot be read now, "" while it can."""
         self._clock_ms = clock_ms
+        self._logger = logger
+        self._began_seq = 0
+        """Where the snapshot stands that the fold started from."""
         self._checkpoints: list[_Checkpoint] = []
         self._stones: OrderedDict[int, bytes] = OrderedDict()
         self._events_since = 0
@@ -238,6 +268,7 @@ class History:
     def attach(self, fold: Fold, log: ReadableLog) -> None:
         """Take in every record that the fold takes from now on."""
         self._fold, self._log = fold, log
+        fold.restored.append(self._begin)
         fold.listeners.append(self._take)
         fold.passed_over.append(lambda record: self._take(record, None))
 
@@ -258,56 +289,88 @@ class History:
         """Wait until a record took effect."""
         await self._changed.wait()
 
+    def _begin(self, seq: int, image: bytes) -> None:
+        """The fold starts from a snapshot: what was before is not known yet."""
+        self._began_seq, self.is_filled = seq, False
+        self.index.first_seq = seq + 1
+        self._keep(_Checkpoint(seq, image))
+
     def _take(self, record: Record, envelope: Envelope | None) -> None:
-        if not self.index.times_ms:
-            self.index.first_seq = record.seq
-            self.is_filled = record.seq == 1
         self.index.take(record, envelope)
         self._recent.append(record)
         self._recent_bytes += len(record.payload)
         while self._recent_bytes > RECENT_BYTES or len(self._recent) > RECENT_RECORDS:
             self._recent_bytes -= len(self._recent.popleft().payload)
         assert self._fold is not None
-        self._checkpoint_if_due(self._fold.state, envelope)
+        state = self._fold.state
+        self._events_since += 1 if envelope is None else len(envelope.events)
+        if self._is_due(self._events_since, state):
+            self._events_since = 0
+            if checkpoint := _checkpoint(state):
+                self._keep(checkpoint)
         turn, self._changed = self._changed, anyio.Event()
         turn.set()
 
     async def fill(self) -> None:
         """Bring a state to the end of the log, and read what was before the snapshot that the fold
-        started from, if it did.
+        started from, if it did. A log that does not answer is asked again.
         """
-        fold, log = self._fold, self._log
-        assert fold is not None
-        assert log is not None
-        await fold.caught_up.wait()
+        assert self._fold is not None
+        await self._fold.caught_up.wait()
+        await self._until_done(self._look_at_the_end)
+        if not self.is_filled:
+            past = _Past()
+            await self._until_done(lambda: self._read_past(past))
+            past.index.join(self.index)
+            self.index, self.is_filled = past.index, True
+
+    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await work()
+            except LogUnavailable as error:
+                self._logger.warning("the past is not read now", reason=str(error))
+                self.trouble = f"the past of the log is not read now: {error}"
+                await anyio.sleep(AGAIN_S)
+            else:
+                self.trouble = ""
+                return
+
+    async def _look_at_the_end(self) -> None:
         async with self.moment(None):
             pass  # so that the first who looks need not wait for it
-        if self.is_filled or not self.index.times_ms:
-            return
-        past, state, end = Index(), ClusterState(), self.index.first_seq - 1
-        async with aclosing(log.read(1, end)) as batches:
+
+    async def _read_past(self, past: _Past) -> None:
+        """Read on from where the past ends: what was read is not read again."""
+        assert self._log is not None
+        first, last = past.state.seq + 1, self._began_seq
+        async with aclosing(self._log.read(first, last)) as batches:
             async for batch in batches:
-                for record in batch:
-                    past.take(record, envelope := _apply(state, record))
-                    self._checkpoint_if_due(state, envelope)
-                    await anyio.lowlevel.checkpoint()  # a record may hold hundreds of events
-        past.join(self.index)
-        self.index, self.is_filled = past, True
+                for checkpoint in await anyio.to_thread.run_sync(self._extend, past, batch):
+                    self._keep(checkpoint)
+
+    def _extend(self, past: _Past, batch: Sequence[Record]) -> list[_Checkpoint]:
+        """Fold records onto the past; the checkpoints on the way."""
+        found = []
+        for record in batch:
+            envelope = _apply(past.state, record)
+            past.index.take(record, envelope)
+            past.events += 1 if envelope is None else len(envelope.events)
+            if self._is_due(past.events, past.state):
+                past.events = 0
+                if checkpoint := _checkpoint(past.state):
+                    found.append(checkpoint)
+        return found
 
     # Checkpoints
 
-    def _checkpoint_if_due(self, state: ClusterState, envelope: Envelope | None) -> None:
-        self._events_since += 1 if envelope is None else len(envelope.events)
-        if self._events_since < self._events_apart(len(state.pods)) * self._spacing:
-            return
-        self._events_since = 0
-        try:
-            image = snapshot.encode(state)
-        except OverflowError:  # a number that no snapshot can hold: the next one may do
-            return
-        place = bisect_right(self._checkpoints, state.seq, key=lambda c: c.seq)
-        self._checkpoints.insert(place, _Checkpoint(state.seq, image))
-        self.checkpoint_bytes += len(image)
+    def _is_due(self, events: int, state: ClusterState) -> bool:
+        return events >= self._events_apart(len(state.pods)) * self._spacing
+
+    def _keep(self, checkpoint: _Checkpoint) -> None:
+        place = bisect_right(self._checkpoints, checkpoint.seq, key=lambda c: c.seq)
+        self._checkpoints.insert(place, checkpoint)
+        self.checkpoint_bytes += len(checkpoint.image)
         while self.checkpoint_bytes > self.bytes_max and len(self._checkpoints) > 1:
             self._thin()
 
@@ -367,9 +430,17 @@ class History:
     async def _bring(self, look: _Look, seq: int) -> None:
         """Bring a state to a sequence: from where it is, from a checkpoint, or from nothing."""
         start = self._start(look.state.seq, seq)
-        records = await self._read(start.seq + 1, seq) if start.seq < seq else []
-        self.folded_records += len(records)
-        look.state = await anyio.to_thread.run_sync(self._advanced, look.state, start, records)
+        if start.image:
+            look.state = await anyio.to_thread.run_sync(snapshot.decode, start.image)
+        elif look.state.seq != start.seq:
+            look.state = ClusterState()
+        worth = STONE_WORTH * self._events_apart(len(look.state.pods))
+        is_far = self.index.events_between(start.seq, seq) >= worth
+        stone = seq - STONE_BEHIND if is_far else 0
+        for first, last in _chunks(start.seq + 1, seq):
+            records = await self._read(first, last)
+            self.folded_records += len(records)
+            await anyio.to_thread.run_sync(self._advance, look.state, records, stone)
 
     def _start(self, at_seq: int, seq: int) -> _Checkpoint:
         """The best place to start from: an empty image stands for the state as it is."""
@@ -385,30 +456,14 @@ class History:
         )
         return _Checkpoint(at_seq, b"") if at_seq <= seq and is_near else best
 
-    def _advanced(
-        self, state: ClusterState, start: _Checkpoint, records: list[Record]
-    ) -> ClusterState:
-        if start.image:
-            state = snapshot.decode(start.image)
-        elif state.seq != start.seq:
-            state = ClusterState()
-        worth = STONE_WORTH * self._events_apart(len(state.pods))
-        last = start.seq + len(records)
-        is_far = self.index.events_between(start.seq, last) >= worth
-        stone = len(records) - STONE_BEHIND if is_far else -1
-        for number, record in enumerate(records):
-            if number == stone:
-                self._keep_stone(state)
+    def _advance(self, state: ClusterState, records: Sequence[Record], stone: int) -> None:
+        """Fold records onto a state; at `stone` it is kept."""
+        for record in records:
             _apply(state, record)
-        return state
-
-    def _keep_stone(self, state: ClusterState) -> None:
-        try:
-            self._stones[state.seq] = snapshot.encode(state)
-        except OverflowError:
-            return
-        while len(self._stones) > STEPPING_STONES:
-            self._stones.popitem(last=False)
+            if record.seq == stone and (kept := _checkpoint(state)):
+                self._stones[stone] = kept.image
+                while len(self._stones) > STEPPING_STONES:
+                    self._stones.popitem(last=False)
 
     # Records
 
@@ -424,10 +479,12 @@ class History:
             if nearer is not None:
                 state = snapshot.decode(nearer.image)
             first = min(state.seq + 1, seq)  # right at a checkpoint the record itself is wanted
-            records = anyio.from_thread.run(self._read, first, seq)
-            for record in records:
-                if record.seq > state.seq:
-                    _apply(state, record)
+            records: list[Record] = []
+            for chunk in _chunks(first, seq):
+                records = anyio.from_thread.run(self._read, *chunk)
+                for record in records:
+                    if record.seq > state.seq:
+                        _apply(state, record)
             if records and records[-1].seq == seq:
                 yield entry_of(records[-1]), state
 
@@ -497,6 +554,20 @@ def _apply(state: ClusterState, record: Record) -> Envelope | None:
         return None
     apply_record(state, envelope.events, record.seq, is_decision=is_decision)
     return envelope
+
+
+def _checkpoint(state: ClusterState) -> _Checkpoint | None:
+    """The state, encoded; None if it holds a number that no snapshot can hold."""
+    try:
+        return _Checkpoint(state.seq, snapshot.encode(state))
+    except OverflowError:
+        return None
+
+
+def _chunks(first: int, last: int) -> Iterator[tuple[int, int]]:
+    """A stretch of sequences in parts that are not too long."""
+    for begin in range(first, last + 1, CHUNK_RECORDS):
+        yield begin, min(begin + CHUNK_RECORDS - 1, last)
 
 
 def _runs(seqs: Sequence[int]) -> list[tuple[int, int]]:

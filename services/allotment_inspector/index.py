@@ -122,7 +122,10 @@ class Index:
                 del self.marks[: MARKS_MAX // 8]
 
     def join(self, later: "Index") -> None:
-        """Add an index that begins where this one ends."""
+        """Add an index that begins where this one ends, or has forgotten its beginning since."""
+        if later.first_seq > self.last_seq + 1:
+            self._forget(len(self.times_ms))
+            self.first_seq = later.first_seq
         self.times_ms.extend(later.times_ms)
         before = self._events[-1] if self._events else 0
         self._events.extend(before + count for count in later._events)
@@ -160,7 +163,7 @@ class Index:
         known, how many records they are.
         """
         first, last = seq - self.first_seq, other - self.first_seq
-        if first < 0 or last >= len(self._events):
+        if min(first, last) < 0 or max(first, last) >= len(self._events):
             return other - seq
         return self._events[last] - self._events[first]
 

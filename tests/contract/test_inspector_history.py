@@ -3,9 +3,12 @@ one comes there, and what is kept for that is bounded.
 """
 
 import json
+import threading
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from random import Random
 
+import anyio.to_thread
 import pytest
 from tests.build import card, decided, node, placement, pod
 from tests.inspecting import append, following
@@ -15,7 +18,7 @@ from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
-from allotment.core.logport import Record, digest_of
+from allotment.core.logport import LogUnavailable, Record, digest_of
 from allotment.testing.memory_log import MemoryLog
 from allotment_inspector import history as history_module
 from allotment_inspector import index as index_module
@@ -125,12 +128,101 @@ async def test_records_that_are_not_in_memory_are_read(monkeypatch: pytest.Monke
         assert entries[0].payload == log.core.records[0].payload
 
 
+class Deaf(MemoryLog):
+    """A log that now and then does not answer who reads: at these sequences, so often."""
+
+    def __init__(self, log: MemoryLog, times_at: dict[int, int]) -> None:
+        super().__init__(log.core)
+        self.times_at = times_at
+        self.reads: list[tuple[int, int]] = []
+        """Stretches of records that were asked for."""
+
+    async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+        if first_seq < last_seq:
+            self.reads.append((first_seq, last_seq))
+        for seq in range(first_seq, last_seq + 1):
+            if first_seq < last_seq and self.times_at.get(seq, 0) > 0:
+                self.times_at[seq] -= 1
+                raise LogUnavailable(f"no answer at {seq}")
+            async for batch in super().read(seq, seq):
+                yield batch
+
+
+async def snapshot_at(directory: Path, log: MemoryLog, seq: int) -> SnapshotDirectory:
+    store = SnapshotDirectory(directory, log_identity=log.identity)
+    records = log.core.records
+    await store.save(seq, folds(records)[seq], digest_of(records[seq - 1]))
+    return store
+
+
 @pytest.mark.usefixtures("often")
-async def test_a_start_from_a_snapshot_learns_what_was_before(tmp_path: Path) -> None:
+async def test_while_the_log_does_not_answer_the_snapshot_is_where_the_past_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_module, "AGAIN_S", 0.01)
+    wanted = folds(recorded().core.records)
+    log = Deaf(recorded(), {1: 1_000_000})
+    store = await snapshot_at(tmp_path, log, 80)
+    async with following(log, snapshots=store, is_filled=False) as history:
+        await until(lambda: "no answer at 1" in history.trouble)
+        for seq in (80, 81, 85, 122):
+            assert await image_at(history, seq) == wanted[seq]
+        with pytest.raises(LogUnavailable):
+            await image_at(history, 40)
+        assert not history.is_filled
+        log.times_at.clear()
+        await until(lambda: history.is_filled)
+        assert not history.trouble
+        assert await image_at(history, 40) == wanted[40]
+
+
+@pytest.mark.usefixtures("often")
+async def test_what_was_read_of_the_past_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_module, "AGAIN_S", 0.01)
+    log = Deaf(recorded(), {30: 2, 50: 1})
+    store = await snapshot_at(tmp_path, log, 80)
+    async with following(log, snapshots=store) as history, following(recorded()) as whole:
+        assert log.reads == [(1, 80), (30, 80), (30, 80), (50, 80)]
+        assert history.index.times_ms == whole.index.times_ms
+
+
+async def test_a_long_way_is_read_in_parts_and_folded_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(history_module, "RECENT_RECORDS", 5)
+    monkeypatch.setattr(history_module, "CHUNK_RECORDS", 10)
+    folded_by = set()
+    apply = history_module._apply
+
+    def noted(state: ClusterState, record: Record) -> object:
+        folded_by.add(threading.get_ident())
+        return apply(state, record)
+
+    monkeypatch.setattr(history_module, "_apply", noted)
+    log = Deaf(recorded(), {})
+    wanted = folds(log.core.records)
+    async with following(log) as history:
+        for seq in (95, 110, 20):
+            assert await image_at(history, seq) == wanted[seq]
+        assert log.reads
+        assert max(last - first for first, last in log.reads) < 10
+        async with history.moment(None) as moment:
+            told = await anyio.to_thread.run_sync(lambda: list(moment.states((3, 100))))
+            assert [entry.seq for entry, _ in told] == [3, 100]
+        assert max(last - first for first, last in log.reads) < 10
+        assert threading.get_ident() not in folded_by
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("stands_at", [80, 122])
+async def test_a_start_from_a_snapshot_learns_what_was_before(
+    tmp_path: Path, stands_at: int
+) -> None:
     log = recorded()
     wanted = folds(log.core.records)
-    store = SnapshotDirectory(tmp_path, log_identity=log.identity)
-    await store.save(80, wanted[80], digest_of(log.core.records[79]))
+    store = await snapshot_at(tmp_path, log, stands_at)
     async with following(log, snapshots=store) as history, following(recorded()) as whole:
         assert history.is_filled
         assert history.index.first_seq == 1

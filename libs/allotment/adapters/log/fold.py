@@ -71,6 +71,8 @@ class Fold:
         self.unreadable: deque[Unreadable] = deque(maxlen=UNREADABLE_KEPT)
         self.unreadable_total = 0
         self.listener_failures = 0
+        self.restored: list[Callable[[int, bytes], None]] = []
+        """Called with sequence and image of the snapshot that the fold starts from, if it does."""
         self.listeners: list[Listener] = []
         self.passed_over: list[Callable[[Record], None]] = []
         """Called with every record that nobody can read; must not wait."""
@@ -164,6 +166,8 @@ class Fold:
             self._logger.warning("snapshot ignored", seq=found[0], reason=str(error))
             return
         self._snapshot_seq = self._checked_seq = self.state.seq
+        for hears in self.restored:
+            hears(*found)
 
     def _take(self, record: Record) -> int:
         """Let a record take effect; how many events it held."""
