@@ -12,6 +12,8 @@ import pytest
 
 from allotment_local.specs import DEFAULT_POLICY
 from tests.contract.local_apiserver import process
+from tests.e2e.jobs import NODES
+from tests.e2e.stack import Stack
 
 SMALL = ("--nodes", "4", "--pods", "30", "--rate", "20", "--seconds", "1", "--json")
 POLICY = "SchedulePolicy: spread"
@@ -79,6 +81,29 @@ def test_beside_a_cluster_the_bench_plays_the_kubelets_of_its_nodes(tmp_path: Pa
     assert found["burst_us"]["running_p50"] >= 1000 * ALLOCATE_MS
     assert set(found["cpu_us"]) == {*SERVICES, "load"}
     assert counted["ask"] == "cards"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_another_scheduler_of_the_cluster_gets_the_same_load(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The peer is Allotment too, by a name that the bench's own services do not answer to."""
+    with Stack(tmp_path_factory.mktemp("cluster"), NODES) as stack:
+        arguments = ("--server", stack.url, "--ask", "nothing", "--peer", "allotment")
+        found = measured(tmp_path, *arguments)
+    peer = found["peer"]
+    assert peer["scheduler"] == "allotment"
+    assert list(peer["steady_us"]) == [name for name in PERCENTILES if "decided" not in name]
+    assert 0 < peer["steady_us"]["bound_p50"] <= peer["steady_us"]["running_p50"]
+    assert peer["pods_per_second_wall"] >= peer["running_per_second_wall"] > 0
+    assert peer["requests_per_pod"] >= 1
+
+
+def test_local_mode_has_no_other_scheduler() -> None:
+    said = refused("--peer", "default-scheduler")
+    assert "local mode has no scheduler default-scheduler" in said
+    assert "--kubeconfig" in said
 
 
 def refused(*arguments: str) -> str:

@@ -5,7 +5,8 @@ bench plays the kubelets and device plugins of nodes of its own.
 
 What it measures is held against a bare client in the same run, before and after: a client that
 decides nothing and paces nothing, only creates the same pods and binds them, on the same kind of
-API server with the same device plugins.
+API server with the same device plugins. With `--peer` another scheduler of the cluster gets the
+same load in the same run.
 """
 
 import secrets
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 import anyio
 import click
+import msgspec
 
 from allotment.adapters.kube import client as kube
 from allotment.adapters.kube.config import KubeConfigError
@@ -47,6 +49,19 @@ DEFAULT_POLICY = "binpack"
 QUEUE = "default"
 BARE_CLIENT = "a bare client that creates and binds the same pods"
 NOT_SERVICES = ("apiserver", "load")
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """What another scheduler made of the same load in the same run."""
+
+    scheduler: str
+    pods_per_second_wall: float
+    """The burst, until bound."""
+    running_per_second_wall: float
+    burst_us: dict[str, float]
+    """Wall times from sent until bound and running: `bound_p50` and the like."""
+    steady_us: dict[str, float]
+    requests_per_pod: float | None
 
 
 class E2eReport(Report, frozen=True, kw_only=True):
@@ -86,6 +101,7 @@ class E2eReport(Report, frozen=True, kw_only=True):
     bare_running_per_second_wall: float
     """Until the device plugins have served what the bare client bound."""
     bare_p50_us: float
+    peer: Peer | None = None
 
 
 @click.command()
@@ -135,6 +151,12 @@ class E2eReport(Report, frozen=True, kw_only=True):
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Beside this cluster instead: with nodes and a namespace of its own, deleted afterwards.",
 )
+@click.option(
+    "--peer",
+    metavar="SCHEDULER",
+    help="With --kubeconfig or --server: give the same load to this scheduler of the cluster too,"
+    " such as default-scheduler.",
+)
 @reporting
 def e2e(
     server: str,
@@ -147,6 +169,11 @@ def e2e(
     """Create pods, wait until all run: a burst, then a steady trickle for latencies."""
     planned = Plan(**plan)
     wanted = planned.pods + round(planned.rate * planned.seconds)
+    if planned.peer and kubeconfig is None and server == LOCAL:
+        raise CliError(
+            f"local mode has no scheduler {planned.peer}",
+            "give --kubeconfig or --server of a cluster where it runs",
+        )
     room = e2e_pods.PODS_PER_NODE[planned.ask] * planned.nodes
     if wanted > room:
         raise CliError(
@@ -177,6 +204,7 @@ class Plan(NamedTuple):
     rate: int
     seconds: float
     replicas: int
+    peer: str | None
 
 
 class _Measured(NamedTuple):
@@ -222,7 +250,7 @@ class _Run:
             measured = await self._created_to_running(phases, bare, stack, origin)
             books = await e2e_counts.books(bare)
         after = await self._bare_alone("bare-b")
-        return self._report(LOCAL, QUEUE, measured, books, (before, after))
+        return self._report(LOCAL, QUEUE, measured, books, (before, after), None)
 
     async def _bare_alone(self, name: str) -> "_Bare":
         note(f"the bare client: {self._plan.pods} pods …")
@@ -253,28 +281,34 @@ class _Run:
             anyio.create_task_group() as plugins,
         ):
             bares: list[_Bare] = []
+            peer: Peer | None = None
             queue = await e2e_cluster.ensure_queue(bare, QUEUE)
             books: dict[str, int] = {}
-            for number, name in enumerate(("bare-a", "measured", "bare-b")):
-                run_of = f"{self._name}-{number}"
+            parts = ("bare-a", *["peer"] * bool(plan.peer), "measured", "bare-b")
+            for number, part in enumerate(parts):
+                scheduler = plan.peer if plan.peer and part == "peer" else self._name
                 async with self._phases(
-                    kubeconfig, self._name, (objects, plugins), namespace=run_of
+                    kubeconfig, scheduler, (objects, plugins), f"{self._name}-{number}"
                 ) as (phases, own):
-                    if name != "measured":
+                    if part == "peer":
+                        peer = await self._by_a_peer(phases, own, scheduler)
+                    elif part == "measured":
+                        await services.start(
+                            ("watcher", "scorer", "binder", "filter", *["controller"] * bool(queue))
+                        )
+                        origin = Origin(self._directory, nats=services.nats_url)
+                        measured = await self._created_to_running(
+                            phases, own, services.stack, origin
+                        )
+                        books = dict(phases.books())
+                        if restarts := services.restarts():
+                            raise CliError(f"services died while they were measured: {restarts}")
+                        await services.stop_all()
+                    else:
                         note(f"the bare client: {plan.pods} pods …")
-                        bares.append(await self._bare(phases, name))
-                        continue
-                    await services.start(
-                        ("watcher", "scorer", "binder", "filter", *["controller"] * bool(queue))
-                    )
-                    origin = Origin(self._directory, nats=services.nats_url)
-                    measured = await self._created_to_running(phases, own, services.stack, origin)
-                    books = dict(phases.books())
-                    if restarts := services.restarts():
-                        raise CliError(f"services died while they were measured: {restarts}")
-                    await services.stop_all()
+                        bares.append(await self._bare(phases, part))
             plugins.cancel_scope.cancel()
-        return self._report(server, queue, measured, books, bares)
+        return self._report(server, queue, measured, books, bares, peer)
 
     # Both
 
@@ -313,6 +347,23 @@ class _Run:
         latencies = eyes.latencies_us(done.names, eyes.bound_s)
         return _Bare(done.bound_per_second, done.running_per_second, percentile(latencies, 50))
 
+    async def _by_a_peer(self, phases: Phases, own: BareClient, scheduler: str) -> Peer:
+        plan, eyes = self._plan, phases.eyes
+        asked = await e2e_counts.requests(own)
+        note(f"{scheduler}: burst: {plan.pods} pods …")
+        burst = await phases.burst("burst", plan.pods)
+        now_asked = await e2e_counts.requests_settled(own)
+        note(f"{scheduler}: steady: {plan.rate} pods a second for {plan.seconds:g} s …")
+        steady = await phases.steady("steady", plan.rate, plan.seconds)
+        return Peer(
+            scheduler,
+            round(burst.bound_per_second, 1),
+            round(burst.running_per_second, 1),
+            _times(eyes, burst.names, _seen(eyes)),
+            _times(eyes, steady.names, _seen(eyes)),
+            _requests_per_pod(_between(asked, now_asked), plan.pods),
+        )
+
     async def _created_to_running(
         self, phases: Phases, bare: BareClient, stack: Stack, origin: Origin
     ) -> _Measured:
@@ -332,10 +383,10 @@ class _Run:
         return _Measured(
             burst,
             steady,
-            _times(eyes, burst.names, decided),
-            _times(eyes, steady.names, decided),
+            _times(eyes, burst.names, _decided(eyes, burst.names, decided) | _seen(eyes)),
+            _times(eyes, steady.names, _decided(eyes, steady.names, decided) | _seen(eyes)),
             cpu_us,
-            None if asked is None or now_asked is None else now_asked - asked,
+            _between(asked, now_asked),
             stack.rss_mib(),
             await scores_compiled(stack.scorer_http),
         )
@@ -347,6 +398,7 @@ class _Run:
         found: _Measured,
         books: Mapping[str, int],
         bares: Sequence["_Bare"],
+        peer: Peer | None,
     ) -> E2eReport:
         plan = self._plan
         if books[OVERSOLD] or books[MISDELIVERED]:
@@ -383,7 +435,7 @@ class _Run:
             p99_us=found.steady_us["bound_p99"],
             cpu_us=found.cpu_us,
             services_cpu_us=round(services_us, 1),
-            requests_per_pod=None if found.requests is None else round(sum(per_pod.values()), 2),
+            requests_per_pod=_requests_per_pod(found.requests, plan.pods),
             requests={kind: round(n, 2) for kind, n in per_pod.items() if n >= 0.01},
             rss_mib=found.rss_mib,
             oversold=books[OVERSOLD],
@@ -394,6 +446,7 @@ class _Run:
                 sum(each.running_per_second for each in bares) / len(bares), 1
             ),
             bare_p50_us=max(each.p50_us for each in bares),
+            peer=peer,
         )
 
 
@@ -405,15 +458,30 @@ class _Bare(NamedTuple):
     p50_us: float
 
 
-def _times(eyes: Eyes, names: Sequence[str], decided: Mapping[str, float]) -> dict[str, float]:
-    """Percentiles from sent until decided, bound and running, µs."""
+def _between(before: Counter[str] | None, after: Counter[str] | None) -> Counter[str] | None:
+    return None if before is None or after is None else after - before
+
+
+def _requests_per_pod(requests: Counter[str] | None, pods: int) -> float | None:
+    return None if requests is None else round(requests.total() / pods, 2)
+
+
+def _decided(
+    eyes: Eyes, names: Sequence[str], by_uid: Mapping[str, float]
+) -> dict[str, Mapping[str, float]]:
+    return {"decided": {name: by_uid[eyes.uids[name]] for name in names}}
+
+
+def _seen(eyes: Eyes) -> dict[str, Mapping[str, float]]:
+    return {"bound": eyes.bound_s, "running": eyes.running_s}
+
+
+def _times(
+    eyes: Eyes, names: Sequence[str], moments: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """Percentiles from sent until each of these moments, µs: `bound_p50` and the like."""
     times: dict[str, float] = {}
-    by_name = {name: decided[eyes.uids[name]] for name in names}
-    for what, until_s in (
-        ("decided", by_name),
-        ("bound", eyes.bound_s),
-        ("running", eyes.running_s),
-    ):
+    for what, until_s in moments.items():
         latencies = eyes.latencies_us(names, until_s)
         times[f"{what}_p50"] = percentile(latencies, 50)
         times[f"{what}_p99"] = percentile(latencies, 99)
@@ -436,6 +504,8 @@ def _rows(report: E2eReport) -> list[tuple[str, str]]:
         for what in ("decided", "bound", "running"):
             shown = _ms(times[f"{what}_p50"], times[f"{what}_p99"])
             rows.append((f"{phase}: created → {what} p50, p99 (wall)", shown))
+    if peer := report.peer:
+        rows += _peer_rows(report, peer)
     rows.append(("bare client: created → bound p50", f"{report.bare_p50_us / 1000:.1f} ms"))
     if report.requests_per_pod is None:
         rows.append(("requests to the API server per pod", "not counted"))
@@ -448,6 +518,29 @@ def _rows(report: E2eReport) -> list[tuple[str, str]]:
     ]
     rows += [(f"CPU per pod, {name}", f"{us:,} µs") for name, us in report.cpu_us.items()]
     return rows + [(f"memory, peak, {name}", f"{mib} MiB") for name, mib in report.rss_mib.items()]
+
+
+def _peer_rows(report: E2eReport, peer: Peer) -> list[tuple[str, str]]:
+    name = peer.scheduler
+    times_faster = report.pods_per_second_wall / peer.pods_per_second_wall
+    times_longer = report.p50_us / peer.steady_us["bound_p50"]
+    asked = "not counted" if peer.requests_per_pod is None else f"{peer.requests_per_pod:,}"
+    return [
+        (f"{name}: created → bound, pods per second", f"{peer.pods_per_second_wall:,}"),
+        ("  times as many a second as it", f"{times_faster:.2f}"),
+        *(
+            (
+                f"{name}: {phase}: created → bound p50, p99",
+                _ms(times["bound_p50"], times["bound_p99"]),
+            )
+            for phase, times in (
+                ("burst", peer.burst_us),
+                (f"at {report.steady_per_second}/s", peer.steady_us),
+            )
+        ),
+        (f"  times its p50 at {report.steady_per_second}/s", f"{times_longer:.2f}"),
+        (f"{name}: requests per pod", asked),
+    ]
 
 
 def _ms(p50_us: float, p99_us: float) -> str:
