@@ -142,7 +142,7 @@ async def _run(access: Access, body: dict[str, Any]) -> None:
 @click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
 @click.option("--selector", help="Only jobs whose name contains this.")
 @cluster_options
-@output_option("name", *DOCUMENTS)
+@output_option("wide", "name", *DOCUMENTS)
 def list_(
     queue: str | None,
     namespace: str | None,
@@ -172,7 +172,7 @@ def list_(
     elif output in DOCUMENTS:
         emit_document(JobList("allotment.dev/jobs/v1", rows), output)
     elif rows:
-        emit(job_lines(rows, with_namespace=all_namespaces))
+        emit(job_lines(rows, with_namespace=all_namespaces), wide=output == "wide")
     else:
         note("No resources found")
 

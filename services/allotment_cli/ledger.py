@@ -107,7 +107,7 @@ class Filter(NamedTuple):
 @click.option("--problems", is_flag=True, help="Only nodes with unhealthy or oversold cards.")
 @click.option("--summary", is_flag=True, help="Count cards by model and mode instead.")
 @click.option("--by-zone", is_flag=True, help="With --summary: by zone as well.")
-@output_option(*DOCUMENTS, "jsonl")
+@output_option("wide", *DOCUMENTS, "jsonl")
 def ledger(
     names: tuple[str, ...],
     home: Path,
@@ -142,7 +142,7 @@ def ledger(
     if output == "jsonl":
         emit_json_line(books)
         return
-    emit(ledger_lines(books))
+    emit(ledger_lines(books), wide=output == "wide")
     if not books:
         note(f"none of {len(state.nodes)} nodes is like that at seq {folded.seq}")
     held = next((h for b in books for c in b.cards for h in c.holders), None)
@@ -228,7 +228,7 @@ def _show_summary(
     elif output == "jsonl":
         emit_json_line(found)
     else:
-        emit(summary_lines(found, by_zone=by_zone))
+        emit(summary_lines(found, by_zone=by_zone), wide=output == "wide")
         suggest("allot ledger --free")
 
 

@@ -1,9 +1,11 @@
 """What is printed and where: data on stdout, everything about the data on stderr.
 
-What is wider than the terminal, or than 100 columns where there is none, is wrapped between words:
-a line of prose as a whole, a row of a table cell by cell. Nothing is ever cut, so that a name can
-be copied from every screen; `-o wide` wraps nothing and leaves no column out. Colour is used on
-terminals only, not under NO_COLOR, and nothing is said by colour alone.
+What is wider than the terminal is wrapped between words: a line of prose as a whole, a row of a
+table cell by cell. Nothing is ever cut, so that a name can be copied from every screen. Columns for
+which a narrow terminal has no room are left out and named on stderr; `-o wide` wraps nothing and
+leaves none out. Where no terminal reads, prose is 100 columns wide and rows are whole, each on one
+line, for grep and awk; COLUMNS is as good as a terminal of that width. Colour is used on terminals
+only, not under NO_COLOR, and nothing is said by colour alone.
 
 Names and messages come from whoever may create an object, so nothing reaches a terminal but through
 here: what it would not print as itself is escaped, a line break included.
@@ -71,6 +73,7 @@ class _Layout:
         optional: Sequence[str],
     ) -> None:
         flush = set(right)
+        self._headers = headers
         self._optional = [headers.index(header) for header in optional]
         self.flush = [header in flush for header in headers]
         self.widths = [0] * len(headers)
@@ -84,6 +87,11 @@ class _Layout:
             self.widths[at] = max(self.widths[at], len(cell))
             parts = [cell] if self.flush[at] else [p for w in cell.split(" ") for p in _parts(w)]
             self._least[at] = max(self._least[at], *map(len, parts), 0)
+
+    def left_out(self, width: int | None) -> list[str]:
+        """The headers of the columns that a screen has no room for."""
+        shown = self.within(width)
+        return [header for at, header in enumerate(self._headers) if at not in shown]
 
     def within(self, width: int | None) -> dict[int, int]:
         """The columns that are shown on a screen, with their widths: the widest become narrower, as
@@ -173,6 +181,12 @@ def screen_width() -> int:
     return shutil.get_terminal_size((PIPED_COLUMNS, 24)).columns
 
 
+def row_width() -> int | None:
+    """How wide rows of tables may be; None where what reads them wants them whole."""
+    is_told = os.environ.get("COLUMNS", "").isdecimal()
+    return screen_width() if is_told or sys.stdout.isatty() else None
+
+
 def wrapped(lines: Iterable[str], width: int | None) -> list[str]:
     """The lines, wrapped where they are wider; with None as they are."""
     return [part for line in lines for part in _wrapped(line, width)]
@@ -199,13 +213,19 @@ def _wrapped(line: str, width: int | None) -> list[str]:
 
 def emit(lines: Iterable[str], *, wide: bool = False) -> None:
     """Data lines to stdout, wrapped at the width of the screen unless `wide`."""
-    width = None if wide else screen_width()
+    width, of_rows = (None, None) if wide else (screen_width(), row_width())
+    left_out: dict[str, None] = {}
     for line in lines:
-        for part in _wrapped(line, width):
+        is_row = isinstance(line, Row)
+        if isinstance(line, Row) and line.is_bold:  # the headers, of each table once
+            left_out.update(dict.fromkeys(line.layout.left_out(of_rows)))
+        for part in _wrapped(line, of_rows if is_row else width):
             shown = part
             if isinstance(line, Prose):
                 shown = _bold(part) if line.is_bold else tinted(part)
             click.echo(shown if isinstance(shown, _Styled) else printable(shown))
+    if left_out:
+        note(f"no room for {', '.join(left_out)}: -o wide shows all columns")
 
 
 def emit_json(value: object) -> None:

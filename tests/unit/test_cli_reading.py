@@ -280,6 +280,37 @@ def test_a_narrow_screen_leaves_optional_columns_out() -> None:
     assert output.wrapped(lines, 20) == ["NAME       SIZE", "long-name  7"]
 
 
+def test_rows_are_whole_where_no_terminal_reads(log: Path) -> None:
+    """One line a row with every column, for grep and awk."""
+    whole = CliRunner(env={"COLUMNS": "1000"}).invoke(main, ["get", "pods", "--file", str(log)])
+    piped = CliRunner(env={"COLUMNS": None}).invoke(main, ["get", "pods", "--file", str(log)])
+    assert piped.stdout == whole.stdout
+    assert "no room" not in piped.stderr
+    story = CliRunner(env={"COLUMNS": None}).invoke(
+        main, ["explain", "research/llama", "--file", str(log)]
+    )
+    lines = story.stdout.splitlines()
+    assert max(map(len, lines[: lines.index("Rejected nodes")])) <= 100, "prose is wrapped"
+    rows = lines[lines.index("Timeline") + 2 :]
+    assert all(re.match(r"  \d\d:\d\d:\d\d", row) for row in rows), "each row begins with its time"
+
+
+def test_columns_without_room_are_named(log: Path) -> None:
+    def listed(columns: str, *words: str) -> Result:
+        return CliRunner(env={"COLUMNS": columns}).invoke(
+            main, ["get", "pods", *words, "--file", str(log)]
+        )
+
+    narrow = listed("80")
+    left_out = [name for name in ("COMPUTE", "MEMORY") if name not in narrow.stdout]
+    assert left_out
+    assert f"no room for {', '.join(sorted(left_out, reverse=True))}" in narrow.stderr
+    assert "-o wide" in narrow.stderr
+    for all_there in (listed("200"), listed("80", "-o", "wide")):
+        assert "COMPUTE" in all_there.stdout
+        assert "no room" not in all_there.stderr
+
+
 def test_colour_is_for_terminals_and_says_nothing_that_the_words_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
