@@ -3,9 +3,11 @@ recorded. No NATS, else as it runs.
 """
 
 import io
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import parse_qsl, quote, unquote
 
 import anyio
 import anyio.to_thread
@@ -16,7 +18,8 @@ from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.logport import Record
 from allotment.testing.memory_log import MemoryLog
 from allotment_inspector.history import History, Moment
-from allotment_inspector.pages import PAGES
+from allotment_inspector.pages import PAGES, Page
+from allotment_inspector.rendering import path
 from allotment_inspector.server import Pages, serve_pages
 from allotment_proto import subjects
 from allotment_proto.codec import encode
@@ -119,6 +122,52 @@ async def view_of(
 
     async with history.moment(seq) as moment:
         return await anyio.to_thread.run_sync(look, moment)
+
+
+_THINGS = 6
+"""Of each kind so many are asked for."""
+
+
+def paths_of(records: Sequence[Record], names: Iterable[str], fold: FedFold) -> list[str]:
+    """An address for each thing that the log tells of, and one for each list."""
+    state = fold.state
+    decisions = [record.seq for record in records if record.subject == subjects.DECISION]
+    found = [
+        "/",
+        "/pods",
+        "/pods?state=waiting",
+        "/queues",
+        "/log",
+        "/compare",
+        "/usage",
+        "/search?q=e",
+    ]
+    found += [f"/search?q={quote(name)}" for name in list(names)[:2]]
+    for name in list(names)[:_THINGS]:
+        namespace, _, bare = name.partition("/")
+        found += [path("pods", namespace, bare), path("pods", namespace, bare, "advice")]
+        found.append(f"/log?pod={quote(name)}")
+    for key in list(state.groups)[:_THINGS]:
+        gang = path("gangs", *key.split("/", 1))
+        found += [gang, f"{gang}/advice", f"/log?gang={quote(key)}"]
+    found += [path("queues", name) for name in list(state.queues)[:_THINGS]]
+    found += [path("nodes", name) for name in list(state.nodes)[:_THINGS]]
+    found += [f"/log?node={quote(name)}" for name in list(state.nodes)[:2]]
+    for seq in decisions[-3:]:
+        found += [f"/decisions/{seq}", f"/decisions/{seq}/otherwise"]
+    found += [f"/log/{record.seq}" for record in records[-3:]]
+    return found
+
+
+def page_of(address: str) -> tuple[Page, dict[str, str], dict[str, str]]:
+    """The page at an address, with what its view is given."""
+    steps, _, query = address.partition("?")
+    for page in PAGES:
+        found = re.fullmatch(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", page.pattern), steps)
+        if found:
+            match = {name: unquote(value) for name, value in found.groupdict().items()}
+            return page, match, dict(parse_qsl(query))
+    raise ValueError(f"no page at {address}")
 
 
 @asynccontextmanager

@@ -45,7 +45,7 @@ from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import LogUnavailable, Record
-from allotment_inspector.index import GROUP, NODE, POD, Index, Mark
+from allotment_inspector.index import POD, Index, Mark
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Envelope, Event
@@ -125,7 +125,8 @@ class Memo:
 
 
 class Moment:
-    """One moment of the log, for a view to draw. Look at `state`, never change it.
+    """One moment of the log, for a view to draw. Look at `state`, never change it. Records after it
+    do not exist for it: a view shows the same whether the log goes on or ends there.
 
     `is_now` says that the end of the log is meant, wherever that is: no moment was named. `now_ms`
     is what ages are told by: the clock then, else the time of the record.
@@ -157,30 +158,18 @@ class Moment:
         self.memo = memo
 
     def entry(self, seq: int) -> Entry | None:
-        """The record at a sequence, None if the log has none there."""
-        found = self._records((seq,))
+        """The record at a sequence, None if the log has none there up to the moment."""
+        found = self.records((seq,))
         return found[0] if found else None
 
-    def window(self, seq: int, before: int, after: int) -> tuple[Entry, ...]:
-        """The records around a sequence, as far as there are any."""
-        first, last = max(seq - before, 1), min(seq + after, self.head_seq)
-        return self._records(range(first, last + 1))
-
-    def pod_records(self, uid: str) -> tuple[Entry, ...]:
-        """All records about a pod, also those after the moment: compare with `seq`."""
-        return self._records(self.index.seqs(POD, uid))
-
-    def group_records(self, key: str) -> tuple[Entry, ...]:
-        """All records about a group (``<namespace>/<name>``), its pods' own left out."""
-        return self._records(self.index.seqs(GROUP, key))
-
-    def node_records(self, name: str) -> tuple[Entry, ...]:
-        """All records about a node: how it was seen, and what was placed there."""
-        return self._records(self.index.seqs(NODE, name))
-
     def records(self, seqs: Sequence[int]) -> tuple[Entry, ...]:
-        """These records, as far as the log has them."""
-        return self._records(seqs)
+        """These records, as far as the log has them up to the moment."""
+        return self._records([seq for seq in seqs if seq <= self.seq])
+
+    def seqs(self, kind: str, name: str) -> tuple[int, ...]:
+        """The records about a pod (by uid), a group (``<namespace>/<name>``) or a node."""
+        found = self.index.seqs(kind, name)
+        return found[: bisect_right(found, self.seq)]
 
     def states(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]:
         """These records, given in order, each with the state after it. The state is the caller's
@@ -195,16 +184,28 @@ class Moment:
             yield entry, self.state
 
     def pods_named(self, namespace: str, name: str) -> tuple[str, ...]:
-        """The uids of the pods that ever had this name, the oldest first."""
-        return self.index.uids_of(namespace, name)
+        """The uids of the pods that had this name up to the moment, the oldest first."""
+        return tuple(filter(self._is_seen, self.index.uids_of(namespace, name)))
+
+    def pod_names(self) -> Iterator[str]:
+        """``<namespace>/<name>`` of every pod up to the moment, also of those that are gone."""
+        for key in self.index.pod_names():
+            namespace, _, name = key.partition("/")
+            if any(map(self._is_seen, self.index.uids_of(namespace, name))):
+                yield key
+
+    def _is_seen(self, uid: str) -> bool:
+        first = self.index.first_seq_of(POD, uid)
+        return first is not None and first <= self.seq
 
     def ms_of(self, seq: int) -> int | None:
         """When a record was written."""
         return self.index.ms_of(seq)
 
     def marks(self) -> Sequence[Mark]:
-        """All marked records that are known, in order."""
-        return self.index.marks
+        """The marked records that are known up to the moment, in order."""
+        marks = self.index.marks
+        return marks[: bisect_right(marks, self.seq, key=lambda mark: mark.seq)]
 
 
 class _Checkpoint(NamedTuple):

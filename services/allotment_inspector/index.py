@@ -143,6 +143,11 @@ class Index:
         """The records about a pod (by uid), a group (``ns/name``) or a node, in order."""
         return tuple(self._about.get((kind, name), ()))
 
+    def first_seq_of(self, kind: str, name: str) -> int | None:
+        """The first record about one of them, None if none is known."""
+        seqs = self._about.get((kind, name))
+        return seqs[0] if seqs else None
+
     def uids_of(self, namespace: str, name: str) -> tuple[str, ...]:
         """The pods that ever had a name, the oldest first."""
         return tuple(self._uids.get(f"{namespace}/{name}", ()))

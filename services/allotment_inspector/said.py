@@ -2,9 +2,10 @@
 
 import shlex
 from collections.abc import Iterable, Iterator
-from urllib.parse import quote
 
 import msgspec
+
+from allotment_inspector.rendering import path
 
 
 class Bit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -39,14 +40,9 @@ def joined(found: Iterable[Bit], between: str = ", ") -> Iterator[Bit]:
         yield bit
 
 
-def address(*steps: str) -> str:
-    """``address("pods", "a b")`` is ``/pods/a%20b``."""
-    return "/" + "/".join(quote(step, safe="") for step in steps)
-
-
 def pod_link(namespace: str, name: str, uid: str = "") -> Bit:
     """A pod by its name, or by its uid where another pod has that name now."""
-    return Bit(text=name, path=address("pods", namespace, name), query={"uid": uid} if uid else {})
+    return Bit(text=name, path=path("pods", namespace, name), query={"uid": uid} if uid else {})
 
 
 def card_link(node: str, device: str, text: str = "") -> Bit:
@@ -57,23 +53,23 @@ def card_link(node: str, device: str, text: str = "") -> Bit:
 
 def node_link(node: str, text: str = "") -> Bit:
     """A node, perhaps called by one of its cards."""
-    return Bit(text=text or node, path=address("nodes", node))
+    return Bit(text=text or node, path=path("nodes", node))
 
 
 def group_link(key: str) -> Bit:
     """A group ``<namespace>/<name>``."""
     namespace, _, name = key.partition("/")
-    return Bit(text=key, path=address("gangs", namespace, name))
+    return Bit(text=key, path=path("gangs", namespace, name))
 
 
 def queue_link(name: str) -> Bit:
     """A queue."""
-    return Bit(text=name, path=address("queues", name))
+    return Bit(text=name, path=path("queues", name))
 
 
 def decision_link(seq: int, text: str = "") -> Bit:
     """A decision, by its record."""
-    return Bit(text=text or f"decision {seq}", path=address("decisions", str(seq)))
+    return Bit(text=text or f"decision {seq}", path=path("decisions", str(seq)))
 
 
 def typed(*words: str) -> str:

@@ -122,7 +122,12 @@ class Pages:
         found = page.view(moment, asked.match, asked.query)
         status = 404 if isinstance(found, NotFound) else 200
         if asked.form == "json":
-            said = {"seq": moment.seq, "timeMs": moment.time_ms, page.name: found}
+            said = {
+                "seq": moment.seq,
+                "timeMs": moment.time_ms,
+                "isNow": moment.is_now,
+                page.name: found,
+            }
             return _json(_encoder.encode(said), status)
         frame = frame_of(moment, asked.window)
         at = "" if moment.is_now else f"--at {moment.seq}"

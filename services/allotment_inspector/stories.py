@@ -38,7 +38,7 @@ def tell(moment: Moment, namespace: str, name: str, uid: str = "") -> Told | Non
 
     None if the log knows no such pod up to there.
     """
-    uids = tuple(each for each in moment.pods_named(namespace, name) if _is_seen(moment, each))
+    uids = moment.pods_named(namespace, name)
     if not uids or (uid and uid not in uids):
         return None
     wanted = uid or uids[-1]
@@ -83,10 +83,6 @@ def _explained(
     )
 
 
-def _is_seen(moment: Moment, uid: str) -> bool:
-    return next(iter(moment.index.seqs(POD, uid)), moment.seq + 1) <= moment.seq
-
-
 def _followed(moment: Moment, namespace: str, name: str, uids: Sequence[str]) -> PodStory:
     """The story of these pods of a name, up to the moment. While no record that belongs to it comes
     it is the same one: look at it, never follow it on.
@@ -126,22 +122,21 @@ def records_of(moment: Moment, uids: Sequence[str]) -> set[int]:
     """The records that can say something about these pods: about them, about their group, about
     whom they displace or make room for, and about nodes of theirs that went.
     """
-    index, last = moment.index, moment.seq
-    found = {seq for uid in uids for seq in index.seqs(POD, uid) if seq <= last}
+    found = {seq for uid in uids for seq in moment.seqs(POD, uid)}
     if not found:
         return found
     newest = max(found)
     around = moment.memo.get(
         ("around", *uids, newest), lambda: _around(moment, uids, sorted(found))
     )
-    found.update(seq for group in around.groups if group for seq in index.seqs(GROUP, group))
-    found.update(seq for uid in around.others for seq in index.seqs(POD, uid))
+    found.update(seq for group in around.groups if group for seq in moment.seqs(GROUP, group))
+    found.update(seq for uid in around.others for seq in moment.seqs(POD, uid))
     gone = {mark.seq for mark in moment.marks() if mark.kind == GONE}
     for node in around.nodes if gone else ():
-        seqs = index.seqs(NODE, node) if node else ()
+        seqs = moment.seqs(NODE, node) if node else ()
         lost = min(gone.intersection(seqs), default=None)
         found.update(seq for seq in seqs if lost is not None and seq >= lost)
-    return {seq for seq in found if seq <= last}
+    return found
 
 
 def _around(moment: Moment, uids: Sequence[str], seqs: Sequence[int]) -> _Around:
@@ -178,14 +173,13 @@ def _kin_seqs(moment: Moment, namespace: str, name: str) -> set[int]:
     begin = f"{namespace}/{base}-"
     alike = [
         each
-        for each in moment.index.pod_names()
+        for each in moment.pod_names()
         if each.startswith(begin) and generated_base(each.partition("/")[2]) == base
     ]
     if len(alike) > _KIN_MAX:
         return set()
     uids = [uid for each in alike for uid in moment.pods_named(*each.split("/", 1))]
-    found = {seq for uid in uids for seq in moment.index.seqs(POD, uid)}
-    return {seq for seq in found if seq <= moment.seq}
+    return {seq for uid in uids for seq in moment.seqs(POD, uid)}
 
 
 def _life_of_kin(moment: Moment, story: PodStory, told: PodLife) -> PodLife | None:

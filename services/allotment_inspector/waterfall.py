@@ -20,7 +20,7 @@ from allotment.core.explain.life import (
 from allotment.core.explain.spans import SpanView, spans_of
 from allotment.core.reasons import QUEUED
 from allotment.core.units import duration_text
-from allotment_inspector.said import address
+from allotment_inspector.rendering import path
 
 _WHOLE = 10_000
 _AXIS = 4
@@ -200,7 +200,7 @@ def _phase(span: SpanView, same: Sequence[SpanView], scale: _Scale) -> Row:
     return Row(
         label="waits for its turn" if reason == QUEUED else _LABELS.get(span.name, span.name),
         what=_what(span, reason, node),
-        path=address("nodes", node) if span.name == RUNNING and node else "",
+        path=path("nodes", node) if span.name == RUNNING and node else "",
         kind=_KINDS.get(span.name, "step"),
         x=x,
         w=w,

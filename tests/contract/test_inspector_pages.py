@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from tests.golden.record import LOGS, read_log
 from tests.hostile import MARKUP, poisoned
-from tests.inspecting import FedFold, history_of, served
+from tests.inspecting import history_of, paths_of, served
 from tests.recording import busy_cluster
 from tests.recording_batch import busy_queues, preempted
 from yarl import URL
@@ -20,34 +20,7 @@ from allotment_proto import subjects
 
 pytestmark = pytest.mark.anyio
 
-THINGS = 6
-"""Of each kind so many are asked for."""
 MADE = {"busy": busy_cluster, "queues": busy_queues, "preempted": preempted}
-
-
-def paths_of(records: Sequence[Record], names: Iterable[str], fold: FedFold) -> list[str]:
-    """An address for each thing that the log tells of, and one for each list."""
-
-    def path(*steps: str) -> str:
-        return "/" + "/".join(quote(step, safe="") for step in steps)
-
-    state = fold.state
-    decisions = [record.seq for record in records if record.subject == subjects.DECISION]
-    found = ["/pods", "/pods?state=waiting", "/queues", "/log", "/compare", "/usage", "/search?q=e"]
-    found += [f"/search?q={quote(name)}" for name in list(names)[:2]]
-    for name in list(names)[:THINGS]:
-        namespace, _, bare = name.partition("/")
-        found += [path("pods", namespace, bare), path("pods", namespace, bare, "advice")]
-        found.append(f"/log?pod={quote(name)}")
-    for key in list(state.groups)[:THINGS]:
-        gang = path("gangs", *key.split("/", 1))
-        found += [gang, f"{gang}/advice", f"/log?gang={quote(key)}"]
-    found += [path("queues", name) for name in list(state.queues)[:THINGS]]
-    found += [f"/log?node={quote(name)}" for name in list(state.nodes)[:2]]
-    for seq in decisions[-3:]:
-        found += [f"/decisions/{seq}", f"/decisions/{seq}/otherwise"]
-    found += [f"/log/{record.seq}" for record in records[-3:]]
-    return found
 
 
 class Tags(HTMLParser):

@@ -6,6 +6,7 @@ import msgspec
 
 from allotment.core.explain.difference import Differing, differences, field_amount, field_words
 from allotment_inspector.history import Moment
+from allotment_inspector.pages.asked import natural
 from allotment_inspector.said import Bit, card_link, node_link, pod_link, typed
 
 _SHOWN = 200
@@ -52,9 +53,8 @@ class ComparePage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> ComparePage:
     """From the record `from` to the moment; without `from`, from some records before it."""
-    digits = query.get("from", "")
-    is_given = digits.isascii() and digits.isdigit() and len(digits) < 19
-    seq = int(digits) if is_given else max(moment.seq - _BACK, 1)
+    given = natural(query.get("from", ""))
+    seq = max(moment.seq - _BACK, 1) if given is None else given
     seq = max(min(seq, moment.seq), min(1, moment.seq))
     before = next((state for _, state in moment.states((seq,))), moment.state)
     found = differences(before, moment.state)

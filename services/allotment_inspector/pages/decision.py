@@ -15,11 +15,12 @@ from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.reasons import REASONS, refusal_text
 from allotment_inspector.history import Entry, Moment
 from allotment_inspector.index import EVICTED, POD, REFUSED
-from allotment_inspector.pages.found import Near, NotFound
+from allotment_inspector.pages.asked import natural
+from allotment_inspector.pages.found import Near, NotFound, no_record
+from allotment_inspector.rendering import path
 from allotment_inspector.said import (
     Bit,
     Fact,
-    address,
     group_link,
     node_link,
     pod_link,
@@ -188,10 +189,9 @@ def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
 
 
 def decided_at(moment: Moment, digits: str) -> tuple[Entry, Decided] | None:
-    """The decision of a record, also of one after the moment."""
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
-        return None
-    entry = moment.entry(int(digits))
+    """The decision of a record, None if it holds none, or is later than the moment."""
+    seq = natural(digits)
+    entry = None if seq is None else moment.entry(seq)
     events = () if entry is None else entry.events
     decided = next((event for event in events if isinstance(event, Decided)), None)
     return None if entry is None or decided is None else (entry, decided)
@@ -199,13 +199,9 @@ def decided_at(moment: Moment, digits: str) -> tuple[Entry, Decided] | None:
 
 def no_decision(moment: Moment, digits: str) -> NotFound:
     """That the record holds no decision, and which marked ones are near."""
-    is_natural = digits.isascii() and digits.isdigit() and len(digits) < 19
-    near = _neighbours(moment, int(digits) if is_natural else 0)
-    return NotFound(
-        "decision",
-        digits,
-        tuple(Near(f"decision {seq}", address("decisions", str(seq))) for seq in near if seq),
-    )
+    near = (seq for seq in _neighbours(moment, natural(digits) or 0) if seq)
+    shown = tuple(Near(f"decision {seq}", path("decisions", str(seq))) for seq in near)
+    return no_record(moment, "decision", digits, shown)
 
 
 def _neighbours(moment: Moment, seq: int) -> tuple[int, int]:
@@ -337,7 +333,7 @@ def _sentence(event: Decided, outcomes: Sequence[Outcome]) -> Iterator[Bit]:
 def _facts(entry: Entry, event: Decided, state: ClusterState) -> Iterator[Fact]:
     policy = state.policy
     yield Fact(
-        label="Record", bits=said(Bit(text=str(entry.seq), path=address("log", str(entry.seq))))
+        label="Record", bits=said(Bit(text=str(entry.seq), path=path("log", str(entry.seq))))
     )
     yield Fact(label="Looked at", bits=said(f"{len(event.batch):,} pods that wait"))
     yield Fact(label="Read", bits=said(f"the state at record {event.basis}"))
@@ -444,7 +440,7 @@ def _work(event: Decided) -> Iterator[Work]:
 
 
 def _related(moment: Moment, entry: Entry, event: Decided) -> Iterator[Led]:
-    """What it stood on, and what it led to, also after the moment of the page."""
+    """What it stood on, and what it led to up to the moment."""
     envelope = Envelope(v=0, at_ms=entry.time_ms, by=entry.by, events=entry.events)
     for text in stood_on(envelope):
         yield Led(
@@ -453,7 +449,7 @@ def _related(moment: Moment, entry: Entry, event: Decided) -> Iterator[Led]:
     uids = {placement.uid for placement in event.placements}
     uids |= {eviction.uid for eviction in event.evictions}
     uids |= {nomination.uid for nomination in event.nominations}
-    later = sorted({seq for uid in uids for seq in moment.index.seqs(POD, uid) if seq > entry.seq})
+    later = sorted({seq for uid in uids for seq in moment.seqs(POD, uid) if seq > entry.seq})
     effects = Effects(entry.seq, [event])
     found = (
         (each, effect)

@@ -7,6 +7,9 @@ from itertools import islice, pairwise
 
 import msgspec
 
+from allotment_inspector.history import Moment
+from allotment_inspector.pages.asked import natural
+
 NEAREST = 5
 _NAMES_LOOKED_AT = 20_000
 _NAMES_COMPARED = 100
@@ -24,11 +27,20 @@ class Near(msgspec.Struct, frozen=True):
 
 
 class NotFound(msgspec.Struct, frozen=True):
-    """There is no such thing at the moment of the page: `what` is its kind, in words."""
+    """There is no such thing at the moment of the page: `what` is its kind, in words. `later` is
+    the record that was asked for, if it was written after the moment.
+    """
 
     what: str
     name: str
     nearest: tuple[Near, ...] = ()
+    later: int = 0
+
+
+def no_record(moment: Moment, what: str, digits: str, nearest: tuple[Near, ...]) -> NotFound:
+    """That there is no such record up to the moment, or not one of this kind."""
+    seq = natural(digits) or 0
+    return NotFound(what, digits, nearest, seq if moment.seq < seq <= moment.head_seq else 0)
 
 
 def not_found(

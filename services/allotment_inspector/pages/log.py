@@ -10,6 +10,7 @@ from allotment.core.explain.records import LogLine, Wanted
 from allotment.core.explain.story import Everything, GroupSubject, NodeSubject, PodSubject
 from allotment_inspector.history import Entry, Moment
 from allotment_inspector.index import GROUP, NODE, POD
+from allotment_inspector.pages.asked import natural
 from allotment_inspector.said import typed
 from allotment_inspector.stories import records_of
 from allotment_proto.events import Decided, Envelope
@@ -50,7 +51,6 @@ class LogPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     rows: tuple[Row, ...]
     first_seq: int
     last_seq: int
-    head_seq: int
     earlier: int
     later: int
     types: tuple[str, ...]
@@ -63,7 +63,7 @@ class LogPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> LogPage:
     """The records up to the moment, or up to `to`."""
-    last = min(_natural(query.get("to", "")) or moment.seq, moment.seq)
+    last = min(natural(query.get("to", "")) or moment.seq, moment.seq)
     types = tuple(name for name in TYPES if name == query.get("type"))
     q = query.get("q", "")
     subject, seqs = _subject(moment, query)
@@ -80,7 +80,6 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
         rows=tuple(rows),
         first_seq=rows[-1].seq if rows else last,
         last_seq=last,
-        head_seq=moment.head_seq,
         earlier=reached,
         later=_later(seqs, last, moment.seq),
         types=TYPES,
@@ -121,21 +120,19 @@ def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
 def _subject(moment: Moment, query: Mapping[str, str]) -> tuple[story.Subject, range | list[int]]:
     """What the records are to be about, and in which they may be, in order."""
     namespace, _, name = (query.get("pod") or query.get("gang") or "").partition("/")
-    index = moment.index
     if query.get("pod"):
         uids = moment.pods_named(namespace, name)
         return PodSubject(namespace, name), sorted(records_of(moment, uids))
     if query.get("gang"):
         key = f"{namespace}/{name}"
         group = moment.state.groups.get(key)
-        found = set(index.seqs(GROUP, key))
+        found = set(moment.seqs(GROUP, key))
         found.update(
-            seq for uid in (group.members if group else ()) for seq in index.seqs(POD, uid)
+            seq for uid in (group.members if group else ()) for seq in moment.seqs(POD, uid)
         )
-        return GroupSubject(namespace, name), sorted(seq for seq in found if seq <= moment.seq)
+        return GroupSubject(namespace, name), sorted(found)
     if query.get("node"):
-        seqs = index.seqs(NODE, query["node"])
-        return NodeSubject(query["node"]), [seq for seq in seqs if seq <= moment.seq]
+        return NodeSubject(query["node"]), list(moment.seqs(NODE, query["node"]))
     return Everything(), range(1, moment.seq + 1)
 
 
@@ -176,7 +173,3 @@ def _later(seqs: range | list[int], last: int, end: int) -> int:
         return 0
     following = seqs[bisect_right(seqs, last) :][:_PAGE]
     return following[-1] if following else 0
-
-
-def _natural(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0

@@ -167,7 +167,7 @@ def no_pod(moment: Moment, namespace: str, name: str) -> NotFound:
     return not_found(
         "pod",
         f"{namespace}/{name}",
-        moment.index.pod_names(),
+        moment.pod_names(),
         lambda key: pod_link(*key.split("/", 1)).path,
     )
 

@@ -9,6 +9,7 @@ from allotment.core.explain.amounts import part_text
 from allotment.core.explain.pod_views import PodView, pod_status, pod_view
 from allotment.core.ledger.model import ENDED, ClusterState, Pod
 from allotment_inspector.history import Moment
+from allotment_inspector.pages.asked import natural
 from allotment_inspector.said import Bit, node_link, pod_link, typed
 
 _PAGE = 200
@@ -76,7 +77,7 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
         order = STATES.index(word), fact.namespace, fact.name, fact.created_ms
         found.append((order, pod, word))
     found.sort(key=lambda each: each[0])
-    first = _natural(query.get("first", ""))
+    first = natural(query.get("first", "")) or 0
     first = min(first, max(len(found) - 1, 0)) // _PAGE * _PAGE
     return PodsPage(
         rows=tuple(
@@ -133,7 +134,3 @@ def _row(view: PodView, word: str) -> PodRow:
         asks=view.asks,
         created_ms=view.created_ms,
     )
-
-
-def _natural(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0

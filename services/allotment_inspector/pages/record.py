@@ -7,8 +7,10 @@ import msgspec
 from allotment.core.explain.records import stood_on
 from allotment.core.explain.story import line
 from allotment_inspector.history import Moment
-from allotment_inspector.pages.found import Near, NotFound
-from allotment_inspector.said import address, typed
+from allotment_inspector.pages.asked import natural
+from allotment_inspector.pages.found import Near, NotFound, no_record
+from allotment_inspector.rendering import path
+from allotment_inspector.said import typed
 from allotment_proto.events import Decided, Envelope
 
 _SHOWN_CHARS = 200_000
@@ -34,14 +36,12 @@ class RecordPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def view(
     moment: Moment, match: Mapping[str, str], query: Mapping[str, str]
 ) -> RecordPage | NotFound:
-    """The record of this sequence, also one after the moment."""
-    digits = match["seq"]
-    is_natural = digits.isascii() and digits.isdigit() and len(digits) < 19
-    entry = moment.entry(int(digits)) if is_natural else None
+    """The record of this sequence."""
+    seq = natural(match["seq"])
+    entry = None if seq is None else moment.entry(seq)
     if entry is None:
-        last = f"record {moment.head_seq}"
-        near = (Near(last, address("log", str(moment.head_seq))),) if moment.head_seq else ()
-        return NotFound("record", digits, near)
+        last = Near(f"record {moment.seq}", path("log", str(moment.seq)))
+        return no_record(moment, "record", match["seq"], (last,) if moment.seq else ())
     envelope = Envelope(v=0, at_ms=entry.time_ms, by=entry.by, events=entry.events)
     text = _indented(entry.payload)
     return RecordPage(

@@ -8,10 +8,11 @@ import msgspec
 from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.views import card_name, model_text, node_status
 from allotment_inspector.history import Moment
+from allotment_inspector.pages.asked import natural
 from allotment_inspector.pages.found import Near, not_found
+from allotment_inspector.rendering import path
 from allotment_inspector.said import (
     Bit,
-    address,
     card_link,
     group_link,
     node_link,
@@ -67,7 +68,7 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     found = tuple(kind for kind in kinds if kind.hits)
     nearest: tuple[Near, ...] = ()
     if q and not found:
-        names = moment.index.pod_names()
+        names = moment.pod_names()
         nearest = not_found("pod", q, names, lambda key: pod_link(*key.split("/", 1)).path).nearest
     return SearchPage(
         q=q,
@@ -108,7 +109,7 @@ def _pods(moment: Moment, q: str) -> Iterator[Hit]:
             link = pod_link(fact.namespace, fact.name, fact.uid)
             exact = q in (name, fact.name, fact.uid)
             yield Hit(link=_named(link, name), about=about, exact=exact)
-    for name in moment.index.pod_names():
+    for name in moment.pod_names():
         if name in seen:
             continue
         namespace, _, bare = name.partition("/")
@@ -155,15 +156,14 @@ def _queues(moment: Moment, q: str) -> Iterator[Hit]:
 
 def _records(moment: Moment, q: str) -> Iterator[Hit]:
     digits = q.removeprefix("seq ").removeprefix("record ").removeprefix("decision ")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
-        return
-    entry = moment.entry(int(digits))
+    seq = natural(digits)
+    entry = None if seq is None else moment.entry(seq)
     if entry is None:
         return
     is_decision = any(isinstance(event, Decided) for event in entry.events)
     word = "decision" if is_decision else "record"
     steps = ("decisions" if is_decision else "log", str(entry.seq))
-    yield Hit(link=Bit(text=f"{word} {entry.seq}", path=address(*steps)), about="", exact=True)
+    yield Hit(link=Bit(text=f"{word} {entry.seq}", path=path(*steps)), about="", exact=True)
 
 
 def _named(link: Bit, name: str) -> Bit:

@@ -9,7 +9,8 @@ from allotment.core.replay.journal import JournalError, Usage
 from allotment.core.units import hours_column
 from allotment_inspector.books import books_of
 from allotment_inspector.history import Moment
-from allotment_inspector.said import Bit, address, node_link, typed
+from allotment_inspector.rendering import path
+from allotment_inspector.said import Bit, node_link, typed
 
 _MICRO = 1_000_000
 _HOUR_MS = 3_600_000
@@ -109,7 +110,7 @@ def _rows(found: Iterable[Usage], by: str) -> tuple[UsedRow, ...]:
 
 
 def _namespace_link(name: str) -> Bit:
-    return Bit(text=name, path=address("pods"), query={"namespace": name})
+    return Bit(text=name, path=path("pods"), query={"namespace": name})
 
 
 def _whole_cards_ms(used: Usage) -> int:

@@ -50,9 +50,9 @@ function show(said, outline) {
 }
 function mode() {
   document.body.classList.toggle('live-now', live);
-  $('#then').hidden = live; $('#then').textContent = `At ${$('#when').textContent.slice(0, 8)}, not now`;
+  $('#then').hidden = live; $('#then').textContent = `The past: ${$('#when').textContent.slice(0, 8)}, not now`;
   $('#live').setAttribute('aria-pressed', live); $('#live').textContent = live ? 'Live' : 'Go live';
-  $$('[data-seq]:not(input)').forEach(e => e.classList.toggle('future', +e.dataset.seq > here));
+  $$('.mark').forEach(m => m.classList.toggle('future', +m.dataset.at > here));
   const query = new URLSearchParams(location.search);
   live ? query.delete('at') : query.set('at', here);
   history.replaceState(null, '', location.pathname + (query.size ? '?' + query : '') + location.hash);
