@@ -12,8 +12,9 @@ import msgspec
 from allotment.core.ledger.model import Allocation, ClusterState
 from allotment.core.ledger.state import apply_all, pass_over
 from allotment.core.logport import Record
-from allotment.core.placement.cycle import recheck, run_cycle, stamped
+from allotment.core.placement.cycle import recheck, stamped
 from allotment.core.placement.evaluator import Evaluator, Trial
+from allotment.core.queues.round.rounds import Rounds
 from allotment_cli import export
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
@@ -175,7 +176,7 @@ class Recorder:
         """One cycle through scorer and binder; `basis` lets the scorer lag behind."""
         batch = uids or tuple(self.state.pending)
         old = self.state if basis is None else fold(self.records[:basis])
-        outcome = run_cycle(old, batch, Evaluator(old))
+        outcome = Rounds(old).run(batch, Evaluator(old))
         trial = Trial(self.state)
         kept, dropped = [], []
         for placement in outcome.placements:
@@ -195,6 +196,7 @@ class Recorder:
             placements=tuple(stamped(self.state, kept, (self.now_ms + STEP_MS) // 1000)),
             dropped=tuple(dropped),
             refusals=tuple(r for r in outcome.refusals if r.uid in self.state.pending),
+            rules=outcome.rules,
             stages=(
                 StageTime("filter", "0", at_us + 1000, at_us + 20_000),
                 StageTime("scorer", "0", at_us + 21_000, at_us + 60_000),

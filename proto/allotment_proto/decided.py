@@ -160,9 +160,9 @@ class StageTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
     finished_us: Int64
 
 
-REFUSED_BEHIND_TRIED_AGAIN = 3
-"""From these rules on (`Decided.rules`) pods that are refused together with placements that do not
-stand are tried again: they may have lacked what those were to take."""
+BEHIND_TRIED_AGAIN = 3
+"""From these rules on (`Decided.rules`) all who wait behind placements that do not stand are tried
+again, pods of the batch and groups at their gate: they may have lacked what those were to take."""
 
 
 class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -179,8 +179,8 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     passed the gate of their queue or are told what they lack, `evictions` pods that make room,
     `holds` all reservations from now on (None: as before). `nominations` are the pods for which
     the victims go: the nodes are kept for them until they were tried there with all victims gone.
-    `rules` says by which rules groups were decided about, so that a later release makes the
-    decision again as it was made (0: those of before version 5; `core/queues/round/rounds.py`).
+    `rules` says by which rules it was made, so that a later release makes the decision again, and
+    takes it, as it was meant (0: those of before version 5; `core/queues/round/rounds.py`).
     """
 
     cycle: str

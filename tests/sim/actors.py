@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allotment.core.ledger import claims
-from allotment.core.placement.cycle import run_cycle
 from allotment.core.queues.order import due
-from allotment.core.queues.round.rounds import RULES
+from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.memory_log import Append
 from allotment_proto import codec, subjects
 from allotment_proto.events import Decided, Envelope, Event, NodeGone, PodGone, PolicyLoaded
@@ -207,7 +206,7 @@ class Scorer(Actor):
         if not self.inbox or self.inbox[0].basis > state.seq:
             return moved  # on an older state than the filter's, a new pod would not even be seen
         asked = self.inbox.pop(0)
-        outcome = run_cycle(state, asked.batch, self.follower.evaluator)
+        outcome = Rounds(state).run(asked.batch, self.follower.evaluator)
         proposal = Proposal(
             v=MESSAGE_VERSION,
             cycle=asked.cycle,
@@ -216,7 +215,7 @@ class Scorer(Actor):
             batch=asked.batch,
             placements=outcome.placements,
             refusals=outcome.refusals,
-            rules=RULES,
+            rules=outcome.rules,
         )
         self.world.send(codec.encode(proposal), self.world.binders)
         return True

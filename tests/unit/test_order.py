@@ -7,7 +7,7 @@ import pytest
 from allotment.core import reasons
 from allotment.core.ledger.state import apply
 from allotment.core.queues.order import due, is_due
-from allotment_proto.decided import REFUSED_BEHIND_TRIED_AGAIN
+from allotment_proto.decided import BEHIND_TRIED_AGAIN
 from allotment_proto.events import BindFailed, Dropped, PodGone, Refusal
 from allotment_proto.facts import Problem
 from tests import build
@@ -46,7 +46,7 @@ def test_what_wakes_a_refused_pod(event: Any, wakes: bool) -> None:
     assert ("a" in [pod.fact.uid for pod in due(state, tried)]) == wakes
 
 
-@pytest.mark.parametrize("rules", [0, REFUSED_BEHIND_TRIED_AGAIN])
+@pytest.mark.parametrize("rules", [0, BEHIND_TRIED_AGAIN])
 @pytest.mark.parametrize(
     "lost", ["dropped by the binder", "void in the fold", "none"], ids=lambda lost: lost
 )
@@ -54,7 +54,7 @@ def test_who_was_refused_behind_a_placement_that_did_not_stand(lost: str, rules:
     """The pod lacked what that placement was to take. Older decisions mean what they meant."""
     state = build.state_of(build.node(), build.pod("a"), build.pod("b"))
     refusal = Refusal("b", "default", "pod-b", 1, ((reasons.INSUFFICIENT_GPU_MEMORY, 1),))
-    said: dict[str, Any] = {"refusals": (refusal,), "basis": 3, "rules": rules}
+    said: dict[str, Any] = {"batch": ("a", "b"), "refusals": (refusal,), "basis": 3, "rules": rules}
     if lost == "dropped by the binder":
         event = build.decided(
             dropped=(Dropped(build.placement("a"), reasons.INSUFFICIENT_GPU_MEMORY),), **said

@@ -203,6 +203,13 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
     state.holds = held
 
 
+def try_refused_at_gates(state: ClusterState, seq: int) -> None:
+    """Note that the groups that were not let in have to be asked about again."""
+    for key, group in state.groups.items():
+        if group.gate is not None and group.gate.code:
+            _touch(state, key, group, seq)
+
+
 class _Standing(NamedTuple):
     """Whose pods count as passing whom: those of a lower rank, or of an equal one."""
 

@@ -458,8 +458,8 @@ class ClusterState:
         self.room_seq = 0
         """The last sequence at which room may have appeared somewhere."""
         self.voided: dict[str, int] = {}
-        """Pods whose last placement did not stand, or that were refused behind such a one → the
-        sequence of that decision."""
+        """Pods whose last placement did not stand, or that wait behind such a one → the sequence of
+        that decision."""
         self.changes: list[Change] = []
         self.changes_dropped = 0
         """What happened to nodes, in order, for caches; how many entries were forgotten."""

@@ -31,7 +31,7 @@ from allotment.core.ledger.model import (
 )
 from allotment.core.ledger.pods import adopted, pod_corrected, pod_gone, pod_observed
 from allotment.core.ledger.volumes import clashes, taken
-from allotment_proto.decided import REFUSED_BEHIND_TRIED_AGAIN
+from allotment_proto.decided import BEHIND_TRIED_AGAIN
 from allotment_proto.events import (
     DEVICE_CONFIG,
     SCHEDULER_CONFIG,
@@ -231,8 +231,19 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
         if pod is not None and refusal.uid in state.pending:
             pod.refusal = refusal
             pod.refused_basis = event.basis
-            if not all_stand and event.rules >= REFUSED_BEHIND_TRIED_AGAIN:
-                _avoid(state, refusal.uid, seq)
+    if not all_stand and event.rules >= BEHIND_TRIED_AGAIN:
+        _try_again(state, event, seq)
+
+
+def _try_again(state: ClusterState, event: Decided, seq: int) -> None:
+    """Not all that a decision placed stands: who waits may have lacked what that was to take.
+
+    The batch names them and not the refusals: those that repeat a pod's last one are left out.
+    """
+    for uid in event.batch:
+        if uid in state.pending:
+            _avoid(state, uid, seq)
+    fold_groups.try_refused_at_gates(state, seq)
 
 
 def _note_turns(state: ClusterState, event: Decided, seq: int) -> None:

@@ -28,13 +28,14 @@ from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
 from allotment.core.queues.timings import ACTION, SESSION, OnStep, untimed
 from allotment.core.queues.work import Job, World
-from allotment_proto.decided import REFUSED_BEHIND_TRIED_AGAIN
+from allotment_proto.decided import BEHIND_TRIED_AGAIN
 from allotment_proto.events import Admission, Held
 from allotment_proto.facts import Policy
 
-RULES = REFUSED_BEHIND_TRIED_AGAIN
+RULES = BEHIND_TRIED_AGAIN
 """The newest rules of rounds (`Decided.rules`), and those by which new decisions are made. A rule
-that changes what a round says gets a number of its own, and old decisions keep theirs."""
+that changes what a round says, or what the fold makes of that, gets a number of its own, and old
+decisions keep theirs."""
 
 
 class Opening(NamedTuple):
@@ -119,7 +120,7 @@ class Rounds:
         """
         state = self.state
         if not state.is_batched:
-            return run_cycle(state, batch, ranker)
+            return msgspec.structs.replace(run_cycle(state, batch, ranker), rules=rules)
         session, wanted, admitted, admissions, held, holds = self.open(batch, on_step)
         actions = state.policy.actions
         ranker.begin()
