@@ -421,3 +421,16 @@ async def test_a_listener_that_fails_does_not_end_the_fold(scene: Scene) -> None
             await fold.wait_for(2)
     assert heard == [1, 2]
     assert fold.listener_failures == 2
+
+
+async def test_who_fails_at_an_unreadable_record_harms_nobody(scene: Scene) -> None:
+    """Readable records had that guard; the inspector listens to both kinds."""
+    heard: list[int] = []
+    async with scene.following() as fold:
+        fold.passed_over += [lambda _: {}["no"], lambda record: heard.append(record.seq)]  # type: ignore[index]
+        await scene.add(b"garbage", pod("a"), b"more of it")
+        with patience():
+            await fold.wait_for(3)
+        assert "a" in fold.state.pods
+    assert heard == [1, 3]
+    assert (fold.listener_failures, fold.unreadable_total) == (2, 2)

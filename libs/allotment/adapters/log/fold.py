@@ -5,7 +5,7 @@ cannot be read changes nothing, is remembered with its reason, and everything el
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
@@ -182,8 +182,7 @@ class Fold:
             self._logger.warning(
                 "record passed over", seq=record.seq, subject=record.subject, reason=error.reason
             )
-            for hears in self.passed_over:
-                hears(record)
+            self._tell(self.passed_over, record)
             return 0
         events = envelope.events
         failed = apply_record(self.state, events, record.seq, is_decision=is_decision)
@@ -200,13 +199,19 @@ class Fold:
         if failed:
             self._check()
         self._events_since_snapshot += len(events)
-        for listener in self.listeners:
+        self._tell(self.listeners, record, envelope)
+        return len(events)
+
+    def _tell(
+        self, hearers: Iterable[Callable[..., None]], record: Record, *read: Envelope
+    ) -> None:
+        """Tell each of a record. Who fails at it keeps nobody else from hearing of it."""
+        for hears in hearers:
             try:
-                listener(record, envelope)
+                hears(record, *read)
             except Exception as error:  # the state holds all the same what the log says
                 self.listener_failures += 1
                 self._logger.error("defect; a record was not followed", error=error, seq=record.seq)
-        return len(events)
 
     def _check(self) -> None:
         """Check all books. Raises BooksBroken."""
