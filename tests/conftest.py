@@ -1,6 +1,5 @@
 """What every tier shares: the event loop, a real nats-server, --rewrite for golden files."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,14 +56,12 @@ def no_blocking() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def compiled_loops(tmp_path_factory: pytest.TempPathFactory) -> Loops | None:
+def compiled_loops() -> Loops | None:
     """The scoring loops as machine code, None if that is switched off; made once for all workers,
     and in the cache for the services that a test starts.
     """
     before = MachineCode.loops
-    with open(tmp_path_factory.getbasetemp().parent / "machine-code.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        machine_code.load()
+    machine_code.load()
     made, MachineCode.loops = MachineCode.loops, before
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         return None

@@ -2,7 +2,9 @@
 
 Loading takes a second and 100 MiB, so that it is for large clusters. Compiling takes ten seconds
 once: the code is kept in the user's cache, or where `NUMBA_CACHE_DIR` points, if that is writable.
-An image is built with the code in it:
+A service leaves compiling to a process with low priority: in a thread of its own it would stop the
+service again and again, for up to half a second. One process at a time compiles for a cache; who
+waited for it loads what it made. An image is built with the code in it:
 
     NUMBA_CACHE_DIR=<prefix>/share/allotment/machine-code \\
         python -m allotment.adapters.service.machine_code
@@ -10,10 +12,13 @@ An image is built with the code in it:
 `NUMBA_DISABLE_JIT=1` switches it off, as everywhere with numba.
 """
 
+import fcntl
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +38,15 @@ NODES_MIN = 512
 SHIPPED = Path(sys.prefix) / "share/allotment/machine-code"
 """Code that came with the installation. numba reads a cache only where it could write one."""
 
+_NICENESS = 5
+"""Of the process that compiles for a service."""
+_FOR_A_SERVICE = "--while-stdin-is-open"
+
 _loading: list[Thread] = []
+
+
+class _NotKeptError(Exception):
+    """Raised where only code from the cache is loaded, and it is not there."""
 
 
 class BrokenCompilerError(Exception):
@@ -41,12 +54,18 @@ class BrokenCompilerError(Exception):
 
 
 def load() -> bool:
-    """Bring the compiled loops in; False if there is no compiler, or it is switched off.
+    """Bring the compiled loops in; False if there is no compiler, or it is switched off. What the
+    cache has not is compiled here and now.
 
     Raises BrokenCompilerError.
     """
+    return _load(may_compile=True)
+
+
+def _load(*, may_compile: bool) -> bool:
+    """Raises BrokenCompilerError, and _NotKeptError if it may not compile."""
     if not is_in_use():
-        made = _compiled(PLAIN[: len(SIGNATURES)], SIGNATURES)
+        made = _compiled(PLAIN[: len(SIGNATURES)], SIGNATURES, may_compile=may_compile)
         if made is not None:
             MachineCode.loops = Loops._make((*made, True))
     return is_in_use()
@@ -58,9 +77,9 @@ def is_in_use() -> bool:
 
 
 def load_if_large(nodes: int, on_broken: Callable[[str], None]) -> None:
-    """The same in a thread of its own, at the first call with so many nodes. Decisions go on with
-    the uncompiled loops until the code is there, and for good if it cannot be made: then
-    `on_broken` is called with the reason, in that thread.
+    """The same in a thread of its own, at the first call with so many nodes, and compiled in a
+    process of its own. Decisions go on with the uncompiled loops until the code is there, and for
+    good if it cannot be made: then `on_broken` is called with the reason, in that thread.
     """
     if nodes >= NODES_MIN and not _loading:
         _loading.append(Thread(target=_load_or_tell, args=[on_broken], name="machine-code"))
@@ -79,9 +98,30 @@ def numba_version() -> str | None:
 
 def _load_or_tell(on_broken: Callable[[str], None]) -> None:
     try:
-        load()
+        try:
+            _load(may_compile=False)
+        except _NotKeptError:
+            _compile_elsewhere()
+            load()
     except BrokenCompilerError as error:
         on_broken(str(error))
+
+
+def _compile_elsewhere() -> None:
+    """Fill the cache from another process. If that fails, the next to load compiles after all."""
+    command = [sys.executable, "-m", "allotment.adapters.service.machine_code", _FOR_A_SERVICE]
+    quiet = subprocess.DEVNULL
+    with (
+        suppress(OSError),
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet) as process,
+    ):
+        process.wait()
+
+
+def _end_with_stdin() -> None:
+    """However a service ends, its end of the pipe is closed."""
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
 
 
 def _compiler() -> Any | None:
@@ -90,6 +130,7 @@ def _compiler() -> Any | None:
         return None
     try:
         import numba
+        import numba.core.event
         import numba.extending
     except Exception as error:  # built for another NumPy, without its libraries, ...
         raise BrokenCompilerError(one_line(error)) from error
@@ -98,11 +139,12 @@ def _compiler() -> Any | None:
 
 
 def _compiled(
-    functions: Sequence[Any], signatures: Sequence[str]
+    functions: Sequence[Any], signatures: Sequence[str], *, may_compile: bool
 ) -> list[Callable[..., Any]] | None:
     """The functions for arguments of these types only: nothing is compiled amid a decision.
 
-    Code in the cache that cannot be read is thrown away, and made anew without the cache.
+    Code in the cache that cannot be read is thrown away; who may compile makes it anew without the
+    cache.
     """
     numba = _compiler()
     if numba is None:
@@ -119,19 +161,53 @@ def _compiled(
     try:
         for part in PARTS:
             numba.extending.register_jitable(part)
+        numba.typeof(np.zeros(0))  # imports now what the first array would have it import
         if kept_at is None:
             return make(cached=False)
         numba.config.CACHE_DIR = str(kept_at)
-        try:
-            _take_shipped(kept_at)
-            return make(cached=True)
-        except Exception:
-            shutil.rmtree(kept_at, ignore_errors=True)
-            return make(cached=False)
+        with _alone(kept_at.parent):
+            try:
+                _take_shipped(kept_at)
+                with nullcontext() if may_compile else _no_compiling(numba):
+                    return make(cached=True)
+            except _NotKeptError:
+                raise
+            except Exception:
+                shutil.rmtree(kept_at, ignore_errors=True)
+        if not may_compile:
+            raise _NotKeptError
+        return make(cached=False)
+    except _NotKeptError:
+        raise
     except Exception as error:  # a compiler and a cache can fail in any way
         raise BrokenCompilerError(one_line(error)) from error
     finally:
         numba.config.CACHE_DIR = before
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """While no other process is at work on caches in this directory."""
+    held = os.open(directory, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+@contextmanager
+def _no_compiling(numba: Any) -> Iterator[None]:
+    """Raises _NotKeptError out of numba at what it would compile."""
+
+    def refuse(_listener: object, _event: object) -> None:
+        raise _NotKeptError
+
+    event = numba.core.event
+    answers = {"on_start": refuse, "on_end": lambda _listener, _event: None}
+    with event.install_listener("numba:compile", type("Refusal", (event.Listener,), answers)()):
+        yield
 
 
 def _cache_directory(config: Any, name: str) -> Path | None:
@@ -177,5 +253,8 @@ def _fingerprint(functions: list[Callable[..., Any]]) -> str:
 
 
 if __name__ == "__main__":
+    if _FOR_A_SERVICE in sys.argv:
+        os.nice(_NICENESS)
+        Thread(target=_end_with_stdin, daemon=True).start()
     if not load():
         raise SystemExit("numba is not installed, or switched off")

@@ -55,12 +55,12 @@ The loops run compiled or as they are, with the same integers, so it does not ma
 decision, nor to its replay, when or whether machine code is there
 (`adapters/service/machine_code.py`). Uncompiled they take memory views in place of arrays, and
 are for clusters below 512 nodes and for machines without numba; from 512 nodes on the services
-bring the compiled ones in, in a thread. The code is kept in the user's cache under a
-fingerprint of all that went into it. If it cannot be loaded or made, the cache's directory is
-thrown away and it is made once more without the cache; failing that, the loops go on
-uncompiled, the service logs one warning with the reason, and `allot_compiled_loops` stays 0. An
-image carries the code for any processor of its kind, and a start copies it into its cache. What
-both cost is in `tests/bench/README.md`.
+bring the compiled ones in, in a thread, and have what is not in the cache compiled by another
+process. The code is kept in the user's cache under a fingerprint of all that went into it. If
+it cannot be loaded or made, the cache's directory is thrown away and it is made once more
+without the cache; failing that, the loops go on uncompiled, the service logs one warning with
+the reason, and `allot_compiled_loops` stays 0. An image carries the code for any processor of
+its kind, and a start copies it into its cache. What both cost is in `tests/bench/README.md`.
 
 The oracle. `evaluator.py` (verdicts node by node) and `predicates.fits`, `scores.score` and
 each policy's plain Python are short enough to be checked by hand. Property tests hold both
