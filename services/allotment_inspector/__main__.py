@@ -72,10 +72,16 @@ def _clock_ms() -> int:
 
 
 def token_of(path: Path | None) -> str | None:
-    """The token in a file. Raises SettingsError for one that is too short to be a secret."""
+    """The token in a file. Raises SettingsError for one that is too short to be a secret, or that
+    no browser can show: a header holds ASCII.
+    """
     if path is None:
         return None
-    token = path.read_text(encoding="utf-8").strip()
+    token = path.read_bytes().strip().decode("ascii", errors="replace")
+    if not all("!" <= char <= "~" for char in token):
+        raise SettingsError(
+            [f"{path} holds a token that no browser can show: give ASCII letters and digits only"]
+        )
     if len(token) < TOKEN_CHARS_MIN:
         raise SettingsError(
             [f"{path} holds a token of {len(token)} characters: give at least {TOKEN_CHARS_MIN}"]

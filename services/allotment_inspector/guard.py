@@ -2,11 +2,14 @@
 
 The pages are for browsers, and a browser can be made to ask by any site that its user has open. So
 only reading is possible; the host name must be one of ours, or else a name that an enemy owns could
-be made to lead here (an address cannot: it belongs to nobody); and no page runs, loads or frames
-anything of others.
+be made to lead here (an address cannot: it belongs to nobody); what another site asks for in the
+user's name is refused, unless it is a link that the user followed; and no page runs, loads or
+frames anything of others.
 
 The token is compared in constant time. A browser shows it once in a header, which a script of ours
-sends, and gets a cookie that holds a digest: so no address, no history and no log has the token.
+sends, and gets a cookie that holds a digest and an end: so no address, no history and no log has
+the token. The cookie's name follows from the token, since browsers do not tell the ports of a host
+apart: two inspectors on one host with tokens of their own leave each other's cookies alone.
 """
 
 import hashlib
@@ -17,7 +20,7 @@ from collections.abc import Callable, Collection
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
-COOKIE = "allotment_inspector"
+_COOKIE = "allotment_inspector"
 COOKIE_S = 30 * 86_400
 OPEN = ("/static/", "/token")
 """What needs no token: the style and scripts of the page that asks for it."""
@@ -51,11 +54,18 @@ Said = Callable[[web.Request, int, str, str], web.StreamResponse]
 class Guard:
     """The rules for one server. `said` draws what is answered instead of a page."""
 
-    def __init__(self, names: Collection[str], token: str | None, said: Said) -> None:
-        self.refused: dict[str, int] = {"host": 0, "method": 0, "token": 0}
+    def __init__(
+        self,
+        names: Collection[str],
+        token: str | None,
+        said: Said,
+        clock_s: Callable[[], float],
+    ) -> None:
+        self.refused: dict[str, int] = {"host": 0, "method": 0, "site": 0, "token": 0}
         self._names = frozenset(name.lower().rstrip(".") for name in names)
         self._token = None if token is None else token.encode()
         self._said = said
+        self._clock_s = clock_s
 
     def middleware(self) -> Middleware:
         """To be the outermost of an application."""
@@ -71,7 +81,7 @@ class Guard:
 
     def admits_token(self, shown: str) -> bool:
         """Whether that is the token."""
-        return self._token is None or hmac.compare_digest(shown.encode(), self._token)
+        return self._token is None or hmac.compare_digest(_bytes_of(shown), self._token)
 
     def greet(self, request: web.Request) -> web.Response:
         """Answer who shows the token in a header: with a cookie."""
@@ -81,7 +91,13 @@ class Guard:
         response = web.Response(text="welcome\n")
         if self._token is not None:
             response.set_cookie(
-                COOKIE, self._cookie(), max_age=COOKIE_S, httponly=True, samesite="Lax", path="/"
+                cookie_name(self._token),
+                self._cookie(int(self._clock_s()) + COOKIE_S),
+                max_age=COOKIE_S,
+                httponly=True,
+                secure=_is_encrypted(request),
+                samesite="Lax",
+                path="/",
             )
         return response
 
@@ -99,6 +115,10 @@ class Guard:
                 " setting page_names lists."
             )
             return self._said(request, 421, "Another name", text)
+        if _is_foreign(request):
+            self.refused["site"] += 1
+            text = "Another site asked for this in your name. Open the address yourself."
+            return self._said(request, 403, "Another site", text)
         if self._token is None or request.path.startswith(OPEN) or self._is_known(request):
             return None
         self.refused["token"] += 1
@@ -118,13 +138,45 @@ class Guard:
     def _is_known(self, request: web.Request) -> bool:
         if shown := _bearer(request):
             return self.admits_token(shown)
-        cookie = request.cookies.get(COOKIE, "")
-        return hmac.compare_digest(cookie.encode(), self._cookie().encode())
-
-    def _cookie(self) -> str:
-        """Shows that its holder had the token, without being it."""
         assert self._token is not None
-        return hmac.new(self._token, COOKIE.encode(), hashlib.sha256).hexdigest()
+        cookie = request.cookies.get(cookie_name(self._token), "")
+        until = cookie.partition(".")[0]
+        if not (until.isascii() and until.isdigit() and len(until) < 16):
+            return False
+        is_ours = hmac.compare_digest(_bytes_of(cookie), self._cookie(int(until)).encode())
+        return is_ours and self._clock_s() < int(until)
+
+    def _cookie(self, until_s: int) -> str:
+        """Shows until then that its holder had the token, without being it."""
+        assert self._token is not None
+        signed = hmac.new(self._token, f"{_COOKIE} {until_s}".encode(), hashlib.sha256)
+        return f"{until_s}.{signed.hexdigest()}"
+
+
+def cookie_name(token: bytes) -> str:
+    """The name of the cookie that stands for a token."""
+    return f"{_COOKIE}_{hmac.new(token, _COOKIE.encode(), hashlib.sha256).hexdigest()[:8]}"
+
+
+def _is_foreign(request: web.Request) -> bool:
+    """Whether a browser says that another site is behind this, and no link that was followed. A
+    port beside ours is another site as well.
+    """
+    if request.headers.get("Sec-Fetch-Site", "none") in ("same-origin", "none"):
+        return False
+    asked = request.headers.get("Sec-Fetch-Mode"), request.headers.get("Sec-Fetch-Dest")
+    return asked != ("navigate", "document")
+
+
+def _is_encrypted(request: web.Request) -> bool:
+    """Whether the browser came by https, perhaps to a proxy before us."""
+    forwarded = request.headers.get("X-Forwarded-Proto", "").partition(",")[0]
+    return request.secure or forwarded.strip().lower() == "https"
+
+
+def _bytes_of(header: str) -> bytes:
+    """A header as it was sent: bytes that are not UTF-8 are surrogates in aiohttp's text."""
+    return header.encode(errors="surrogateescape")
 
 
 def _bearer(request: web.Request) -> str:

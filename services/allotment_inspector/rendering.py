@@ -4,6 +4,7 @@ import hashlib
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -132,16 +133,16 @@ def percent(part: int, whole: int) -> str:
     return f"{hundredths / 100:.2f}".rstrip("0").rstrip(".")
 
 
+@cache
+def static_version(name: str) -> str:
+    """What tells one content of a static file from another."""
+    content = (HERE / "static" / name).read_bytes()
+    return hashlib.blake2b(content, digest_size=6).hexdigest()
+
+
 def _static(name: str) -> str:
     """The address of a static file; another content has another address."""
-    if name not in _versions:
-        _versions[name] = hashlib.blake2b(
-            (HERE / "static" / name).read_bytes(), digest_size=6
-        ).hexdigest()
-    return f"/static/{name}?v={_versions[name]}"
-
-
-_versions: dict[str, str] = {}
+    return f"/static/{name}?v={static_version(name)}"
 
 
 def _plural(count: int, one: str, many: str = "") -> str:

@@ -20,7 +20,7 @@ from allotment_inspector.frame import BINS, HEIGHT, Frame, frame_of
 from allotment_inspector.guard import HEADERS, Guard
 from allotment_inspector.history import History, Moment
 from allotment_inspector.pages import PAGES, NotFound, Page
-from allotment_inspector.rendering import HERE, Drawn, draw
+from allotment_inspector.rendering import HERE, Drawn, draw, static_version
 
 VIEWS_AT_ONCE = 2
 STREAMS_MAX = 200
@@ -31,6 +31,7 @@ QUERY_CHARS_MAX = 2_000
 STEPS = {"-1": -1, "1": 1, "-mark": -1, "mark": 1}
 """What `go` may say: the record before or after the one of `at`, or the marked one."""
 
+_STATIC = "/static/"
 _OWN = frozenset(("at", "go", "parts", "format", "theme", "window"))
 """What a query says to the server rather than to a view."""
 _encoder = msgspec.json.Encoder()
@@ -64,8 +65,9 @@ class Pages:
         names: tuple[str, ...] = (),
         token: str | None = None,
         trouble: Callable[[], str] = lambda: "",
+        clock_s: Callable[[], float] = time.time,
     ) -> None:
-        self.guard = Guard(names, token, self._said)
+        self.guard = Guard(names, token, self._said, clock_s)
         self.streams = 0
         self.drawn: dict[str, int] = {page.name: 0 for page in PAGES}
         self.drawn_s: dict[str, float] = {page.name: 0.0 for page in PAGES}
@@ -74,6 +76,7 @@ class Pages:
         self._logger = logger
         self._cluster = cluster
         self._trouble = trouble
+        self._clock_s = clock_s
         self._limiter = anyio.CapacityLimiter(VIEWS_AT_ONCE)
         self._stopping = anyio.Event()
 
@@ -83,7 +86,7 @@ class Pages:
         app.on_response_prepare.append(_add_headers)
         app.router.add_get("/events", self._events, allow_head=False)
         app.router.add_get("/token", self._greet)
-        app.router.add_static("/static/", HERE / "static", append_version=False)
+        app.router.add_static(_STATIC, HERE / "static", append_version=False)
         for page in PAGES:
             pattern = re.sub(r"{(\w+)}", r"{\1:[^/]+}", page.pattern)  # braces in names, too
             app.router.add_get(pattern, self._handler(page))
@@ -162,7 +165,7 @@ class Pages:
         seq = self._history.head_seq
         if at:
             try:
-                moment = parse(at, time.time_ns() // 1_000_000)
+                moment = parse(at, int(self._clock_s() * 1000))
             except MomentError as error:
                 raise BadMoment(f"at={error}: give {FORMS}") from None
             seq = moment.seq if isinstance(moment, AtSequence) else self._history.seq_at(moment.ms)
@@ -295,5 +298,14 @@ def _json(body: bytes, status: int) -> web.Response:
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(HEADERS)
-    is_static = request.path.startswith("/static/")
-    response.headers["Cache-Control"] = "max-age=31536000, immutable" if is_static else "no-store"
+    response.headers["Cache-Control"] = _lasting(request, response.status)
+
+
+def _lasting(request: web.Request, status: int) -> str:
+    """How long a browser may keep an answer: a static file for ever under the address that names
+    its content. While two releases run side by side, an address may lead to the other's file.
+    """
+    if not request.path.startswith(_STATIC) or status not in (200, 304):
+        return "no-store"
+    is_same = request.query.get("v") == static_version(request.path.removeprefix(_STATIC))
+    return "max-age=31536000, immutable" if is_same else "no-cache"
