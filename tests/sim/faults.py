@@ -44,7 +44,7 @@ class Faults:
     """A kubelet hears of no pod for a while, and then lists them all."""
     forced: float = 0.5
     """Kubelets admit pods all the same that were deleted while they waited for their turn. Only
-    that binder knows of them which bound them, so there is one, and it does not crash."""
+    that binder knows of them which bound them, so there is one, and it alone does not crash."""
 
     def heal(self) -> None:
         for field in fields(self):
@@ -57,6 +57,4 @@ def draw(dice: random.Random) -> Faults:
     for field in fields(Faults):
         worst = getattr(mix, field.name)
         setattr(mix, field.name, dice.random() * worst if dice.random() < 0.5 else 0.0)
-    if mix.forced:
-        mix.crash = 0.0
     return mix
