@@ -65,7 +65,7 @@ async def open_cluster(access: Access) -> AsyncIterator["Cluster"]:
     """The cluster of these options. Raises `CliError` for a configuration that cannot be used."""
     kubeconfig = access.kubeconfig
     if kubeconfig is None and access.context is None and not os.environ.get("KUBECONFIG"):
-        kubeconfig = await _of_local_mode(access.home)
+        kubeconfig = _of_local_mode(access.home)
     try:
         async with connect(
             kubeconfig, access.context, timeout_s=TIMEOUT_S, throttle_wait_s_max=TIMEOUT_S
@@ -81,14 +81,14 @@ async def open_cluster(access: Access) -> AsyncIterator["Cluster"]:
         raise CliError(str(error), remedy) from error
 
 
-async def _of_local_mode(home: Path) -> Path | None:
+def _of_local_mode(home: Path) -> Path | None:
     from allotment_cli import local
 
-    found = await local.status(home)
-    if not found.get("apiserver") or not found.get("kubeconfig"):
+    found = local.addresses(home)
+    if not found.apiserver:
         return None
     note(f"cluster: local mode at {home}")
-    return Path(found["kubeconfig"])
+    return found.kubeconfig
 
 
 class Cluster:

@@ -48,12 +48,15 @@ from allotment_cli.output import (
     screen_width,
 )
 from allotment_cli.params import at_option, output_option
+from allotment_cli.progress import waiting
 from allotment_cli.source import Origin, chosen_cluster, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import NodeGone, PodObserved
 from allotment_proto.subjects import LOG_ALL, STREAM
 
 FOUND = 1
+_API_SERVER = "apiserver"
+"""Its name among the services of local mode."""
 INDENT = " " * 8
 SETTLES_S = 3.0
 """Longer than a fact takes from the API server into the log on a busy machine."""
@@ -143,13 +146,12 @@ def doctor(
         raise CliError("the past is not corrected", "leave out --fix, or --file and --at")
     origin = Origin(home, nats, file)
     named = [_address(text) for text in services.split(",") if text.strip()]
-    asked = anyio.run(_services, origin, named) if at is None else []
-    try:
-        folded, found, drift = anyio.run(_examine, origin, at, fix)
-    except CliError:
+    asked, examined = anyio.run(_look, origin, at, fix, named)
+    if isinstance(examined, CliError):
         if asked and output == "text":  # why the log cannot be read may be among them
             emit(_lines((), asked, (), None, screen_width()))
-        raise
+        raise examined
+    folded, found, drift = examined
     found = in_order([*asked, *found])
     read = sources(folded.state)
     if output in DOCUMENTS:
@@ -184,13 +186,59 @@ def _address(text: str) -> str:
     return address
 
 
-async def _services(origin: Origin, named: Sequence[str]) -> list[Finding]:
-    """What the named services say of themselves, and those of local mode where that is asked."""
-    rows: list[dict[str, Any]] = []
-    if origin.file is None and not origin.nats and chosen_cluster() is None:
-        rows += (await local.status(origin.home))["services"]
-    rows += [await local.ask_service(address) for address in named]
-    return [finding for row in rows for finding in _of_service(row)]
+async def _look(
+    origin: Origin, at: str | None, fix: bool, named: Sequence[str]
+) -> tuple[list[Finding], "_Examined | CliError"]:
+    """What the services say of themselves, and what the log says, or why it cannot be read. Nobody
+    waits for one service after the other, nor to read the log for any of them.
+    """
+    answers = _Answers()
+    examined: _Examined | CliError
+    async with anyio.create_task_group() as asking:
+        if at is None:
+            asking.start_soon(answers.ask, origin, named)
+        else:
+            answers.are_there.set()
+        try:
+            examined = await _examine(origin, at, fix, answers)
+        except CliError as error:
+            examined = error
+        with waiting("waiting for services to answer"):
+            await answers.are_there.wait()
+    return [finding for row in answers.rows for finding in _of_service(row)], examined
+
+
+class _Answers:
+    """What services answer, each as a row of `local.status`, once all did or had their time."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.are_there = anyio.Event()
+
+    async def ask(self, origin: Origin, named: Sequence[str]) -> None:
+        """Ask the named ones, and those of local mode where the log is its, all at once."""
+        by_address: dict[str, dict[str, Any]] = {}
+
+        async def of_local_mode() -> None:
+            self.rows += (await local.status(origin.home))["services"]
+
+        async def of(address: str) -> None:
+            by_address[address] = await local.ask_service(address)
+
+        async with anyio.create_task_group() as asking:
+            if origin.file is None and not origin.nats and chosen_cluster() is None:
+                asking.start_soon(of_local_mode)
+            for address in named:
+                asking.start_soon(of, address)
+        self.rows += [by_address[address] for address in named]
+        self.are_there.set()
+
+    async def silent(self, name: str) -> str:
+        """Why a service of local mode is not ready; empty if it is, or is not among them."""
+        with waiting("waiting for services to answer"):
+            await self.are_there.wait()
+        found = next((row for row in self.rows if row["name"] == name and not row["ready"]), None)
+        return "" if found is None else found["detail"] or "it is not ready"
 
 
 def _of_service(row: dict[str, Any]) -> Iterator[Finding]:
@@ -228,14 +276,16 @@ def _is_stopped(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[:1] == ["T"]
 
 
-async def _examine(
-    origin: Origin, at: str | None, fix: bool
-) -> tuple[Folded, list[Finding], Drift]:
+_Examined = tuple[Folded, list[Finding], Drift]
+"""The log folded, what stands out, and where it differs from the API server."""
+
+
+async def _examine(origin: Origin, at: str | None, fix: bool, answers: _Answers) -> _Examined:
     """The log folded, and what stands out in it, about its stream, and beside the API server."""
     async with open_source(origin) as source:
         drift = Drift()
         if origin.file is None and at is None:
-            drift = await _drift(origin, source, fix)
+            drift = await _drift(origin, source, fix, answers)
         folded = await fold_at(source, at)
         found = [*findings(folded.state, folded.time_ms), *drift.found]
         found += await _standstill(source, folded)
@@ -245,7 +295,7 @@ async def _examine(
         return folded, await _dated(source, folded, found), drift
 
 
-async def _drift(origin: Origin, source: logs.Source, fix: bool) -> Drift:
+async def _drift(origin: Origin, source: logs.Source, fix: bool, answers: _Answers) -> Drift:
     """Compare with the API server, where it is known which one."""
     chosen = chosen_cluster()
     if origin.nats and chosen is None:
@@ -254,8 +304,9 @@ async def _drift(origin: Origin, source: logs.Source, fix: bool) -> Drift:
     access = Access(origin.home, *(chosen or ()))
     try:
         if chosen is None:  # KUBECONFIG may be about another cluster than local mode's log is
-            running = (await local.status(origin.home)).get("kubeconfig")
-            access = access._replace(kubeconfig=Path(running) if running else None)
+            access = access._replace(kubeconfig=local.addresses(origin.home).kubeconfig)
+            if why := await answers.silent(_API_SERVER):
+                raise CliError(why)
         async with open_cluster(access) as cluster:
             name = access.kubeconfig or access.context or "the kubeconfig's cluster"
             found = await _lasting(source, cluster, await _differences(source, cluster))
@@ -303,7 +354,8 @@ async def _lasting(source: logs.Source, cluster: Cluster, found: list[Finding]) 
     """Of differences those that are still there after a fact had time to be recorded."""
     if not found:
         return []
-    await anyio.sleep(SETTLES_S)
+    with waiting("the log and the API server differ; looking again"):
+        await anyio.sleep(SETTLES_S)
     now = {_key(one) for one in await _differences(source, cluster)}
     return [one for one in found if _key(one) in now]
 
@@ -316,7 +368,8 @@ async def _until_right(
     left = found
     with anyio.move_on_after(CORRECTED_WITHIN_S):
         while left:
-            await anyio.sleep(SETTLES_S / 2)
+            with waiting("waiting for the watcher to record what is so"):
+                await anyio.sleep(SETTLES_S / 2)
             left = [one for one in await _differences(source, cluster) if _key(one) in wanted]
     return left
 

@@ -1,7 +1,10 @@
 """The running local mode, as `allotment_local` tells of it; imported only where it is needed."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from allotment_local.status import Addresses
 
 
 async def status(home: Path) -> dict[str, Any]:
@@ -11,16 +14,16 @@ async def status(home: Path) -> dict[str, Any]:
     return await local_status.status(home)
 
 
+def addresses(home: Path) -> "Addresses":
+    """Where the local mode of this home is, as far as its own file says: asks no process."""
+    from allotment_local.status import addresses
+
+    return addresses(home)
+
+
 def is_running(home: Path) -> bool:
     """Whether local mode runs at this home, as far as its own file says: asks no process."""
-    from allotment_local.home import Home
-    from allotment_local.state import StateError, read_state
-
-    try:
-        state = read_state(Home(home).state)
-    except StateError:
-        return False
-    return state is not None and state.phase not in ("stopped", "failed")
+    return addresses(home).kubeconfig is not None
 
 
 def kubeconfig(home: Path) -> Path:

@@ -1,4 +1,5 @@
-"""How far something is that takes its time: a bar on stderr, once it has taken a second.
+"""How far something is that takes its time: a bar on stderr, once it has taken a second; or a word
+on what is waited for, where nobody knows how far it is.
 
 Only where stderr is a terminal; what is read by a program gets no bar.
 """
@@ -7,6 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from threading import Timer
+from typing import Protocol
+
+import click
 
 SHOWN_AFTER_S = 1.0
 LOOKED_AT_EVERY_S = 0.1
@@ -42,6 +47,47 @@ def progress(
             done, due = 0, now + LOOKED_AT_EVERY_S
 
         yield advance
+
+
+class Timed(Protocol):
+    """What acts once its time has come, if it is not cancelled before."""
+
+    def start(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    def join(self) -> None: ...
+
+
+def _timer(after_s: float, act: Callable[[], None]) -> Timer:
+    made = Timer(after_s, act)
+    made.daemon = True
+    return made
+
+
+@contextmanager
+def waiting(
+    text: str, timer: Callable[[float, Callable[[], None]], Timed] = _timer
+) -> Iterator[None]:
+    """``text …`` while the body runs, whether it waits or works."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    shown: list[str] = []
+
+    def show() -> None:
+        shown.append(f"{text} …")
+        click.echo(shown[0], err=True, nl=False)
+
+    due = timer(SHOWN_AFTER_S, show)
+    due.start()
+    try:
+        yield
+    finally:
+        due.cancel()
+        due.join()
+        if shown:
+            click.echo("\r" + " " * len(shown[0]) + "\r", err=True, nl=False)
 
 
 @contextmanager

@@ -189,7 +189,7 @@ async def open_source(origin: Origin) -> AsyncIterator[Source]:
         yield FileSource(origin.file)
         return
     cluster = chosen_cluster()
-    url = origin.nats or (await _running(origin.home) if cluster is None else "")
+    url = origin.nats or (_running(origin.home) if cluster is None else "")
     if url:
         async with _live(url, _named_key() or _local_key(origin.home)) as source:
             yield source
@@ -211,11 +211,11 @@ async def open_source(origin: Origin) -> AsyncIterator[Source]:
             raise
 
 
-async def _running(home: Path) -> str:
+def _running(home: Path) -> str:
     """Where the NATS of local mode is; empty if it does not run."""
     from allotment_cli import local
 
-    return str((await local.status(home)).get("nats") or "")
+    return local.addresses(home).nats
 
 
 def _is_a_cluster_known() -> bool:

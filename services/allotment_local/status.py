@@ -1,7 +1,7 @@
 """What runs in a home, asked of the processes themselves."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 
@@ -9,6 +9,28 @@ from allotment_local.home import DEFAULT_HOME, Home
 from allotment_local.probes import Answer, probe_http, probe_nats
 from allotment_local.processes import is_alive
 from allotment_local.state import ServiceState, State, StateError, read_state
+
+_OVER = ("stopped", "failed")
+
+
+class Addresses(NamedTuple):
+    """Where the local mode of a home is, as far as its own file says; nobody is asked."""
+
+    nats: str = ""
+    apiserver: str = ""
+    kubeconfig: Path | None = None
+
+
+def addresses(home: Path = DEFAULT_HOME) -> Addresses:
+    """Where local mode is; nothing if it does not run there."""
+    place = Home(home)
+    try:
+        state = read_state(place.state)
+    except StateError:
+        return Addresses()
+    if state is None or state.phase in _OVER:
+        return Addresses()
+    return Addresses(state.nats, state.apiserver, place.kubeconfig)
 
 
 async def status(home: Path = DEFAULT_HOME) -> dict[str, Any]:
@@ -30,7 +52,7 @@ async def status(home: Path = DEFAULT_HOME) -> dict[str, Any]:
     except StateError as error:
         found["problems"] = [str(error)]
         return found
-    if state is None or state.phase in ("stopped", "failed"):
+    if state is None or state.phase in _OVER:
         found["problems"] = ["local mode is not running here; start it with: allot up -d"]
         if state is not None:
             found["problems"] += state.problems

@@ -1,11 +1,12 @@
 """A bar comes where somebody looks and something takes its time, and nowhere else."""
 
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from allotment_cli import progress as module
-from allotment_cli.progress import SHOWN_AFTER_S, in_silence, progress
+from allotment_cli.progress import SHOWN_AFTER_S, in_silence, progress, waiting
 
 
 class Clock:
@@ -57,3 +58,47 @@ def test_a_bar_comes_after_a_second_and_counts_what_was_done_before(
         advance(9)
         assert counted == [50, 10]
     assert made[-1] == ("over", 0)
+
+
+class Due:
+    """A timer whose time comes at once, or never."""
+
+    def __init__(self, after_s: float, act: Callable[[], None]) -> None:
+        assert after_s == SHOWN_AFTER_S
+        self.act = act
+        self.cancelled = False
+
+    def start(self) -> None:
+        self.act()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def join(self) -> None:
+        assert self.cancelled
+
+
+class NeverDue(Due):
+    def __init__(self, after_s: float, act: Callable[[], None]) -> None:
+        super().__init__(after_s, lambda: None)
+
+
+def test_what_is_waited_for_is_said_after_a_second_and_wiped_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)  # that of capsys
+    with waiting("waiting for them", Due):
+        assert capsys.readouterr().err == "waiting for them …"
+    wiped = capsys.readouterr().err
+    assert wiped.startswith("\r")
+    assert wiped.endswith("\r")
+    assert not wiped.strip()
+    with waiting("waiting for them", NeverDue):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+def test_a_program_is_told_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with waiting("waiting", Due):
+        pass
+    assert capsys.readouterr().err == ""

@@ -1,6 +1,8 @@
 """`allot status` and `allot doctor` about the services of local mode."""
 
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -9,9 +11,12 @@ import anyio
 import pytest
 from click.testing import CliRunner
 
+from allotment_cli import doctor as module
 from allotment_cli import local
+from allotment_cli.apiserver import Access, Cluster
 from allotment_cli.cluster import show_status
 from allotment_cli.doctor import doctor
+from allotment_cli.source import FileSource, Origin
 from allotment_local.probes import probe_http
 
 BEHIND = "log: folded to 644, 247 records behind the log's end for 12.3 s"
@@ -97,6 +102,59 @@ def test_doctor_asks_the_services_that_are_named(tmp_path: Path) -> None:
     assert f"ServiceNotReady   service {two}" in answer.output
     assert "log: 3 records behind" in answer.output
     assert wrong.exit_code == 2
+
+
+def test_doctor_asks_all_services_at_once(tmp_path: Path) -> None:
+    """Each answers only when all were asked: one after the other none would."""
+    met = threading.Barrier(3)
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            met.wait(timeout=30)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"ready":true}')
+
+        def log_message(self, *_: object) -> None: ...
+
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), Page) for _ in range(met.parties)]
+    (log := tmp_path / "log.jsonl").write_text("")
+    for server in servers:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    named = ",".join(f"127.0.0.1:{server.server_port}" for server in servers)
+    answer = CliRunner().invoke(doctor, ["--file", str(log), "--services", named])
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+    assert "no problems found" in answer.output, answer.output
+
+
+def test_doctor_asks_local_mode_once_and_leaves_an_api_server_alone_that_is_silent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[Path] = []
+
+    async def found(home: Path) -> dict[str, Any]:
+        asked.append(home)
+        return {**FOUND, "services": [row("apiserver", detail="no answer within 2 s")]}
+
+    @asynccontextmanager
+    async def of_file(origin: Origin) -> AsyncIterator[FileSource]:
+        (log := tmp_path / "log.jsonl").write_text("")
+        yield FileSource(log)
+
+    @asynccontextmanager
+    async def nobody(access: Access) -> AsyncIterator[Cluster]:
+        pytest.fail("it was asked though it does not answer")
+        yield Cluster(None)
+
+    monkeypatch.setattr(local, "status", found)
+    monkeypatch.setattr(module, "open_source", of_file)
+    monkeypatch.setattr(module, "open_cluster", nobody)
+    answer = CliRunner().invoke(doctor, ["--home", str(tmp_path)])
+    assert asked == [tmp_path]
+    assert "not compared with the API server: no answer within 2 s" in answer.stderr
+    assert "ServiceNotReady   service apiserver" in answer.stdout
 
 
 @pytest.mark.anyio
