@@ -244,8 +244,10 @@ def check(world: World) -> None:
     if world.state.seq % 8 == 0:
         restored = snapshot.decode(snapshot.encode(world.state))
         assert kept == picture(Rounds(restored).session())
-    totals = world.views.totals
-    assert totals.used() == Totals(world.state).used()
+    totals, anew = world.views.totals, Totals(world.state)
+    totals.follow(), anew.follow()
+    assert (totals.offered, totals.cards) == (anew.offered, anew.cards)
+    assert totals.used() == anew.used()
 
 
 @settings(max_examples=60)

@@ -70,3 +70,18 @@ class TestKeptViews:
         self.agrees(world)
         world.tell(gone("solo"))
         self.agrees(world)
+
+
+def test_a_node_that_changes_is_the_only_one_that_is_read_again() -> None:
+    nodes = [build.node(f"n{number}", 4) for number in range(20)]
+    totals = Views((world := World(*nodes)).state).totals
+    totals.follow()
+    assert totals.read == len(nodes)
+    world.tell(build.node("n7", 4, rv=2, extended=(("nvidia.com/gpu", 4),)))
+    world.tell(NodeGone(uid="uid-n3", name="n3", rv=9))
+    totals.follow()
+    assert totals.read == len(nodes) + 1
+    anew = Views(world.state).totals
+    anew.follow()
+    assert (totals.offered, totals.cards) == (anew.offered, anew.cards)
+    assert totals.offered["nvidia.com/gpu"] == 4_000

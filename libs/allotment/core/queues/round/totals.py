@@ -14,15 +14,20 @@ _ALWAYS_NAMED = Resources({CPU: 0, MEMORY: 0, PODS: 0})
 
 
 class Totals:
-    """The totals of one state as it moves on. `counted` says how many nodes' use was looked at."""
+    """The totals of one state as it moves on. `read` says how many nodes' facts were looked at,
+    `counted` how many nodes' use.
+    """
 
     def __init__(self, state: ClusterState) -> None:
         self.offered = NOTHING
         self.cards: tuple[Card, ...] = ()
+        self.read = 0
         self.counted = 0
         self._state = state
         self._nodes_seq = -1
-        self._cards_on: dict[str, _CardsOn] = {}
+        self._offers: dict[str, _Offer] = {}
+        """By node."""
+        self._offered = Tally()
         self._used_on: dict[int, Resources] = {}
         """By row."""
         self._used = Tally()
@@ -34,21 +39,33 @@ class Totals:
         if self._nodes_seq == state.nodes_seq:
             return False
         self._nodes_seq = state.nodes_seq
-        total = Tally()
-        cards: dict[str, Card] = {}
-        before, self._cards_on = self._cards_on, {}
-        is_other = False
+        before, self._offers = self._offers, {}
+        is_other = are_cards_other = False
         for node in state.nodes.values():
-            total.add(_capacity(node))
-            known = before.get(node.name)
+            was = known = before.pop(node.name, None)
             if known is None or known.fact is not node.fact:
-                was, known = known, _cards_on(node)
-                is_other |= bool(node.allocations) and (was is None or not was.is_same(known))
-            self._cards_on[node.name] = known
-            for card in known.cards:
-                cards.setdefault(card.name, card)
-        self.offered, self.cards = total.amounts(), tuple(cards[name] for name in sorted(cards))
+                self.read += 1
+                known = _offer_of(node)
+                self._offered.add(known.capacity)
+                if was is None or not was.is_same(known):
+                    are_cards_other = True
+                    is_other |= bool(node.allocations)
+                if was is not None:
+                    self._offered.add(was.capacity, -1)
+            self._offers[node.name] = known
+        for gone in before.values():
+            self._offered.add(gone.capacity, -1)
+        self.offered = self._offered.amounts()
+        if are_cards_other or before:
+            self.cards = self._cards()
         return is_other
+
+    def _cards(self) -> tuple[Card, ...]:
+        cards: dict[str, Card] = {}
+        for offer in self._offers.values():
+            for card in offer.cards:
+                cards.setdefault(card.name, card)
+        return tuple(cards[name] for name in sorted(cards))
 
     def used(self) -> Resources:
         """What is in use now. Nodes that did not change since the last time are not looked at."""
@@ -72,20 +89,24 @@ class Totals:
         return _ALWAYS_NAMED.plus(self._used.amounts())
 
 
-class _CardsOn(NamedTuple):
-    """The cards by name that a node offers, and the inventories by which holdings are weighed."""
+class _Offer(NamedTuple):
+    """What a node offers: of each resource, the cards by name, and the inventories by which
+    holdings are weighed.
+    """
 
     fact: NodeObserved | None
+    capacity: Resources
     cards: tuple[Card, ...]
     sizes: tuple[tuple[str, int], ...]
 
-    def is_same(self, other: "_CardsOn") -> bool:
-        return self[1:] == other[1:]
+    def is_same(self, other: "_Offer") -> bool:
+        """Whether the same is offered of cards."""
+        return self.cards == other.cards and self.sizes == other.sizes
 
 
-def _cards_on(node: Node) -> _CardsOn:
+def _offer_of(node: Node) -> _Offer:
     if node.fact is None:
-        return _CardsOn(None, (), ())
+        return _Offer(None, NOTHING, (), ())
     listed = [name for name, _ in node.fact.extended]
     cards = tuple(card_names.discover(node.labels, listed))
     sizes = [
@@ -94,13 +115,10 @@ def _cards_on(node: Node) -> _CardsOn:
         if cards and family in node.ledgers
         for id_, card in node.ledgers[family].by_id.items()
     ]
-    return _CardsOn(node.fact, cards, tuple(sizes))
+    return _Offer(node.fact, _capacity(node.fact), cards, tuple(sizes))
 
 
-def _capacity(node: Node) -> Resources:
-    fact = node.fact
-    if fact is None:
-        return NOTHING
+def _capacity(fact: NodeObserved) -> Resources:
     found = {CPU: fact.cpu_milli, MEMORY: fact.memory_bytes, PODS: fact.pods}
     found.update((name, amount * MILLI) for name, amount in fact.extended)
     return Resources(found)

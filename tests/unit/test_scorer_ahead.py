@@ -1,0 +1,72 @@
+"""The scorer has read what nodes offer before the first pod comes."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from allotment_proto.events import QueueObserved
+from allotment_scorer.__main__ import Scorer
+from tests import build
+from tests.unit.rounds_world import World
+
+NODES = 5
+
+
+class _Fold:
+    """A fold that is up to date, and to which nothing comes but what the test says."""
+
+    def __init__(self, world: World) -> None:
+        self.state = world.state
+        self.listeners: list[object] = []
+        self.caught_up = anyio.Event()
+        self.caught_up.set()
+        self.news = anyio.Event()
+
+    async def changed(self) -> None:
+        await self.news.wait()
+        self.news = anyio.Event()
+
+
+@pytest.fixture
+def world() -> World:
+    nodes = [build.node(f"n{number}", 4) for number in range(NODES)]
+    return World(*nodes, QueueObserved(uid="q-default", name="default", rv=1))
+
+
+def _scorer(fold: _Fold) -> Scorer:
+    metrics = SimpleNamespace(expose_histograms=lambda found: None)
+    ctx: Any = SimpleNamespace(metrics=metrics)
+    return Scorer(ctx, cast("Any", SimpleNamespace(fold=fold)))
+
+
+@pytest.mark.anyio
+async def test_what_nodes_offer_is_read_before_a_pod_comes(world: World) -> None:
+    fold = _Fold(world)
+    scorer = _scorer(fold)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scorer.keep_up)
+        await anyio.wait_all_tasks_blocked()
+        totals = scorer._ready_rounds().views.totals
+        assert totals.read == NODES
+        world.tell(build.node("n1", 4, rv=2, extended=(("nvidia.com/gpu", 4),)))
+        fold.news.set()
+        await anyio.wait_all_tasks_blocked()
+        assert totals.read == NODES + 1
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_a_round_that_cannot_be_opened_ahead_is_left_to_its_cycle(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fold = _Fold(world)
+    scorer = _scorer(fold)
+    broken = SimpleNamespace(session=lambda: 1 // 0)
+    monkeypatch.setattr(scorer, "_ready_rounds", lambda: broken)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scorer.keep_up)
+        await anyio.wait_all_tasks_blocked()
+        assert scorer._rounds is None
+        tasks.cancel_scope.cancel()
