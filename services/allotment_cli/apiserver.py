@@ -115,6 +115,13 @@ class Cluster:
                 return found
             asked["continue"] = page.metadata.more
 
+    async def find(self, path: str, what: str, kind: type[T]) -> T | None:
+        """One object of any kind; None if it does not exist."""
+        answer = await self._client.get(path)
+        if isinstance(answer, Refused) and answer.status == 404:
+            return None
+        return _read(answer, what, kind)
+
     async def create(self, resource: str, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
         named = body["metadata"].get("name") or body["metadata"]["generateName"]
         answer = await self._client.create(path_of(resource, namespace), body)

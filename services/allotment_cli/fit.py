@@ -14,11 +14,13 @@ from allotment_cli import explain_sections as sections
 from allotment_cli.advice_text import advice_lines
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold_at
-from allotment_cli.manifests import Made, read
+from allotment_cli.manifests import Made, Placed, documents_of, read
 from allotment_cli.moments import moment_text
-from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, table
+from allotment_cli.names import usual_namespace
+from allotment_cli.output import DOCUMENTS, Prose, emit, emit_document, heading, table
 from allotment_cli.params import at_option, output_option
 from allotment_cli.source import Origin, open_source, source_options
+from allotment_cli.surroundings import surroundings
 
 PENDING_EXIT = 3
 LABEL = 11
@@ -36,6 +38,7 @@ NAMES_SHOWN = 3
     metavar="FILE",
     help="Manifests with pods, or with what makes pods; - is stdin. Give it as often as you like.",
 )
+@click.option("-n", "--namespace", help="Namespace of manifests that name none.")
 @source_options
 @at_option
 @click.option("--all", "all_", is_flag=True, help="Explain every pod that does not fit.")
@@ -45,6 +48,7 @@ NAMES_SHOWN = 3
 def command(
     ctx: click.Context,
     files: tuple[str, ...],
+    namespace: str | None,
     home: Path,
     nats: str | None,
     file: Path | None,
@@ -55,10 +59,13 @@ def command(
 ) -> None:
     """Ask whether manifests would fit, without applying them.
 
-    Pods are tried in their order, each next to those before it, as a round would. What the log
-    does not tell is not known here: the queue that a namespace names, and whether claims exist.
+    Pods are tried in their order, each next to those before it, as a round would. Queues that
+    namespaces name, PersistentVolumeClaims and what they need are read from the manifests, and from
+    the API server where it is known which one (local mode's, --context, --kubeconfig); what neither
+    tells is taken for granted and listed.
     """
-    found = anyio.run(_fit, Origin(home, nats, file), files, at)
+    documents = documents_of(files, namespace or usual_namespace())
+    found = anyio.run(_fit, Origin(home, nats, file), documents, at)
     if output in DOCUMENTS:
         emit_document(found, output)
     else:
@@ -67,16 +74,18 @@ def command(
         ctx.exit(PENDING_EXIT)
 
 
-async def _fit(origin: Origin, files: Sequence[str], at: str | None) -> Fit:
+async def _fit(origin: Origin, documents: Sequence[Placed], at: str | None) -> Fit:
     async with open_source(origin) as source:
         folded = await fold_at(source, at)
     state = folded.state
-    seq, made = state.seq, read(files, state)
+    around = await surroundings(origin, at, [each for _, each in documents], state)
+    seq, made = state.seq, read(documents, state, around)
     if not made.uids:
         raise CliError(_without_pods(made), "give manifests of pods, or of what makes pods")
     for event in made.events:
         apply(state, event, state.seq + 1)
-    return fit(state, made.uids, seq, folded.time_ms, made.skipped)
+    found = fit(state, made.uids, seq, folded.time_ms, made.skipped)
+    return msgspec.structs.replace(found, assumed=tuple(around.assumed))
 
 
 def _without_pods(made: Made) -> str:
@@ -91,7 +100,8 @@ def fit_lines(found: Fit, *, everything: bool = False) -> list[str]:
     lines = [f"{'Fit':<{LABEL}}{fitting} of {len(found.pods)} {pods} fit now"]
     lines.append(f"{'As of':<{LABEL}}seq {found.as_of.seq}, {moment_text(found.as_of.time_ms)}")
     if found.skipped:
-        lines.append(f"{'Skipped':<{LABEL}}{', '.join(found.skipped)}")
+        lines.append(_field("Skipped", ", ".join(found.skipped)))
+    lines += [_field("Assumed", text) for text in found.assumed]
     rows = [
         [
             f"{pod.namespace}/{pod.name}",
@@ -134,12 +144,14 @@ def _why(names: Sequence[str], pod: FitPod) -> Iterator[str]:
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     yield heading(f"{shown}{more} {can}")
     if pod.problem:
-        yield f"{'Problem':<{LABEL}}{pod.problem}"
+        yield _field("Problem", pod.problem)
     elif pod.cause:
-        yield f"{'Cause':<{LABEL}}{pod.cause}"
+        yield _field("Cause", pod.cause)
     for text in _because(pod):
-        yield f"{'Because':<{LABEL}}{text}"
-    if pod.funnel and pod.funnel[0].left:
+        yield _field("Because", text)
+    for lack in pod.lacks:  # beside a queue's refusal it is what would be next in the way
+        yield _field("Because" if pod.refused is None else "Nodes", lack.text)
+    if pod.funnel and pod.funnel[-1].left < pod.funnel[0].left:
         yield from sections.funnel(pod.funnel, pod.request)
     yield from advice_lines(pod.counterfactuals, never=never)
 
@@ -149,4 +161,7 @@ def _because(pod: FitPod) -> Iterator[str]:
     if pod.refused is not None and not pod.quota:
         yield pod.refused.message
     yield from pod.notes
-    yield from (lack.text for lack in pod.lacks)
+
+
+def _field(label: str, text: str) -> str:
+    return Prose(f"{label:<{LABEL}}{text}", LABEL)

@@ -7,6 +7,7 @@ often as it is asked for.
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,13 +20,17 @@ from allotment.core.jobs.admission import defaulted, problems_of
 from allotment.core.jobs.model import Job, Meta
 from allotment.core.ledger.model import ClusterState
 from allotment_cli.errors import CliError
+from allotment_cli.surroundings import Surroundings
 from allotment_proto.events import Event
 from allotment_watcher import objects
 from allotment_watcher.batch_objects import GroupObject
 from allotment_watcher.normalise import Lens, pod_through
 from allotment_watcher.normalise.batch import group_fact
+from allotment_watcher.normalise.volumes import NOTHING, claims_of
 
 Document = dict[str, Any]
+Placed = tuple[str, Document]
+"""A manifest, and where it is written."""
 STDIN = "-"
 TOO_DEEP = "is nested too deeply, or refers to itself"
 PODS_MAX = 1000
@@ -52,19 +57,32 @@ class Made(NamedTuple):
     """What is no pod and makes none."""
 
 
-def read(paths: Sequence[str], state: ClusterState) -> Made:
-    """Read files of manifests (``-`` is stdin) under the policy and devices of a state. Raises
+def documents_of(paths: Sequence[str], namespace: str) -> list[Placed]:
+    """The manifests of files (``-`` is stdin), each with its namespace, or this one. Raises
     `CliError` naming file and document.
     """
-    reader = _Reader(state)
-    for path in paths:
-        for place, document in _documents(path):
-            try:
-                reader.take(document)
-            except RecursionError as error:
-                raise CliError(f"{place} {TOO_DEEP}") from error
-            except (msgspec.MsgspecError, TypeError, ValueError) as error:
-                raise CliError(f"{place}: {error}") from error
+    found = [placed for path in paths for placed in _documents(path)]
+    for place, document in found:
+        with _said_of(place):
+            metadata = _part(document, "metadata")
+            metadata["namespace"] = metadata.get("namespace") or namespace
+            _json(document)  # so that what is nested without end has its place said here
+    return found
+
+
+def read(documents: Sequence[Placed], state: ClusterState, around: Surroundings) -> Made:
+    """Make pods of manifests under the policy and devices of a state, in these surroundings. Raises
+    `CliError` naming file and document.
+    """
+    reader = _Reader(state, around)
+    left = []
+    for place, document in documents:
+        with _said_of(place):
+            if not around.take(document):
+                left.append((place, document))
+    for place, document in left:
+        with _said_of(place):
+            reader.take(document)
     if len(reader.uids) > PODS_MAX:
         raise CliError(
             f"the manifests make {len(reader.uids):,} pods", f"ask about at most {PODS_MAX:,}"
@@ -72,7 +90,18 @@ def read(paths: Sequence[str], state: ClusterState) -> Made:
     return Made(tuple(reader.events), tuple(reader.uids), tuple(reader.skipped))
 
 
-def _documents(path: str) -> Iterator[tuple[str, Document]]:
+@contextmanager
+def _said_of(place: str) -> Iterator[None]:
+    """Mistakes of a document as a `CliError` that names its place."""
+    try:
+        yield
+    except RecursionError as error:
+        raise CliError(f"{place} {TOO_DEEP}") from error
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise CliError(f"{place}: {error}") from error
+
+
+def _documents(path: str) -> Iterator[Placed]:
     name = "stdin" if path == STDIN else path
     try:
         text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
@@ -111,21 +140,29 @@ def _part(holder: Document, name: str) -> Document:
     return found
 
 
+def _objects(holder: Document, name: str) -> list[Document]:
+    """A list of objects inside another one; empty where there is none. Raises ValueError."""
+    found = holder.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise ValueError(f"{name} is no list of objects")
+    return found
+
+
 class _Reader:
     """Makes the events of one document after the other."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, around: Surroundings) -> None:
         self.events: list[Event] = []
         self.uids: list[str] = []
         self.skipped: list[str] = []
         self._state = state
+        self._around = around
         self._lens = Lens(state.policy, state.devices)
         self._classes = {name: fact.value for name, fact in state.classes.items()}
 
     def take(self, document: Document) -> None:
         kind, version = document["kind"], str(document.get("apiVersion", ""))
-        metadata = _part(document, "metadata")
-        metadata["namespace"] = metadata.get("namespace") or "default"
+        metadata = document["metadata"]
         if kind == "Pod":
             self._pod(document)
         elif kind == "Job" and version == keys.BATCH:
@@ -146,10 +183,19 @@ class _Reader:
         if value is not None and spec.get("priority") is None:
             spec["priority"] = value
         pod = msgspec.json.decode(_json(document), type=objects.PodObject)
-        fact = pod_through(self._lens, pod)
+        space, around = pod.metadata.namespace, self._around
+        for volume in _objects(spec, "volumes"):
+            if volume.get("ephemeral"):
+                template = _part(volume["ephemeral"], "volumeClaimTemplate")
+                claim = f"{pod.metadata.name}-{volume.get('name')}"
+                around.make_claim(space, claim, template.get("spec"))
+        claims = claims_of(pod)
+        wanted = around.wanted(space, claims) if claims else NOTHING
+        of_namespace = around.queue_of(space, pod.metadata.annotations or {})
+        fact = pod_through(self._lens, pod, wanted, of_namespace)
         made = groups.name_for_pod(_meta(metadata))
         if fact.queue and fact.group == f"{fact.namespace}/{made}":
-            self._group(groups.for_pod(_meta(metadata), spec, owner))
+            self._group(groups.for_pod(_meta(metadata), spec, owner, of_namespace))
         self.events.append(fact)
         self.uids.append(fact.uid)
 
@@ -182,7 +228,21 @@ class _Reader:
                 "namespace": owner["namespace"],
                 "ownerReferences": [reference],
             }
-            self._pod({"metadata": metadata, "spec": dict(_part(template, "spec"))}, _meta(owner))
+            spec = dict(_part(template, "spec"))
+            if templates := _objects(holder, "volumeClaimTemplates"):
+                spec["volumes"] = [
+                    *_objects(spec, "volumes"),
+                    *self._claimed(templates, metadata),
+                ]
+            self._pod({"metadata": metadata, "spec": spec}, _meta(owner))
+
+    def _claimed(self, templates: Sequence[Document], pod: Document) -> Iterator[Document]:
+        """The volumes that a StatefulSet's claims are for one of its pods."""
+        for template in templates:
+            name = _part(template, "metadata").get("name", "")
+            claim = f"{name}-{pod['name']}"
+            self._around.make_claim(pod["namespace"], claim, template.get("spec"))
+            yield {"name": name, "persistentVolumeClaim": {"claimName": claim}}
 
     def _job(self, document: Document) -> None:
         metadata = document["metadata"]
@@ -193,7 +253,13 @@ class _Reader:
         if problems:
             raise ValueError("; ".join(str(problem) for problem in problems))
         job = msgspec.structs.replace(given, spec=spec)
-        self._group(groups.of_job(job, self._classes))
+        for claim in job_pods.claims(job):
+            self._around.make_claim(
+                job.metadata.namespace, claim["metadata"]["name"], claim.get("spec")
+            )
+        space, annotations = job.metadata.namespace, job.metadata.annotations or {}
+        of_namespace = self._around.queue_of(space, annotations, spec.queue or "")
+        self._group(groups.of_job(job, self._classes, of_namespace))
         name = groups.name_of(job)
         for role in spec.roles:
             for index in range(min(role.replicas, PODS_MAX + 1)):

@@ -1,6 +1,7 @@
 """`allot fit`: manifests are read as watcher and controller read them, and asked of a round."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,15 @@ from click.testing import CliRunner, Result
 
 from allotment.core.explain import fitting
 from allotment.core.explain.fitting import Fit
+from allotment_cli import surroundings as module
+from allotment_cli.apiserver import Access
 from allotment_cli.main import main
+from allotment_cli.source import FileSource, Origin
 from allotment_proto.events import QueueObserved
 from allotment_proto.facts import Policy
 from tests import build
 from tests.recording import Recorder
+from tests.recording_batch import POLICY, BatchRecorder
 from tests.unit.rounds_world import World, group
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
@@ -218,3 +223,209 @@ def test_what_equal_pods_hear_is_asked_once(
     assert len(waiting) == (7 if queue == "default" and not is_gang else 8)
     assert len({each.counterfactuals for each in waiting}) == 1
     assert sorted(asked) == ["advice", "codes", "fits_empty_cluster", "lacks"]
+
+
+# What is not in the log: queues of namespaces, and claims
+
+OF_TEAM = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: team}
+spec:
+  schedulerName: volcano
+  containers:
+  - name: main
+    resources: {limits: {cpu: 1, volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 90000}}
+"""
+NAMESPACE = """
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: team, annotations: {scheduling.volcano.sh/queue-name: QUEUE}}
+"""
+WITH_CLAIM = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  schedulerName: volcano
+  volumes: [VOLUME]
+  containers:
+  - name: main
+    resources: {limits: {volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 3000}}
+"""
+DATA = "{name: data, persistentVolumeClaim: {claimName: data}}"
+CLAIM = """
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: fast, resources: {requests: {storage: 1Gi}}}
+"""
+CLASS = """
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: fast}
+provisioner: PROVISIONER
+volumeBindingMode: MODE
+allowedTopologies:
+- matchLabelExpressions: [{key: kubernetes.io/hostname, values: [HOST]}]
+"""
+
+
+def classed(mode: str, host: str, provisioner: str = "csi.example.com") -> str:
+    text = CLASS.replace("MODE", mode).replace("HOST", host)
+    return text.replace("PROVISIONER", provisioner)
+
+
+@pytest.fixture
+def queues_file(tmp_path: Path) -> Path:
+    log = BatchRecorder()
+    log.policy(POLICY)
+    log.queue("default")
+    log.queue("closed", state="Closed")
+    log.node("gpu-a", cards=2, extended=LISTED)
+    return log.write(tmp_path / "queues.jsonl")
+
+
+class OfCluster:
+    """An API server with these objects, by path."""
+
+    def __init__(self, objects: dict[str, Any]) -> None:
+        self.asked: list[str] = []
+        self._objects = objects
+
+    async def find(self, path: str, what: str, kind: Any) -> Any:
+        self.asked.append(path)
+        found = self._objects.get(path)
+        return None if found is None else msgspec.convert(found, kind)
+
+    async def list(self, path: str, what: str, kind: Any) -> list[Any]:
+        self.asked.append(path)
+        return [msgspec.convert(each, kind) for each in self._objects.get(path, [])]
+
+
+@pytest.fixture
+def cluster(queues_file: Path, monkeypatch: pytest.MonkeyPatch) -> OfCluster:
+    """`--home` reads the log of a local mode whose API server has these objects."""
+    pod_queue = {"annotations": {"scheduling.volcano.sh/queue-name": "closed"}}
+    claim = {"metadata": {"name": "data"}, "spec": {"storageClassName": "none"}}
+    made = OfCluster(
+        {
+            "/api/v1/namespaces/team": {"metadata": {"name": "team", **pod_queue}},
+            "/api/v1/namespaces/default": {"metadata": {"name": "default"}},
+            "/api/v1/namespaces/default/persistentvolumeclaims": [claim],
+        }
+    )
+
+    @asynccontextmanager
+    async def log(origin: Origin) -> AsyncIterator[FileSource]:
+        yield FileSource(queues_file)
+
+    @asynccontextmanager
+    async def server(access: Access) -> AsyncIterator[OfCluster]:
+        yield made
+
+    monkeypatch.setattr("allotment_cli.fit.open_source", log)
+    monkeypatch.setattr(module, "open_cluster", server)
+    return made
+
+
+def asked(*arguments: str, stdin: str) -> Fit:
+    result = CliRunner().invoke(main, ["fit", "-f", "-", *arguments, "-o", "json"], input=stdin)
+    assert result.exit_code == 0, result.output
+    return msgspec.json.decode(result.stdout, type=Fit)
+
+
+def test_the_queue_that_a_namespace_names_is_read_from_the_cluster(cluster: OfCluster) -> None:
+    found = asked(stdin=OF_TEAM)
+    assert found.pods[0].cause == "QueueClosed"
+    assert [lack.code for lack in found.pods[0].lacks] == ["InsufficientGPUMemory"]
+    assert found.assumed == ()
+    assert cluster.asked == ["/api/v1/namespaces/team"], "claims only where pods have some"
+    manifest = asked(stdin=OF_TEAM + NAMESPACE.replace("QUEUE", "default"))
+    assert manifest.pods[0].cause == "InsufficientGPUMemory", "the manifest says otherwise"
+    absent = asked(stdin=OF_TEAM.replace("team", "elsewhere"))
+    assert absent.assumed == ("namespace elsewhere does not exist; it is made and names no queue",)
+
+
+def test_what_the_nodes_lack_stands_beside_what_the_queue_says(queues_file: Path) -> None:
+    text = fit(queues_file, "-f", "-", stdin=OF_TEAM + NAMESPACE.replace("QUEUE", "closed")).stdout
+    assert "Cause      QueueClosed" in text
+    assert "Because    queue closed is Closed" in text
+    assert text.count("takes new pods only when Open") == 1
+    assert "Nodes      wants 87.9 GiB of one GPU; the largest" in text
+
+
+def test_what_nobody_can_say_is_taken_for_granted_and_said(queues_file: Path) -> None:
+    claiming = WITH_CLAIM.replace("VOLUME", DATA)
+    found = answer(queues_file, "-f", "-", stdin=claiming)
+    assert found.pods[0].fits
+    assert found.assumed == (
+        "claim default/data is there, within reach of every node"
+        " (an exported log has no API server)",
+        "namespace default names no queue (an exported log has no API server)",
+    )
+    text = fit(queues_file, "-f", "-", stdin=claiming).stdout
+    assert "Assumed    claim default/data is there" in text
+    of_past = answer(queues_file, "-f", "-", "--at", "4", stdin=OF_TEAM)
+    assert "(the API server knows the present only)" in of_past.assumed[0]
+
+
+def test_claims_are_looked_up_in_the_cluster(cluster: OfCluster) -> None:
+    found = asked(stdin=WITH_CLAIM.replace("VOLUME", DATA))
+    assert "VolumeNotReady" in found.pods[0].problem
+    assert "storage class none, which does not exist" in found.pods[0].problem
+    missing = asked(stdin=WITH_CLAIM.replace("VOLUME", DATA.replace("data}", "other}")))
+    assert "PersistentVolumeClaim default/other does not exist" in missing.pods[0].problem
+    assert missing.assumed == ()
+
+
+@pytest.mark.parametrize("mode", ["WaitForFirstConsumer", "Immediate"])
+@pytest.mark.parametrize(("host", "fits"), [("gpu-a", True), ("gpu-b", False)])
+def test_a_claim_of_the_manifests_is_had_where_its_class_makes_volumes(
+    mode: str, host: str, fits: bool, queues_file: Path
+) -> None:
+    found = answer(
+        queues_file,
+        "-f",
+        "-",
+        stdin=WITH_CLAIM.replace("VOLUME", DATA) + CLAIM + classed(mode, host),
+    )
+    (pod,) = found.pods
+    assert (pod.fits, pod.cause) == (fits, "" if fits else "VolumeOutOfReach")
+    assert found.skipped == ()
+
+
+def test_claims_that_are_made_for_pods_are_known(queues_file: Path) -> None:
+    template = "{volumeClaimTemplate: {spec: {storageClassName: fast}}}"
+    own = WITH_CLAIM.replace("VOLUME", f"{{name: v, ephemeral: {template}}}")
+    spec = "metadata: {name: data}, spec: {storageClassName: fast}"
+    of_set = (
+        TEMPLATE.replace("Deployment", "StatefulSet")
+        .replace(
+            "spec:\n  replicas: 3", f"spec:\n  volumeClaimTemplates: [{{{spec}}}]\n  replicas: 2"
+        )
+        .replace("allotment", "volcano")
+    )
+    for manifests, number in ((own, 1), (of_set, 2)):
+        out = answer(queues_file, "-f", "-", stdin=manifests + classed("Immediate", "gpu-b"))
+        assert [pod.cause for pod in out.pods] == ["VolumeOutOfReach"] * number
+        there = answer(queues_file, "-f", "-", stdin=manifests + classed("Immediate", "gpu-a"))
+        assert all(pod.fits for pod in there.pods)
+
+
+def test_resource_claims_are_refused_with_what_to_do(queues_file: Path) -> None:
+    claiming = OF_TEAM.replace(
+        "schedulerName", "resourceClaims: [{name: g, resourceClaimName: g}]\n  schedulerName"
+    )
+    (pod,) = answer(queues_file, "-f", "-", stdin=claiming).pods
+    assert "spec.resourceClaims dynamic resource allocation is not supported" in pod.problem
+
+
+def test_manifests_without_a_namespace_are_in_that_of_n(queues_file: Path) -> None:
+    (pod,) = answer(
+        queues_file, "-f", "-", "-n", "team", stdin=WITH_CLAIM.replace("VOLUME", "")
+    ).pods
+    assert pod.namespace == "team"

@@ -127,7 +127,7 @@ class Volumes:
         if volume is not None:
             csi = None if volume.spec is None else volume.spec.csi
             return "" if csi is None else csi.driver
-        storage = self._class_of(spec)
+        storage = self.class_of(spec)
         return "" if storage is None else storage.provisioner
 
     def wanted(self, namespace: str, claims: Iterable[str]) -> Wanted:
@@ -156,7 +156,7 @@ class Volumes:
         if claim is None or claim.metadata.deletion_timestamp is not None:
             return ()
         spec = claim.spec or objects.ClaimSpec()
-        storage = self._class_of(spec)
+        storage = self.class_of(spec)
         if (
             storage is None
             or spec.volume_name
@@ -222,9 +222,10 @@ class Volumes:
         name = spec.storage_class_name
         if name and name not in self.classes:
             raise NotReady(key, f"names storage class {name}, which does not exist; create it")
-        return self._class_of(spec)
+        return self.class_of(spec)
 
-    def _class_of(self, spec: objects.ClaimSpec) -> objects.ClassObject | None:
+    def class_of(self, spec: objects.ClaimSpec) -> objects.ClassObject | None:
+        """The class of a claim, the default one if it names none; None if there is none such."""
         if spec.storage_class_name is not None:
             return self.classes.get(spec.storage_class_name)
         for known in self.classes.values():

@@ -66,12 +66,15 @@ class FitPod(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a round would do with pods that are made now. `skipped`: documents without pods."""
+    """What a round would do with pods that are made now. `skipped`: documents without pods;
+    `assumed`: what was taken for granted of their cluster.
+    """
 
     schema: str
     as_of: AsOf
     pods: tuple[FitPod, ...]
     skipped: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
 
 def fit(
@@ -167,6 +170,8 @@ class _Unplaced:
         if fact.problem is not None or fact.uid not in state.pending:
             return bare
         ruled = self._verdicts.of(fact)
+        if ruled.no is not None:
+            bare = msgspec.structs.replace(bare, problem="")  # it is the cause, with its reasons
         asked = situated(ruled.tries[-1], state)
         if asked not in self._nodes:
             self._nodes[asked] = self._asked_nodes(asked)
