@@ -19,7 +19,7 @@ from allotment.core.logport import Record
 from allotment.testing.memory_log import MemoryLog
 from allotment_inspector.history import History, Moment
 from allotment_inspector.pages import PAGES, Page
-from allotment_inspector.rendering import path
+from allotment_inspector.said import path
 from allotment_inspector.server import Pages, serve_pages
 from allotment_proto import subjects
 from allotment_proto.codec import encode

@@ -113,14 +113,7 @@ async def fold(
 async def _fold(
     source: Source, at: At | None, observer: Observer | None, foreseer: Foreseer | None
 ) -> Folded:
-    last_seq = await source.last_seq()
-    until_ns: int | None = None
-    if isinstance(at, AtSequence):
-        if at.seq > last_seq:
-            raise CliError(f"sequence {at.seq} is not in the log yet", f"the last is {last_seq}")
-        last_seq = at.seq
-    elif at is not None:
-        until_ns = (at.ms + 1) * 1_000_000
+    last_seq, until_ns = await end_of(source, at)
     state, kept = ClusterState(), _Kept(0, 0, (), b"")
     if observer is None and source.snapshots is not None:
         state, kept = await _restore(source, source.snapshots, last_seq, until_ns)
@@ -147,6 +140,23 @@ async def _fold(
     if at is None and events >= KEEP_AFTER_EVENTS and source.snapshots is not None and last:
         await _keep(source.snapshots, folded, latest_ms, digest_of(last))
     return folded
+
+
+class End(NamedTuple):
+    """The last record up to a moment: at most this one, and written before a time."""
+
+    last_seq: int
+    until_ns: int | None
+
+
+async def end_of(source: Source, at: At | None) -> End:
+    """Where the log ends at a moment (None: now). Raises `CliError` for a sequence beyond it."""
+    last_seq = await source.last_seq()
+    if isinstance(at, AtSequence):
+        if at.seq > last_seq:
+            raise CliError(f"sequence {at.seq} is not in the log yet", f"the last is {last_seq}")
+        return End(at.seq, None)
+    return End(last_seq, None if at is None else (at.ms + 1) * 1_000_000)
 
 
 async def reading(source: Source, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:

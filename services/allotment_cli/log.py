@@ -16,10 +16,11 @@ from allotment.core.logport import Record
 from allotment.core.units import rfc3339
 from allotment_cli import export, moments
 from allotment_cli.errors import CliError
+from allotment_cli.folding import end_of
 from allotment_cli.moments import At, AtSequence
 from allotment_cli.names import pod_name
 from allotment_cli.output import DOCUMENTS, emit, emit_document, json_text, note, suggest
-from allotment_cli.params import namespace_option, output_option
+from allotment_cli.params import at_option, namespace_option, output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, Envelope
@@ -67,6 +68,7 @@ class Asked(NamedTuple):
 @click.option("--card", metavar="NODE/INDEX", help="Only what concerns this card.")
 @click.option("--type", "types", multiple=True, metavar="TYPE", help=f"{', '.join(EVENT_TYPES)}.")
 @click.option("--since", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
+@at_option
 @click.option(
     "-f", "-w", "--follow", "--watch", is_flag=True, help="Wait for new events and show them."
 )
@@ -84,6 +86,7 @@ def log(
     card: str | None,
     types: tuple[str, ...],
     since: str | None,
+    at: str | None,
     follow: bool,
     output: str,
 ) -> None:
@@ -99,6 +102,8 @@ def log(
         raise CliError(
             "--follow needs a live log, and --file names an exported one", "leave out --file"
         )
+    if follow and at is not None:
+        raise CliError("--follow waits for what is new, and --at ends the log", "leave out one")
     if namespace is not None and pod is None:
         raise CliError(
             "-n is the namespace of --pod, and no pod is named",
@@ -106,7 +111,7 @@ def log(
         )
     subject = _subject(pod, namespace, gang, node, card)
     try:
-        anyio.run(_show, ctx.obj, subject, tuple(map(_type, types)), since, follow, output)
+        anyio.run(_show, ctx.obj, subject, tuple(map(_type, types)), since, at, follow, output)
     except KeyboardInterrupt:
         note("stopped")
 
@@ -159,19 +164,25 @@ async def _show(
     subject: story.Subject,
     types: tuple[str, ...],
     since: str | None,
+    at: str | None,
     follow: bool,
     output: str,
 ) -> None:
     async with open_source(origin) as source:
-        at = None if since is None else moments.parse(since, source.now_ms(), "--since")
-        wanted = Asked(Wanted(subject, types, story.Claims()), at)
+        now_ms = source.now_ms()
+        begin = None if since is None else moments.parse(since, now_ms, "--since")
+        wanted = Asked(Wanted(subject, types, story.Claims()), begin)
         collected: list[LogLine] = []
         shown = 0
-        last_seq = await source.last_seq()
+        end = await end_of(source, None if at is None else moments.parse(at, now_ms))
+        last_seq = end.last_seq
         batches = source.follow(0) if follow else source.read(1, last_seq)
         async with aclosing(batches):
             async for batch in batches:
                 for record in batch:
+                    if end.until_ns is not None and record.time_ns >= end.until_ns:
+                        last_seq = min(last_seq, record.seq - 1)
+                        break
                     shown += _one(record, wanted, output, collected)
         if output in DOCUMENTS:
             emit_document(collected, output)

@@ -157,6 +157,11 @@ class Moment:
         self._states = states
         self.memo = memo
 
+    @property
+    def at(self) -> int | None:
+        """What a command has to be told of the moment: nothing at the end of the log."""
+        return None if self.is_now else self.seq
+
     def entry(self, seq: int) -> Entry | None:
         """The record at a sequence, None if the log has none there up to the moment."""
         found = self.records((seq,))

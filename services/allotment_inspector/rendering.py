@@ -2,12 +2,11 @@
 
 import hashlib
 import re
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import jinja2
 import msgspec
@@ -16,6 +15,7 @@ from markupsafe import Markup
 
 from allotment.adapters.service.moments import local_day_text, local_text, zone_text
 from allotment.core.units import bytes_text, duration_text, mib_text, points_text, rfc3339
+from allotment_inspector.said import path, typed
 
 HERE = Path(__file__).parent
 _AGE = re.compile(r"(<time class=\"age\"[^>]*>)[^<]*(?=</time>)")
@@ -26,11 +26,6 @@ class Drawn(msgspec.Struct, frozen=True):
 
     html: str
     parts: dict[str, tuple[str, str]]
-
-
-def path(*steps: str) -> str:
-    """An address of these steps, each escaped: ``path("a b", "c")`` is ``/a%20b/c``."""
-    return "/" + "/".join(quote(step, safe="") for step in steps)
 
 
 def draw(template: str, values: Mapping[str, Any]) -> Drawn:
@@ -114,6 +109,13 @@ def _age(context: Context, since_ms: int | None) -> Markup:
     )
 
 
+@jinja2.pass_context
+def _typed_at(context: Context, *words: str, at: int | None = None) -> str:
+    """A command line as of the moment of this page, or as of `at`."""
+    frame = context["frame"]
+    return typed(*words, at=frame.seq if at is None and not frame.is_now else at)
+
+
 def size_text(amount: int) -> str:
     """Bytes of many cards: ``733 GiB``, ``346.1 TiB``; below 100 GiB as elsewhere."""
     gib = amount >> 30
@@ -168,6 +170,8 @@ def _environment_of(directories: Iterable[Path]) -> jinja2.Environment:
         static=_static,
         percent=percent,
         plural=_plural,
+        typed=typed,
+        typed_at=_typed_at,
     )
     found.filters.update(
         mib=mib_text,
@@ -180,7 +184,6 @@ def _environment_of(directories: Iterable[Path]) -> jinja2.Environment:
         zone=zone_text,
         number=number_text,
         rfc3339=rfc3339,
-        shell=shlex.quote,
     )
     return found
 

@@ -2,10 +2,9 @@
 
 import shlex
 from collections.abc import Iterable, Iterator
+from urllib.parse import quote
 
 import msgspec
-
-from allotment_inspector.rendering import path
 
 
 class Bit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -40,6 +39,11 @@ def joined(found: Iterable[Bit], between: str = ", ") -> Iterator[Bit]:
         yield bit
 
 
+def path(*steps: str) -> str:
+    """An address of these steps, each escaped: ``path("a b", "c")`` is ``/a%20b/c``."""
+    return "/" + "/".join(quote(step, safe="") for step in steps)
+
+
 def pod_link(namespace: str, name: str, uid: str = "") -> Bit:
     """A pod by its name, or by its uid where another pod has that name now."""
     return Bit(text=name, path=path("pods", namespace, name), query={"uid": uid} if uid else {})
@@ -72,8 +76,9 @@ def decision_link(seq: int, text: str = "") -> Bit:
     return Bit(text=text or f"decision {seq}", path=path("decisions", str(seq)))
 
 
-def typed(*words: str) -> str:
-    """A command line of these words, each quoted for a shell where it needs that; ``{at}`` alone is
-    left for the server to fill in.
+def typed(*words: str, at: int | None = None) -> str:
+    """A command line of these words, each quoted for a shell where it needs that; with `at` as of
+    that record.
     """
-    return " ".join(word if word == "{at}" else shlex.quote(word) for word in words)
+    moment = () if at is None else ("--at", str(at))
+    return " ".join(map(shlex.quote, (*words, *moment)))

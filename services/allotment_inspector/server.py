@@ -133,8 +133,7 @@ class Pages:
             }
             return _json(_encoder.encode(said), status)
         frame = frame_of(moment, asked.window)
-        at = "" if moment.is_now else f"--at {moment.seq}"
-        command = page.command(asked.match, asked.query).replace("{at}", at)
+        command = page.command(moment, asked.match, asked.query) if status == 200 else ""
         drawn = draw(
             page.template if status == 200 else "not_found.html",
             {
@@ -145,7 +144,7 @@ class Pages:
                 "query": asked.query,
                 "path_now": asked.path,
                 "cluster": self._cluster,
-                "command": command.strip(),
+                "command": command,
                 "bins": BINS,
                 "height": HEIGHT,
                 "q": asked.query.get("q", ""),

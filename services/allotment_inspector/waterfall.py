@@ -20,7 +20,7 @@ from allotment.core.explain.life import (
 from allotment.core.explain.spans import SpanView, spans_of
 from allotment.core.reasons import QUEUED
 from allotment.core.units import duration_text
-from allotment_inspector.rendering import path
+from allotment_inspector.said import path
 
 _WHOLE = 10_000
 _AXIS = 4

@@ -61,6 +61,19 @@ def test_what_is_exported_reads_as_the_same_log(log_file: Path, tmp_path: Path) 
     assert first == second
 
 
+def test_the_log_ends_at_a_moment(log_file: Path) -> None:
+    whole = allot("log", "--file", str(log_file)).stdout.splitlines()
+    for moment in ("7", "2026-11-20T14:00:01.900Z"):
+        shown = allot("log", "--at", moment, "--file", str(log_file)).stdout.splitlines()
+        assert 0 < len(shown) < len(whole)
+        assert shown == whole[: len(shown)]
+    beyond = allot("log", "--at", "999", "--file", str(log_file))
+    assert beyond.exit_code == 2
+    assert "sequence 999 is not in the log yet" in beyond.stderr
+    both = allot("log", "-f", "--at", "7", "--nats", "nats://127.0.0.1:1")
+    assert "--follow waits for what is new, and --at ends the log" in both.stderr
+
+
 def test_a_lie_in_the_log_is_found_and_ends_with_1(tmp_path: Path) -> None:
     log = Recorder()
     log.node("n1")

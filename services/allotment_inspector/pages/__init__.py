@@ -33,13 +33,14 @@ from allotment_inspector.pages.found import NotFound
 __all__ = ["PAGES", "NotFound", "Page"]
 
 View = Callable[[Moment, Mapping[str, str], Mapping[str, str]], msgspec.Struct]
+Command = Callable[[Moment, Mapping[str, str], Mapping[str, str]], str]
 
 
 class Page(NamedTuple):
     """One page. `pattern` is its address, with names in braces for what the view is given.
 
-    `template` is a file in ``templates``. `command` says what to type for the same answer, of
-    match and query; ``{at}`` in it becomes ``--at SEQ`` where the moment is not the newest.
+    `template` is a file in ``templates``. `command` says what to type for the same answer, "" where
+    nothing gives it.
     `nav` is its word in the bar, "" for pages that others lead to.
     """
 
@@ -47,7 +48,7 @@ class Page(NamedTuple):
     pattern: str
     view: View
     template: str
-    command: Callable[[Mapping[str, str], Mapping[str, str]], str]
+    command: Command
     nav: str = ""
 
 

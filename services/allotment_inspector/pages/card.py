@@ -12,7 +12,7 @@ from allotment.core.explain.views import MIB, PERCENT, card_name, model_text, pi
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.units import bytes_text
-from allotment_inspector.rendering import path
+from allotment_inspector.said import path
 from allotment_proto.facts import CardFact, Holding
 
 CardState = Literal["", "ill", "over", "closed"]

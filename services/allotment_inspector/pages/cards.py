@@ -24,7 +24,7 @@ from allotment.core.units import bytes_text
 from allotment_inspector.history import Moment
 from allotment_inspector.index import Gone
 from allotment_inspector.pages.card import CardCell, amount_text, card_cell, is_full
-from allotment_inspector.rendering import path
+from allotment_inspector.said import path, typed
 from allotment_proto.facts import PodRequest
 
 NODES_DRAWN_MAX = 100
@@ -136,8 +136,9 @@ class CardsPage(msgspec.Struct, frozen=True, rename="camel"):
     look_total: int
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
-    return "allot ledger {at}"
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """What to type for the same answer."""
+    return typed("allot", "ledger", at=moment.at)
 
 
 def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> CardsPage:

@@ -53,9 +53,7 @@ class ComparePage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> ComparePage:
     """From the record `from` to the moment; without `from`, from some records before it."""
-    given = natural(query.get("from", ""))
-    seq = max(moment.seq - _BACK, 1) if given is None else given
-    seq = max(min(seq, moment.seq), min(1, moment.seq))
+    seq = _before(moment, query)
     before = next((state for _, state in moment.states((seq,))), moment.state)
     found = differences(before, moment.state)
     return ComparePage(
@@ -71,9 +69,16 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     )
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the same answer."""
-    return typed("allot", "diff", query.get("from", f"-{_BACK}"), "now")
+    return typed("allot", "diff", str(_before(moment, query)), str(moment.seq))
+
+
+def _before(moment: Moment, query: Mapping[str, str]) -> int:
+    """The record that the moment is compared with."""
+    given = natural(query.get("from", ""))
+    seq = max(moment.seq - _BACK, 1) if given is None else given
+    return max(min(seq, moment.seq), min(1, moment.seq))
 
 
 def _kind(name: str, found: list[Differing]) -> Kind:

@@ -17,16 +17,7 @@ from allotment_inspector.history import Entry, Moment
 from allotment_inspector.index import EVICTED, POD, REFUSED
 from allotment_inspector.pages.asked import natural
 from allotment_inspector.pages.found import Near, NotFound, no_record
-from allotment_inspector.rendering import path
-from allotment_inspector.said import (
-    Bit,
-    Fact,
-    group_link,
-    node_link,
-    pod_link,
-    said,
-    typed,
-)
+from allotment_inspector.said import Bit, Fact, group_link, node_link, path, pod_link, said, typed
 from allotment_proto.events import Decided, Envelope, Placement
 
 _ROWS_SHOWN = 300
@@ -183,7 +174,7 @@ def _as_decided(moment: Moment, entry: Entry, event: Decided, uid: str) -> Decis
     )
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the record."""
     return typed("allot", "log", "show", match["seq"])
 

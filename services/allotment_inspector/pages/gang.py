@@ -92,9 +92,9 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     )
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the same answer."""
-    return typed("allot", "explain", "gang", key_of(match), "{at}")
+    return typed("allot", "explain", "gang", key_of(match), at=moment.at)
 
 
 def key_of(match: Mapping[str, str]) -> str:

@@ -40,6 +40,6 @@ def view(
     )
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the same answer."""
-    return gang.command(match, query)
+    return gang.command(moment, match, query)

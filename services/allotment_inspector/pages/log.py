@@ -63,7 +63,7 @@ class LogPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> LogPage:
     """The records up to the moment, or up to `to`."""
-    last = min(natural(query.get("to", "")) or moment.seq, moment.seq)
+    last = _last(moment, query)
     types = tuple(name for name in TYPES if name == query.get("type"))
     q = query.get("q", "")
     subject, seqs = _subject(moment, query)
@@ -91,6 +91,10 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     )
 
 
+def _last(moment: Moment, query: Mapping[str, str]) -> int:
+    return min(natural(query.get("to", "")) or moment.seq, moment.seq)
+
+
 def _read_back(moment: Moment, wanted: Wanted, q: str, last: int) -> tuple[list[Row], int]:
     """The newest rows up to a record, and the record before what was read for them."""
     rows: list[Row] = []
@@ -108,13 +112,16 @@ def _read_back(moment: Moment, wanted: Wanted, q: str, last: int) -> tuple[list[
     return rows, last
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the same answer."""
     words = ["allot", "log"]
-    for name in ("pod", "gang", "node", "type"):
+    subject = next((name for name in ("pod", "gang", "node") if query.get(name)), "")
+    for name in (subject, "type"):
         if query.get(name):
             words += [f"--{name}", query[name]]
-    return typed(*words)
+    last = _last(moment, query)
+    line = typed(*words, at=last if last < moment.seq else moment.at)
+    return f"{line} | {typed('grep', '-F', '--', query['q'])}" if query.get("q") else line
 
 
 def _subject(moment: Moment, query: Mapping[str, str]) -> tuple[story.Subject, range | list[int]]:

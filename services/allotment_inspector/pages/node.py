@@ -10,7 +10,7 @@ from allotment_inspector.history import Moment
 from allotment_inspector.index import NODE
 from allotment_inspector.pages.cards import NodeRow, node_row
 from allotment_inspector.pages.found import NotFound, not_found
-from allotment_inspector.rendering import path
+from allotment_inspector.said import path, typed
 
 RECORDS_SHOWN = 50
 
@@ -35,8 +35,9 @@ class NodePage(msgspec.Struct, frozen=True, rename="camel"):
     records_total: int
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
-    return f"allot ledger {match['name']} {{at}}"
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """What to type for the same answer."""
+    return typed("allot", "ledger", match["name"], at=moment.at)
 
 
 def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> NodePage | NotFound:

@@ -35,6 +35,7 @@ from allotment.core.ledger.model import ENDED
 from allotment.core.reasons import REASONS
 from allotment.core.units import bytes_text, cpu_text, duration_text
 from allotment_inspector.history import Moment
+from allotment_inspector.index import POD
 from allotment_inspector.pages.found import NotFound, not_found
 from allotment_inspector.said import (
     Bit,
@@ -96,7 +97,8 @@ class PodPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All that the page shows. `life` has what is told of any pod; `explanation` is that of the
     newest one of its name. `look` is how the status looks: ``wait``, ``end``, ``fail`` or nothing.
     `others` hold parts of `card`, the first one that the pod is on. `wants_advice`: changes that
-    would make it fit may be asked for, at the address of `pod_advice`.
+    would make it fit may be asked for, at the address of `pod_advice`. `at` is when commands find
+    this pod by its name.
     """
 
     namespace: str
@@ -118,6 +120,7 @@ class PodPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     others: tuple[PartOf, ...]
     earlier: tuple[Bit, ...]
     later: tuple[Bit, ...]
+    at: int | None
     life: Life
     explanation: PodExplanation | None
 
@@ -152,14 +155,25 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
         others=others,
         earlier=() if life.predecessor is None else tuple(_relative(life.predecessor)),
         later=() if life.successor is None else tuple(_relative(life.successor)),
+        at=_at(moment, told.uids, told.uid),
         life=life,
         explanation=found,
     )
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the same answer."""
-    return typed("allot", "explain", "pod", f"{match['namespace']}/{match['name']}", "{at}")
+    namespace, name = match["namespace"], match["name"]
+    at = _at(moment, moment.pods_named(namespace, name), query.get("uid", ""))
+    return typed("allot", "explain", "pod", f"{namespace}/{name}", at=at)
+
+
+def _at(moment: Moment, uids: Sequence[str], uid: str) -> int | None:
+    """When commands have to look to find the pod of this uid by its name: before another one had
+    the name.
+    """
+    later = uids[uids.index(uid) + 1 :] if uid in uids else ()
+    return min((moment.seqs(POD, each)[0] for each in later), default=0) - 1 if later else moment.at
 
 
 def no_pod(moment: Moment, namespace: str, name: str) -> NotFound:

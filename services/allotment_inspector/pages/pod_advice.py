@@ -61,6 +61,6 @@ def view(
     )
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the same answer."""
-    return typed("allot", "explain", "pod", f"{match['namespace']}/{match['name']}", "{at}")
+    return typed("allot", "explain", "pod", f"{match['namespace']}/{match['name']}", at=moment.at)

@@ -97,15 +97,17 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     )
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
-    """What to type for the same answer."""
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """What to type for the same answer; no command selects by all that this page does."""
+    if query.get("q") or query.get("cause") or query.get("state", "") not in ("", WAITING):
+        return ""
     words = ["allot", "get", "pods"]
     for option, name in (("-n", "namespace"), ("--node", "node")):
         if query.get(name):
             words += [option, query[name]]
     if query.get("state") == WAITING:
         words.append("--pending")
-    return typed(*words, "{at}")
+    return typed(*words, at=moment.at)
 
 
 def _node_of(pod: Pod) -> str:

@@ -114,9 +114,9 @@ def view(
     )
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the same answer."""
-    return typed("allot", "explain", "queue", match["name"], "{at}")
+    return typed("allot", "explain", "queue", match["name"], at=moment.at)
 
 
 def _sentence(found: QueueExplanation) -> Iterator[Bit]:

@@ -9,8 +9,7 @@ from allotment.core.explain.story import line
 from allotment_inspector.history import Moment
 from allotment_inspector.pages.asked import natural
 from allotment_inspector.pages.found import Near, NotFound, no_record
-from allotment_inspector.rendering import path
-from allotment_inspector.said import typed
+from allotment_inspector.said import path, typed
 from allotment_proto.events import Decided, Envelope
 
 _SHOWN_CHARS = 200_000
@@ -58,7 +57,7 @@ def view(
     )
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the same answer."""
     return typed("allot", "log", "show", match["seq"])
 

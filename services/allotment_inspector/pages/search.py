@@ -10,15 +10,14 @@ from allotment.core.explain.views import card_name, model_text, node_status
 from allotment_inspector.history import Moment
 from allotment_inspector.pages.asked import natural
 from allotment_inspector.pages.found import Near, not_found
-from allotment_inspector.rendering import path
 from allotment_inspector.said import (
     Bit,
     card_link,
     group_link,
     node_link,
+    path,
     pod_link,
     queue_link,
-    typed,
 )
 from allotment_proto.events import Decided
 
@@ -78,9 +77,9 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     )
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
-    """What comes nearest on the command line."""
-    return typed("allot", "get", "pods", "{at}")
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """No command looks for names and ids of all kinds."""
+    return ""
 
 
 def _kind(name: str, hits: Iterable[Hit]) -> Kind:

@@ -6,11 +6,10 @@ import msgspec
 
 from allotment.core.explain.views import plain
 from allotment.core.replay.journal import JournalError, Usage
-from allotment.core.units import hours_column
+from allotment.core.units import hours_column, rfc3339
 from allotment_inspector.books import books_of
 from allotment_inspector.history import Moment
-from allotment_inspector.rendering import path
-from allotment_inspector.said import Bit, node_link, typed
+from allotment_inspector.said import Bit, node_link, path, typed
 
 _MICRO = 1_000_000
 _HOUR_MS = 3_600_000
@@ -53,8 +52,7 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     """What was held up to the moment."""
     by = "node" if query.get("by") == "node" else "namespace"
     span = query.get("span", "") if query.get("span", "") in SPANS else ""
-    first_ms = moment.ms_of(1) or 0
-    from_ms = max(moment.now_ms - SPANS[span] * _HOUR_MS, first_ms) if span else first_ms
+    from_ms = _from_ms(moment, span)
     problem, seq = "", moment.seq
     found: list[Usage] = []
     try:
@@ -73,14 +71,22 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     )
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the same answer."""
     words = ["allot", "usage"]
     if query.get("by") == "node":
         words += ["--by", "node"]
-    if query.get("span") in SPANS:
-        words += ["--from", f"-{query['span']}"]
-    return typed(*words, "{at}")
+    span = query.get("span", "")
+    if span in SPANS:
+        from_ms = _from_ms(moment, span)
+        words += ["--from", f"-{span}" if moment.is_now else rfc3339(from_ms)]
+    return typed(*words, at=moment.at)
+
+
+def _from_ms(moment: Moment, span: str) -> int:
+    """From when on is counted."""
+    first_ms = moment.ms_of(1) or 0
+    return max(moment.now_ms - SPANS[span] * _HOUR_MS, first_ms) if span else first_ms
 
 
 def _rows(found: Iterable[Usage], by: str) -> tuple[UsedRow, ...]:

@@ -103,9 +103,9 @@ def _made_again(moment: Moment, entry: Entry, event: Decided, asked: str) -> Wha
     )
 
 
-def command(match: Mapping[str, str], query: Mapping[str, str]) -> str:
-    """What to type for a run of the whole log under other policies."""
-    return typed("allot", "log", "show", match["seq"])
+def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """What to type to have the decision made again under its own policy, and compared."""
+    return typed("allot", "replay", "--verify", "--from", match["seq"], "--to", match["seq"])
 
 
 def _names(event: Decided, before: ClusterState, recorded: str, asked: str) -> list[str]:
