@@ -5,8 +5,8 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import yaml
 from aiohttp import web
+from tests.forking import Forked
 
 from allotment_local.apiserver.app import build_app
 from allotment_local.apiserver.errors import JsonObject
@@ -143,15 +144,14 @@ async def running(store: Store | None = None, **options: Any) -> AsyncIterator[A
 @contextlib.contextmanager
 def process() -> Iterator[str]:
     """`python -m allotment_local.apiserver` until the block ends; its URL."""
-    command = [sys.executable, "-m", "allotment_local.apiserver", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield json.loads(server.stdout.readline())["url"]
-        finally:
-            server.terminate()
-            code = server.wait(PROCESS_TIMEOUT_S)
-        assert code == 0
+    server = Forked(["allotment_local.apiserver", "--port", "0"])
+    try:
+        yield json.loads(server.stdout.readline())["url"]
+    finally:
+        server.send_signal(signal.SIGTERM)
+        code = server.wait(PROCESS_TIMEOUT_S)
+        server.stdout.close()
+    assert code == 0
 
 
 class Kubectl:

@@ -12,8 +12,6 @@ import contextlib
 import json
 import selectors
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,13 +28,13 @@ from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.core.logport import Landed, Record
 from allotment_local.definitions import read_definitions
+from tests.forking import Forked
 from tests.waiting import PATIENCE_S
 
 Json = dict[str, Any]
 ROLES = ("watcher", "filter", "scorer", "binder")
 KUBE_ROLES = ("watcher", "binder")
 POLL_S = 0.05
-ROOT = Path(__file__).parents[2]
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -47,14 +45,7 @@ class Process:
         self.name = name
         self.log_path = directory / f"{name}.log"
         with open(self.log_path, "ab") as log:
-            self._popen = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=ROOT,
-                start_new_session=True,
-            )
+            self._popen = Forked(arguments, log.fileno())
         self.announced: Json = {}
 
     @property
@@ -63,7 +54,6 @@ class Process:
 
     def announce(self) -> Json:
         """Wait for the first line of output and keep it."""
-        assert self._popen.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._popen.stdout, selectors.EVENT_READ)
             assert selector.select(PATIENCE_S), f"{self.name} says nothing:\n{self.tail()}"
@@ -88,8 +78,7 @@ class Process:
         if self.is_running:
             self._popen.kill()
         self._popen.wait(PATIENCE_S)
-        if self._popen.stdout is not None:
-            self._popen.stdout.close()
+        self._popen.stdout.close()
 
     def tail(self, lines: int = 15) -> str:
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
