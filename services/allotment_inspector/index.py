@@ -2,14 +2,14 @@
 whether it is marked.
 
 Bounded: of the oldest records the times are forgotten first, of each subject the records in the
-middle of its life, of all subjects those that were first heard of. What is forgotten is still in
-the log; pages then begin later and say so.
+middle of its life, of all subjects those that nothing was heard of for the longest time. What is
+forgotten is still in the log; pages then begin later and say so.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -83,6 +83,7 @@ class Index:
         """How many events there were up to each of them, since `first_seq` was 1."""
         self.marks: list[Mark] = []
         self._about: dict[tuple[str, str], array[int]] = {}
+        """The one that was heard of last stands last."""
         self._uids: dict[str, dict[str, None]] = {}
         """``<namespace>/<name>`` → the pods that had it, the oldest first."""
         self.gone: list[Gone] = []
@@ -118,8 +119,7 @@ class Index:
                 self._uids.setdefault(name, {})[event.uid] = None
         if kind:
             self.marks.append(Mark(record.seq, ms, kind))
-            if len(self.marks) > MARKS_MAX:
-                del self.marks[: MARKS_MAX // 8]
+            self._bound_marks()
 
     def join(self, later: "Index") -> None:
         """Add an index that begins where this one ends, or has forgotten its beginning since."""
@@ -131,13 +131,16 @@ class Index:
         self._events.extend(before + count for count in later._events)
         self.marks.extend(later.marks)
         for subject, seqs in later._about.items():
-            self._about.setdefault(subject, array("q")).extend(seqs)
+            self._about[subject] = self._about.pop(subject, array("q")) + seqs
         for name, uids in later._uids.items():
             self._uids.setdefault(name, {}).update(uids)
         self.gone.extend(later.gone)
         self._nodes, self._ill = later._nodes, later._ill
         for card, seqs in later._ill_seqs.items():
             self._ill_seqs.setdefault(card, array("q")).extend(seqs)
+        self._bound_marks()
+        while len(self._about) > SUBJECTS_MAX:
+            self._forget_subjects()
 
     def seqs(self, kind: str, name: str) -> tuple[int, ...]:
         """The records about a pod (by uid), a group (``ns/name``) or a node, in order."""
@@ -271,11 +274,12 @@ class Index:
         return ILL if ill - before else ""
 
     def _note(self, subject: tuple[str, str], seq: int) -> None:
-        seqs = self._about.get(subject)
+        seqs = self._about.pop(subject, None)
         if seqs is None:
-            seqs = self._about[subject] = array("q")
-            if len(self._about) > SUBJECTS_MAX:
+            seqs = array("q")
+            if len(self._about) >= SUBJECTS_MAX:
                 self._forget_subjects()
+        self._about[subject] = seqs
         if seqs and seqs[-1] == seq:
             return
         seqs.append(seq)
@@ -283,17 +287,24 @@ class Index:
             middle = SEQS_PER_SUBJECT_MAX // 4
             del seqs[middle : 2 * middle]
 
+    def _bound_marks(self) -> None:
+        if len(self.marks) > MARKS_MAX:
+            del self.marks[: len(self.marks) - MARKS_MAX + MARKS_MAX // 8]
+
     def _forget(self, count: int) -> None:
         del self.times_ms[:count], self._events[:count]
         self.first_seq += count
 
     def _forget_subjects(self) -> None:
-        """Forget the pods that were first heard of; groups and nodes stay."""
-        drop = SUBJECTS_MAX // 8
-        pods = (subject for subject in self._about if subject[0] == POD)
-        forgotten = {subject for subject, _ in zip(pods, range(drop), strict=False)}
-        for subject in forgotten or set(list(self._about)[:drop]):
+        """Forget whom nothing was heard of for the longest time; nodes that are there stay."""
+        quiet = (each for each in self._about if each[0] != NODE or each[1] not in self._nodes)
+        forgotten = list(islice(quiet, SUBJECTS_MAX // 8)) or list(self._about)[:1]
+        for subject in forgotten:
             del self._about[subject]
+        nodes = {name for kind, name in forgotten if kind == NODE}
+        self._ill_seqs = {
+            card: seqs for card, seqs in self._ill_seqs.items() if card[0] not in nodes
+        }
         uids = {uid for kind, uid in forgotten if kind == POD}
         for name in [name for name, had in self._uids.items() if not uids.isdisjoint(had)]:
             for uid in uids.intersection(self._uids[name]):

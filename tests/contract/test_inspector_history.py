@@ -26,7 +26,14 @@ from allotment_inspector.history import History
 from allotment_inspector.index import Index
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import NodeGone, PodGone
+from allotment_proto.events import (
+    ENVELOPE_VERSION,
+    Envelope,
+    Event,
+    GroupGone,
+    NodeGone,
+    PodGone,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -311,6 +318,56 @@ async def test_the_index_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(about) <= 20
     assert (about[0], about[-1]) == (1, 300), "how it began, and how it stands"
     assert index.uids_of("default", "pod-p299") == ("p299",)
+
+
+def test_the_index_forgets_whom_it_heard_of_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups too, and nodes that went: nodes come and go for ever where they are rented."""
+    monkeypatch.setattr(index_module, "SUBJECTS_MAX", 40)
+    index = Index()
+
+    def group(name: str) -> GroupGone:
+        return GroupGone(uid=name, namespace="default", name=name, rv=1)
+
+    def take(seq: int, *events: Event) -> None:
+        envelope = Envelope(v=ENVELOPE_VERSION, at_ms=1, by="test", events=events)
+        index.take(Record(seq, subjects.FACTS, b"", seq * 1_000_000, str(seq)), envelope)
+
+    take(1, node("stays", cards=[card(0, healthy=False)]), pod("alive"), group("asked"))
+    for number in range(300):
+        rented = node(f"rented-{number}", cards=[card(0, healthy=False)])
+        take(2 * number + 2, rented, group(f"g{number}"), pod(f"p{number}"))
+        take(
+            2 * number + 3, NodeGone(name=rented.name, uid="u", rv=1), pod("alive"), group("asked")
+        )
+    assert len(index._about) <= 40
+    assert len(index._ill_seqs) <= 41
+    assert index.seqs("node", "stays") == (1,)
+    assert index.ill_since("stays", "vgpu", "GPU-0", 600) == 1
+    assert index.seqs("pod", "alive")[0] == index.seqs("group", "default/asked")[0] == 1
+    assert index.uids_of("default", "pod-alive") == ("alive",)
+    assert not index.seqs("pod", "p0")
+    assert not index.seqs("group", "default/g0")
+    assert not index.seqs("node", "rented-0")
+
+
+def test_indexes_that_are_joined_are_bounded_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "SUBJECTS_MAX", 40)
+    before, later = Index(), Index(first_seq=2)
+    for index, names in ((before, ("both", *map(str, range(38)))), (later, ("both", "new"))):
+        events = tuple(pod(name) for name in names)
+        envelope = Envelope(v=ENVELOPE_VERSION, at_ms=1, by="test", events=events)
+        seq = index.first_seq
+        index.take(Record(seq, subjects.FACTS, b"", seq, str(seq)), envelope)
+    before.join(later)
+    assert before.seqs("pod", "both") == (1, 2)
+    more = Index(first_seq=3)
+    events = tuple(pod(f"m{number}") for number in range(30))
+    envelope = Envelope(v=ENVELOPE_VERSION, at_ms=1, by="test", events=events)
+    more.take(Record(3, subjects.FACTS, b"", 3, "3"), envelope)
+    before.join(more)
+    assert len(before._about) <= 40
+    assert before.seqs("pod", "both") == (1, 2), "heard of later than the others"
+    assert before.seqs("pod", "m29") == (3,)
 
 
 def test_a_clock_that_was_set_back_hides_no_record() -> None:
