@@ -15,7 +15,7 @@ from allotment.adapters.service.settings import SettingsError
 from allotment_inspector.history import History
 from allotment_inspector.server import Pages, serve_pages
 from allotment_inspector.settings import TOKEN_CHARS_MIN, InspectorSettings, is_loopback
-from allotment_inspector.traces import TraceExport
+from allotment_inspector.traces import DOOR, TraceExport
 
 Context = ServiceContext[InspectorSettings]
 MIB = 1 << 20
@@ -32,7 +32,11 @@ async def run(ctx: Context) -> None:
     ctx.ready("pages", False, "not listening yet")
     # The clock of a log that nobody appends to stands still.
     clock_ms = _clock_ms if settings.file is None else int
-    history = History(settings.history_mib * MIB, clock_ms, ctx.log)
+
+    def refuse(kind: str, why: str) -> None:
+        ctx.refusals.refuse(DOOR, kind, why, stands=True)
+
+    history = History(settings.history_mib * MIB, clock_ms, ctx.log, refuse)
     traces = TraceExport(ctx)
 
     def attach(fold: Fold, log: ReadableLog) -> None:

@@ -8,7 +8,7 @@ import threading
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
-from allotment.core.replay.journal import Journal, Usage, Writer, usage
+from allotment.core.replay.journal import Journal, JournalError, Usage, Writer, usage
 from allotment_inspector.history import Moment
 from allotment_proto import subjects
 
@@ -18,10 +18,14 @@ _CHUNK = 500
 
 
 class Books:
-    """The journal of a log as far as it was asked for; `books_of` keeps one with the history."""
+    """The journal of a log as far as it was asked for; `books_of` keeps one with the history. A log
+    that no journal can hold is counted up to the question before it was found out.
+    """
 
     def __init__(self) -> None:
         self.journal = Journal()
+        self._problem = ""
+        """Why the journal does not go on, once it does not."""
         self._state = ClusterState()
         self._writer = Writer(self._state)
         self._lock = threading.Lock()
@@ -30,12 +34,22 @@ class Books:
         self, moment: Moment, from_ms: int, to_ms: int, *, by_node: bool
     ) -> tuple[list[Usage], int]:
         """What was held between two times, and up to which record that is counted: the moment's,
-        unless there is more to count than one question may cost. Raises JournalError for a log
-        that no journal can hold.
+        unless there is more to count than one question may cost. Raises JournalError for a moment
+        that no journal reaches.
         """
         with self._lock:
-            self._go_on(moment)
+            if not self._problem:
+                self._try(moment)
+            if self._problem and moment.seq > self.journal.last_seq:
+                raise JournalError(self._problem)
             return usage(self.journal, from_ms, to_ms, by_node=by_node), self.journal.last_seq
+
+    def _try(self, moment: Moment) -> None:
+        try:
+            self._go_on(moment)
+        except JournalError as error:
+            self._problem = f"{error} (record {self._state.seq})"
+            moment.refuse("Usage", self._problem)
 
     def _go_on(self, moment: Moment) -> None:
         counted = 0
@@ -56,4 +70,4 @@ class Books:
 
 def books_of(moment: Moment) -> Books:
     """The books of the log that a moment is of."""
-    return moment.memo.get(("books",), Books)
+    return moment.memo.lasting("books", Books)

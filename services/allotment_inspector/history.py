@@ -101,6 +101,12 @@ class States(Protocol):
     def __call__(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]: ...
 
 
+class Refuse(Protocol):
+    """How is said what cannot be made of the log: its kind, and why. Called on the event loop."""
+
+    def __call__(self, kind: str, why: str) -> None: ...
+
+
 class Memo:
     """What views found out of the log and will be asked again. It must follow from the key and the
     log alone; the oldest is forgotten.
@@ -108,6 +114,7 @@ class Memo:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, object] = OrderedDict()
+        self._lasting: dict[str, object] = {}
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -122,6 +129,13 @@ class Memo:
             while len(self._kept) > MEMO_MAX:
                 self._kept.popitem(last=False)
         return made
+
+    def lasting(self, name: str, make: Callable[[], T]) -> T:
+        """What is never forgotten, one thing a name; `make` takes no time."""
+        with self._lock:
+            if name not in self._lasting:
+                self._lasting[name] = make()
+            return cast(T, self._lasting[name])
 
 
 class Moment:
@@ -142,8 +156,10 @@ class Moment:
         records: Records,
         states: States,
         memo: "Memo",
+        refuse: "Refuse",
         *,
         is_now: bool,
+        unread_seq: int,
     ) -> None:
         self.state = state
         self.seq = state.seq
@@ -156,6 +172,13 @@ class Moment:
         self._records = records
         self._states = states
         self.memo = memo
+        self._refuse = refuse
+        self.unread_seq = unread_seq
+        """Up to this record the log is still being read: of what was there little is known yet."""
+
+    def refuse(self, kind: str, why: str) -> None:
+        """Say where services say what they refuse that something cannot be made of this log."""
+        anyio.from_thread.run_sync(self._refuse, kind, why)
 
     @property
     def at(self) -> int | None:
@@ -239,7 +262,13 @@ class _Look:
 class History:
     """Attach it to a fold before that runs (`attach`); then `moment` gives any moment."""
 
-    def __init__(self, bytes_max: int, clock_ms: Callable[[], int], logger: Logger) -> None:
+    def __init__(
+        self,
+        bytes_max: int,
+        clock_ms: Callable[[], int],
+        logger: Logger,
+        refuse: Refuse = lambda kind, why: None,
+    ) -> None:
         self.index = Index()
         self.bytes_max = bytes_max
         self.checkpoint_bytes = 0
@@ -255,6 +284,7 @@ class History:
         """Why the past cannot be read now, "" while it can."""
         self._clock_ms = clock_ms
         self._logger = logger
+        self._refuse = refuse
         self._began_seq = 0
         """Where the snapshot stands that the fold started from."""
         self._checkpoints: list[_Checkpoint] = []
@@ -430,7 +460,9 @@ class History:
                 self._records_from_thread,
                 self._states_from_thread,
                 self.memo,
+                self._refuse,
                 is_now=is_now,
+                unread_seq=0 if self.is_filled else self._began_seq,
             )
 
     async def _bring(self, look: _Look, seq: int) -> None:

@@ -123,7 +123,9 @@ class Pages:
         """Look at the moment and draw: in a worker thread."""
         page = asked.page
         found = page.view(moment, asked.match, asked.query)
-        status = 404 if isinstance(found, NotFound) else 200
+        status = 200
+        if isinstance(found, NotFound):
+            found, status = msgspec.structs.replace(found, unread_seq=moment.unread_seq), 404
         if asked.form == "json":
             said = {
                 "seq": moment.seq,

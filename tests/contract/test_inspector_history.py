@@ -8,10 +8,11 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from random import Random
 
+import aiohttp
 import anyio.to_thread
 import pytest
 from tests.build import card, decided, node, placement, pod
-from tests.inspecting import append, following
+from tests.inspecting import append, following, served
 from tests.waiting import patience, until
 
 from allotment.adapters.log.snapshots import SnapshotDirectory
@@ -176,9 +177,13 @@ async def test_while_the_log_does_not_answer_the_snapshot_is_where_the_past_begi
             assert await image_at(history, seq) == wanted[seq]
         with pytest.raises(LogUnavailable):
             await image_at(history, 40)
-        assert not history.is_filled
-        log.times_at.clear()
-        await until(lambda: history.is_filled)
+        async with served(history) as address, aiohttp.ClientSession() as session:
+            async with session.get(f"{address}/queues/none") as answer:
+                assert "1 to 80 are still being read" in await answer.text()
+            log.times_at.clear()
+            await until(lambda: history.is_filled)
+            async with session.get(f"{address}/queues/none") as answer:
+                assert "still being read" not in await answer.text()
         assert not history.trouble
         assert await image_at(history, 40) == wanted[40]
 

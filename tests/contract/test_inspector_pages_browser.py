@@ -2,6 +2,7 @@
 what is asked for later, and an accessibility check. Skipped where there is no Chromium.
 """
 
+import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,12 +12,14 @@ from urllib.parse import quote
 import pytest
 from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
 from playwright.async_api import Page, async_playwright, expect
+from tests.build import node
 from tests.hostile import MARKUP, poisoned
-from tests.inspecting import FedFold, history_of, served
+from tests.inspecting import FedFold, append, history_of, served
 from tests.recording import Recorder, busy_cluster, uid_of
 from tests.recording_batch import busy_queues, preempted
 
 from allotment.core.logport import Record
+from allotment.testing.memory_log import MemoryLog
 from allotment_proto import subjects
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -153,6 +156,24 @@ async def test_filters_stay_in_the_address() -> None:
         await page.keyboard.press("[")
         await expect(page.locator("#seq")).to_have_text("seq 29")
         assert "state=waiting" in page.url
+
+
+@pytest.mark.parametrize("count", [1, 120])
+async def test_commands_of_what_is_picked_on_the_map_are_typed_as_they_stand(count: int) -> None:
+    """Also of names that a shell would read otherwise; from 100 nodes on a cell is a card."""
+    log = MemoryLog()
+    names = [f"it's-${{HOME}}-{number:03}" for number in range(count)]
+    await append(log, *map(node, names))
+    async with browsing(log.core.records) as (page, address, _):
+        await page.goto(address)
+        if count == 1:
+            await page.locator(".cap").first.click()
+        else:
+            await page.locator(".strip").click(position={"x": 2, "y": 2})
+        command = page.locator("#picked code")
+        word, place = ("blame", f"{names[0]}/GPU-0") if count == 1 else ("ledger", names[0])
+        await expect(command).to_contain_text(word)
+        assert shlex.split(await command.inner_text()) == ["allot", word, place]
 
 
 @pytest.mark.parametrize("width", [800, 1280])

@@ -10,7 +10,7 @@ import pytest
 from allotment.core.explain.gang import explain_gang
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
-from allotment.core.replay.journal import Journal, Writer, usage
+from allotment.core.replay.journal import Journal, JournalError, Writer, usage
 from allotment_inspector import books
 from allotment_inspector.pages.compare import ComparePage
 from allotment_inspector.pages.decision import DecisionPage
@@ -443,6 +443,36 @@ def test_usage_of_a_long_log_is_counted_bit_by_bit(monkeypatch: pytest.MonkeyPat
         anyio.run(partial(view_of, history, "usage", {}, {}, None)).counted_seq for _ in range(4)
     ]
     assert counted == [10, 20, 30, 31]
+
+
+def test_a_log_that_no_journal_can_hold_is_counted_up_to_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And that is said, once, also when other pages were asked for meanwhile."""
+    monkeypatch.setattr(books, "EVENTS_AT_ONCE", 10)
+    monkeypatch.setattr(books, "_CHUNK", 5)
+    taken = Writer.take
+
+    def take(self: Writer, seq: int, *rest: Any) -> None:
+        if seq == 18:
+            raise JournalError("too much")
+        taken(self, seq, *rest)
+
+    monkeypatch.setattr(Writer, "take", take)
+    told: list[tuple[str, str]] = []
+    history, _ = history_of(busy_cluster().records, lambda kind, why: told.append((kind, why)))
+
+    def asked(seq: int | None) -> Any:
+        return anyio.run(partial(view_of, history, "usage", {}, {}, seq))
+
+    first = asked(None)
+    assert (first.counted_seq, first.problem, told) == (10, "", [])
+    for _ in range(2):
+        assert "too much (record 18)" in asked(None).problem
+        for number in range(300):
+            history.memo.get(number, lambda: None)
+    assert told == [("Usage", "too much (record 18)")]
+    assert (asked(10).counted_seq, asked(10).problem) == (10, "")
 
 
 def test_every_page_is_json() -> None:

@@ -28,13 +28,15 @@ class Near(msgspec.Struct, frozen=True):
 
 class NotFound(msgspec.Struct, frozen=True):
     """There is no such thing at the moment of the page: `what` is its kind, in words. `later` is
-    the record that was asked for, if it was written after the moment.
+    the record that was asked for, if it was written after the moment. Up to `unread_seq` the log is
+    still being read (0: all is known), so there may be one yet.
     """
 
     what: str
     name: str
     nearest: tuple[Near, ...] = ()
     later: int = 0
+    unread_seq: int = 0
 
 
 def no_record(moment: Moment, what: str, digits: str, nearest: tuple[Near, ...]) -> NotFound:

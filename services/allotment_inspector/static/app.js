@@ -4,6 +4,8 @@
 const $ = (s, r = document) => r.querySelector(s), $$ = (s, r = document) => [...r.querySelectorAll(s)];
 const range = $('#at'), zone = +range.dataset.zone * 60000;
 const clock = ms => new Date(ms + zone).toISOString().slice(11, 23);
+// A word of a command line, as a shell reads it: shlex.quote.
+const quoted = word => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
 let here = +range.dataset.seq, ms = +range.value, nowMs = +range.dataset.now;
 let live = document.body.classList.contains('live-now');
 let wanted = null, busy = false;              // one question at a time; while it runs the last wish counts

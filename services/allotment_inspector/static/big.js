@@ -54,7 +54,7 @@ function selectNode(p, i) {
     const li = document.createElement('li'), a = make('span', `card ${k}`, 'id'), s = document.createElement('span');
     s.append(make('i', '', 'sw ' + (LEVEL[c] || 'h' + c)), WORDS[c]); li.append(a, s); return li;
   }));
-  $('code', box).textContent = `allot ledger ${name}` + (live ? '' : ' --at ' + here);
+  $('code', box).textContent = `allot ledger ${quoted(name)}` + (live ? '' : ' --at ' + here);
   p.svg.setAttribute('aria-label', words(p, i));
 }
 const nodePath = name => '/nodes/' + encodeURIComponent(name) + (live ? '' : '?at=' + here);

@@ -28,7 +28,7 @@ function pick(key) {
     li.append(a, make('span', s.dataset.amount), make('span', [since, state].filter(Boolean).join('; '), 'why'));
     return li;
   }));
-  $('code', box).textContent = `allot blame ${key}` + (live ? '' : ' --at ' + here);
+  $('code', box).textContent = `allot blame ${quoted(key)}` + (live ? '' : ' --at ' + here);
 }
 document.addEventListener('click', e => {
   const cap = e.target.closest('[data-card]');
