@@ -30,8 +30,9 @@ from allotment_inspector.said import Bit
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Decided
 from tests.inspecting import history_of, view_of
-from tests.recording import Recorder, busy_cluster, uid_of
+from tests.recording import Recorder, busy_cluster, uid_of, vgpu
 from tests.recording_batch import busy_queues, preempted
+from tests.unit.replaying import LIES, tampered, two_on_one_node
 
 
 def page(
@@ -314,6 +315,45 @@ def test_every_decision_made_again_under_its_own_policy_is_the_recorded_one(make
         own = found.policies[0]
         assert own.is_recorded
         assert own.placed == len(event.placements)
+
+
+def test_a_decision_that_was_dropped_in_part_comes_out_as_recorded() -> None:
+    log = two_on_one_node()
+    for seq, _ in decisions_of(log):
+        assert page(log, "whatif", seq=str(seq)).is_identical
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_decision_is_compared_in_everything(lie: str) -> None:
+    """Not only in its nodes: as a replay of the log compares it."""
+    log = Recorder()
+    log.node("n1", cards=1)
+    log.node("n2", cards=1, memory_mib=50000)
+    fits, never = log.pod("fits"), log.pod("never", vgpu(1, 99999, 10))
+    log.decide(fits, never)
+    field, change = LIES[lie]
+    log.records[:] = tampered(log.records, change)
+    found = page(log, "whatif", seq=str(log.seq))
+    if lie == "a basis in the future":
+        assert isinstance(found, NotFound)
+        return
+    assert not found.is_identical
+    assert found.again.field == field
+
+
+def test_a_decision_by_rules_of_a_later_release_is_not_made_again() -> None:
+    log = busy_cluster()
+    log.records[:] = tampered(log.records, lambda d: msgspec.structs.replace(d, rules=99))
+    found = page(log, "whatif", seq=str(decisions_of(log)[-1][0]))
+    assert found.again.why_not.startswith("it was made by rules 99")
+    assert (found.is_identical, found.policies) == (False, ())
+
+
+def test_who_is_not_placed_is_counted_for_each_policy() -> None:
+    log = busy_cluster()
+    for seq, event in decisions_of(log):
+        for policy in page(log, "whatif", seq=str(seq)).policies:
+            assert policy.placed + policy.not_placed == len(event.batch)
 
 
 def test_another_policy_may_choose_other_cards() -> None:

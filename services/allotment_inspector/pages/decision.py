@@ -6,7 +6,6 @@ from itertools import islice
 import msgspec
 
 from allotment.core.explain.competition import competition, decided_by
-from allotment.core.explain.pod_story import PLACED, Attempt
 from allotment.core.explain.records import Effects, stood_on
 from allotment.core.explain.schema import Candidate
 from allotment.core.explain.views import device_name, plain
@@ -353,15 +352,7 @@ def _score_table(
     scores: tuple[Score, ...] = ()
     why = ""
     if before is not None and pod is not None:
-        placed = Attempt(
-            seq=entry.seq,
-            time_ms=entry.time_ms,
-            by=entry.by,
-            decided=event,
-            outcome=PLACED,
-            placement=placement,
-        )
-        _, ranked, _ = competition(before, placed, pod.fact)
+        _, ranked, _ = competition(before, event, pod.fact, placement.node)
         by = decided_by(ranked)
         why = "" if by is None else decided_by_text(by)
         scores = tuple(_score(each, ranked[0].total_micro) for each in ranked)

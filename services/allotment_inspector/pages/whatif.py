@@ -8,11 +8,13 @@ from allotment.core.explain.views import device_name
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.learning import LEARNERS
+from allotment.core.replay.again import Remade, remade
 from allotment.core.replay.otherwise import Alternative, otherwise
 from allotment_inspector.history import Entry, Moment
 from allotment_inspector.pages.decision import decided_at, no_decision
 from allotment_inspector.pages.found import NotFound
 from allotment_inspector.said import Bit, node_link, pod_link, typed
+from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Decided, Placement
 
 _ROWS_SHOWN = 100
@@ -27,7 +29,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     policy: str
     is_recorded: bool
     placed: int
-    refused: int
+    not_placed: int
     evicted: int
     same: int
     nodes: int
@@ -50,13 +52,15 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class WhatIfPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A decision under several policies. `is_identical`: made again under its own policy it is the
-    recorded one. `offered` are policies that were not asked and may be.
+    """A decision under several policies. `again` says how it comes out when it is made again as it
+    was, compared as `allot replay --verify` does; if it cannot be, nor under other policies.
+    `offered` are policies that were not asked and may be.
     """
 
     seq: int
     basis: int
     recorded: str
+    again: Remade
     is_identical: bool
     pods: int
     policies: tuple[Summary, ...]
@@ -81,20 +85,21 @@ def view(
 
 
 def _made_again(moment: Moment, entry: Entry, event: Decided, asked: str) -> WhatIfPage | NotFound:
+    again = _again(moment, entry, event)
     before = next((state for _, state in moment.states((event.basis,))), None)
     if before is None:
         return no_decision(moment, str(entry.seq))
     recorded = before.policy.device_policy
     names = _names(event, before, recorded, asked)
-    policies = list(otherwise(before, event, names))
-    own = next((each for each in policies if each.policy == recorded), None)
+    policies = [] if again.why_not else list(otherwise(before, event, names))
     placed = (placement.uid for each in policies for placement in each.placements)
     uids = list(dict.fromkeys((*placed, *event.batch)))
     return WhatIfPage(
         seq=entry.seq,
         basis=event.basis,
         recorded=recorded,
-        is_identical=own is not None and _is_identical(own, event),
+        again=again,
+        is_identical=again.is_identical,
         pods=len(event.batch),
         policies=tuple(_summary(each, recorded) for each in policies),
         rows=tuple(_row(before, uid, event, policies) for uid in uids[:_ROWS_SHOWN]),
@@ -116,9 +121,11 @@ def _names(event: Decided, before: ClusterState, recorded: str, asked: str) -> l
     return list(dict.fromkeys(names))
 
 
-def _is_identical(own: Alternative, event: Decided) -> bool:
-    """Whether all got the same cards; how many were dropped at the check counts as well."""
-    return own.same == len(own.placements) == len(event.placements) + len(event.dropped)
+def _again(moment: Moment, entry: Entry, event: Decided) -> Remade:
+    at_ms = decode_envelope(entry.payload, entry.subject).at_ms
+    stops = sorted({event.basis, event.checked, entry.seq - 1})
+    states = (state for _, state in moment.states([seq for seq in stops if seq < entry.seq]))
+    return remade(entry.seq, event, at_ms, states)
 
 
 def _summary(found: Alternative, recorded: str) -> Summary:
@@ -126,7 +133,7 @@ def _summary(found: Alternative, recorded: str) -> Summary:
         policy=found.policy,
         is_recorded=found.policy == recorded,
         placed=len(found.placements),
-        refused=found.refused,
+        not_placed=found.not_placed,
         evicted=found.evicted,
         same=found.same,
         nodes=found.nodes,

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 
 from allotment.core.explain.nodes import FITS, funnel
-from allotment.core.explain.pod_story import Attempt
 from allotment.core.explain.schema import Candidate, DecidedBy, Step
 from allotment.core.explain.views import MIB, device_name
 from allotment.core.ledger.model import ClusterState, Node
@@ -20,12 +19,14 @@ _CANDIDATES_SHOWN = 8
 
 
 def competition(
-    before: ClusterState, placed: Attempt, fact: PodObserved
+    before: ClusterState, decided: Decided, fact: PodObserved, node: str
 ) -> tuple[tuple[Step, ...], tuple[Candidate, ...], int]:
-    """Funnel and ranking as the decision saw them, with earlier pods of its batch assumed."""
+    """Funnel and ranking as the decision saw them that gave the pod this node, with earlier pods of
+    its batch assumed.
+    """
     evaluator, trial = Evaluator(before), Trial(before)
-    earlier = _earlier(placed.decided, fact.uid)
-    for placement in proposed(placed.decided):
+    earlier = _earlier(decided, fact.uid)
+    for placement in proposed(decided):
         if placement.uid in earlier and placement.node in before.nodes:
             trial.assume(placement)
 
@@ -49,7 +50,6 @@ def competition(
     )
     places = sorted(v for v in winning.values() if isinstance(v, Place))
     codes = _codes(verdicts, lambda: evaluator.verdicts(_anywhere(before, fact), trial))
-    node = placed.placement.node if placed.placement is not None else ""
     candidates = tuple(
         _candidate(rank, place, trial.node(place.rank[2]), node)
         for rank, place in enumerate(places[:_CANDIDATES_SHOWN], 1)

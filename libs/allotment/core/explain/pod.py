@@ -121,7 +121,8 @@ def explain(
     candidates: tuple[Candidate, ...] = ()
     total = 0
     if placed is not None and before is not None:
-        steps, candidates, total = competition(before, placed, fact)
+        on = "" if placed.placement is None else placed.placement.node
+        steps, candidates, total = competition(before, placed.decided, fact, on)
     elif not waits or fact.problem is not None:
         steps = ()
     status = _status(state, told, pod, as_of_ms, ruled, asked, answers)

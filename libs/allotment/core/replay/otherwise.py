@@ -28,7 +28,7 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     placements: tuple[Placement, ...]
     same: int
-    refused: int
+    not_placed: int
     evicted: int
     nodes: int
     cards: int
@@ -57,7 +57,7 @@ def otherwise(before: ClusterState, event: Decided, names: Sequence[str]) -> Ite
             policy=name,
             placements=placements,
             same=sum(_is_same(each, was.get(each.uid)) for each in placements),
-            refused=len(event.batch) - len(placements),
+            not_placed=len(event.batch) - len(placements),
             evicted=len(made.evictions),
             nodes=len({placement.node for placement in placements}),
             cards=len(on),

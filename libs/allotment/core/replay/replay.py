@@ -9,8 +9,7 @@ knows beforehand where to stop:
    know the decisions that are due at the next stop, so what it holds is bounded by how far
    decisions look back, not by the length of the log.
 
-`cycle` and `stages` are inputs: they are not compared. The binder's clock is an input too; it is
-the record's `at_ms`.
+What is compared is in `again.py`.
 """
 
 import hashlib
@@ -25,9 +24,16 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import Record
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import Outcome, in_order, proposed, recheck_all, stamped
-from allotment.core.placement.devices import FAMILIES
-from allotment.core.queues.round.rounds import RULES, Rounds
+from allotment.core.placement.cycle import Outcome
+from allotment.core.queues.round.rounds import Rounds
+from allotment.core.replay.again import (
+    Difference,
+    Finding,
+    Skipped,
+    check_again,
+    looks_back,
+    place_again,
+)
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, Envelope
@@ -43,24 +49,6 @@ class Stop(NamedTuple):
     basis: int
     checked: int
     previous: int
-
-
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """The first field of a decision that came out otherwise. Both values are plain data."""
-
-    seq: int
-    cycle: str
-    field: str
-    recorded: object
-    recomputed: object
-
-
-class Skipped(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision that this release cannot make again, and why."""
-
-    seq: int
-    cycle: str
-    reason: str
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,9 +67,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     state_sha256: str
     first_difference: Difference | None = None
     first_skipped: Skipped | None = None
-
-
-_Finding = Difference | Skipped | None
 
 
 class Index:
@@ -131,7 +116,7 @@ class Replayer:
         self._to_check = deque(sorted(sound, key=lambda s: (s.checked, s.key)))
         self._ahead: deque[tuple[Record, Envelope | None]] = deque()
         self._decided: dict[Key, tuple[Decided, int]] = {}
-        self._placed: dict[Key, tuple[_Finding, Outcome | None]] = {}
+        self._placed: dict[Key, tuple[Finding, Outcome | None]] = {}
         self._counts: Counter[str] = Counter()
         self._first: dict[str, Difference | Skipped] = {}
         self._undecodable = 0
@@ -176,11 +161,9 @@ class Replayer:
     def _meet(self, key: Key, event: Decided, at_ms: int) -> None:
         """Take note of a decision as it is read, ahead of the fold."""
         self._decided[key] = (event, at_ms)
-        stop = self._stops[key]
-        if not stop.basis <= stop.checked < key[0]:
-            looked_back = f"basis {stop.basis}, checked {stop.checked}"
-            wanted = f"basis ≤ checked < {key[0]}"
-            self._settle(key, _difference(key, event, "basis", looked_back, wanted))
+        finding = looks_back(key[0], event)
+        if finding is not None:
+            self._settle(key, finding)
 
     def _advance(self) -> None:
         """Fold as far as every decision due on the way has been read."""
@@ -208,7 +191,7 @@ class Replayer:
             else:
                 apply_record(self.state, envelope.events, record.seq, is_decision=is_decision)
 
-    def _settle(self, key: Key, finding: _Finding) -> None:
+    def _settle(self, key: Key, finding: Finding) -> None:
         del self._decided[key]
         self._unsettled.discard(key)
         if finding is None:
@@ -219,82 +202,10 @@ class Replayer:
         if kind not in self._first or finding.seq < self._first[kind].seq:
             self._first[kind] = finding
 
-    def _place_again(self, stop: Stop) -> tuple[_Finding, Outcome | None]:
-        """The scorer's half: the whole batch on the state at `basis`. Also what it refused."""
+    def _place_again(self, stop: Stop) -> tuple[Finding, Outcome | None]:
         event, _ = self._decided[stop.key]
-        reason = self._why_not(event)
-        if reason:
-            return Skipped(seq=stop.key[0], cycle=event.cycle, reason=reason), None
-        again = self._rounds.run(event.batch, self._board, rules=event.rules)
-        finding = _first_difference(
-            stop.key,
-            event,
-            ("policy", event.policy, self.state.policy_seq),
-            ("placements", proposed(event), in_order(event.batch, again.placements)),
-            ("shorts", event.shorts, again.shorts),
-            ("admissions", event.admissions, again.admissions),
-            ("holds", event.holds, again.holds),
-            ("evictions", event.evictions, again.evictions),
-            ("nominations", event.nominations, again.nominations),
-        )
-        return finding, again
+        return place_again(stop.key[0], event, self.state, self._board, self._rounds)
 
-    def _why_not(self, event: Decided) -> str:
-        """Why this release cannot make a decision again; empty if it can."""
-        if event.assumed:
-            return f"it stood on cycles not yet decided: {', '.join(event.assumed)}"
-        if event.rules > RULES:
-            return f"it was made by rules {event.rules}, this release knows those up to {RULES}"
-        unknown = sorted(set(self.state.policy.families) - set(FAMILIES))
-        if unknown:
-            return f"device families not known to this release: {', '.join(unknown)}"
-        return ""
-
-    def _check_again(self, stop: Stop, made: Outcome) -> _Finding:
-        """The binder's half: what was proposed, asked again on the state at `checked`."""
+    def _check_again(self, stop: Stop, made: Outcome) -> Finding:
         event, at_ms = self._decided[stop.key]
-        kept, dropped, standing = recheck_all(self.state, made.placements, made.wholes)
-        still = tuple(r for r in made.refusals if r.uid in self.state.pending)
-        stamps = tuple(stamped(self.state, kept, at_ms // 1000))
-        return _first_difference(
-            stop.key,
-            event,
-            ("previous decision", stop.previous, self.state.decision_seq),
-            ("dropped", event.dropped, dropped),
-            ("wholes", event.wholes, standing),
-            ("refusals", event.refusals, still),
-            ("stamped placements", event.placements, stamps),
-        )
-
-
-def _first_difference(
-    key: Key, event: Decided, *fields: tuple[str, object, object]
-) -> Difference | None:
-    for field, recorded, recomputed in fields:
-        if recorded != recomputed:
-            return _difference(key, event, field, *_narrow(recorded, recomputed))
-    return None
-
-
-def _narrow(recorded: object, recomputed: object) -> tuple[object, object]:
-    """Of two lists only the first pair that differs: a batch is too much to look at."""
-    if not (isinstance(recorded, tuple) and isinstance(recomputed, tuple)):
-        return recorded, recomputed
-    length = max(len(recorded), len(recomputed))
-    pairs = [
-        tuple(items[i] if i < len(items) else None for items in (recorded, recomputed))
-        for i in range(length)
-    ]
-    return next(((a, b) for a, b in pairs if a != b), (recorded, recomputed))
-
-
-def _difference(
-    key: Key, event: Decided, field: str, recorded: object, recomputed: object
-) -> Difference:
-    return Difference(
-        seq=key[0],
-        cycle=event.cycle,
-        field=field,
-        recorded=msgspec.to_builtins(recorded),
-        recomputed=msgspec.to_builtins(recomputed),
-    )
+        return check_again(stop.key[0], event, at_ms, stop.previous, self.state, made)
