@@ -1,5 +1,6 @@
 """`allot explain`, and `allot explain pod`: why a pod is where it is, or why it waits."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -19,8 +20,9 @@ from allotment_cli.lazy import LazyGroup
 from allotment_cli.moments import AtSequence
 from allotment_cli.names import near, no_such_node, pod_name
 from allotment_cli.output import DOCUMENTS, emit, emit_document, suggest
-from allotment_cli.params import at_option, namespace_option, output_option
+from allotment_cli.params import at_option, namespace_option, output_option, watch_option
 from allotment_cli.source import Origin, Source, open_source, source_options
+from allotment_cli.watching import LEAVE_OUT_WATCH, check_watch, watch
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, Envelope
@@ -82,6 +84,7 @@ def explain() -> None:
 @namespace_option
 @source_options
 @at_option
+@watch_option
 @click.option("--node", help="Show also every step for every card of this node.")
 @click.option(
     "--all", "all_", is_flag=True, help="Show every candidate and every step of the timeline."
@@ -97,6 +100,7 @@ def pod(
     nats: str | None,
     file: Path | None,
     at: str | None,
+    watch: bool,
     node: str | None,
     all_: bool,
     exit_code: bool,
@@ -104,12 +108,21 @@ def pod(
 ) -> None:
     """Why this pod is where it is, or why it waits."""
     space, bare = pod_name(name, "pod", namespace)
-    found = anyio.run(run, Origin(home, nats, file), space, bare, at, node)
-    if output in DOCUMENTS:
-        emit_document(found, output)
-    else:
+
+    def show(found: PodExplanation) -> None:
+        if output in DOCUMENTS:
+            emit_document(found, output)
+            return
         emit(explanation_lines(found, everything=all_))
         suggest(_next(found))
+
+    origin = Origin(home, nats, file)
+    if watch:
+        check_watch(at, file, output, LEAVE_OUT_WATCH)
+        anyio.run(_watch, origin, space, bare, node, show)
+        return
+    found = anyio.run(run, origin, space, bare, at, node)
+    show(found)
     if exit_code and found.status.phase == "Pending":
         ctx.exit(PENDING_EXIT)
 
@@ -119,15 +132,49 @@ async def run(
 ) -> PodExplanation:
     """Fold to the moment; for a placed pod fold again to what its decision read."""
     async with open_source(origin) as source:
-        story = PodStory(namespace, name)
-        bases = _Bases(story)
-        folded = await followed(source, story, at, bases.foresee)
-        if node is not None and node not in folded.state.nodes:
-            raise no_such_node(node, folded.state.nodes, folded.seq)
+        asked = _Asked(source, PodStory(namespace, name), node)
+        folded = await followed(source, asked.story, at, asked.bases.foresee)
+        return await asked.explained(folded)
+
+
+async def _watch(
+    origin: Origin,
+    namespace: str,
+    name: str,
+    node: str | None,
+    show: Callable[[PodExplanation], None],
+) -> None:
+    """Explain a pod as it is now, and each time that something else is to be said."""
+    async with open_source(origin) as source:
+        asked = _Asked(source, PodStory(namespace, name), node)
+        folded = await followed(source, asked.story, None, asked.bases.foresee)
+        show(await asked.explained(folded))
+        hears = _following(asked.story)
+        await watch(
+            source, folded, asked.explained, show, observer=hears, foreseer=asked.bases.foresee
+        )
+
+
+class _Asked:
+    """What is asked about a pod whose story is followed."""
+
+    def __init__(self, source: Source, story: PodStory, node: str | None) -> None:
+        self.story = story
+        self.bases = _Bases(story)
+        self._source = source
+        self._node = node
+
+    async def explained(self, folded: Folded, *, advised: bool = True) -> PodExplanation:
+        """The explanation at the end of a fold through which the story was followed."""
+        source, story, node, state = self._source, self.story, self._node, folded.state
+        if node is not None and node not in state.nodes:
+            raise no_such_node(node, state.nodes, folded.seq)
         placed = story.placed
-        before = None if placed is None else await bases.state(source, placed.decided.basis)
+        before = None if placed is None else await self.bases.state(source, placed.decided.basis)
         kin = None if story.latest is None else await kin_of(source, story, story.latest, folded)
-    return explain_pod(folded.state, story, folded.time_ms, before=before, node=node, kin=kin)
+        return explain_pod(
+            state, story, folded.time_ms, before=before, node=node, kin=kin, advised=advised
+        )
 
 
 async def collect(

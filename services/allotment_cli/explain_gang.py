@@ -1,6 +1,7 @@
 """`allot explain gang`: why a group of pods runs, or what it waits for."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -25,7 +26,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import BLOCKED
 from allotment_cli.advice_text import gang_advice_lines
 from allotment_cli.errors import CliError
-from allotment_cli.folding import fold_at
+from allotment_cli.folding import Folded
 from allotment_cli.names import near, pod_name
 from allotment_cli.output import (
     DOCUMENTS,
@@ -36,8 +37,9 @@ from allotment_cli.output import (
     suggest,
     table,
 )
-from allotment_cli.params import at_option, namespace_option, output_option
-from allotment_cli.source import Origin, open_source, source_options
+from allotment_cli.params import at_option, namespace_option, output_option, watch_option
+from allotment_cli.source import Origin, Source, source_options
+from allotment_cli.watching import LEAVE_OUT_WATCH, Look, check_watch, shown
 
 PENDING_EXIT = 3
 MEMBERS_SHOWN = 16
@@ -51,6 +53,7 @@ WAITS = frozenset(("NoQueue", "AtGate", "Incomplete", "Waiting"))
 @namespace_option
 @source_options
 @at_option
+@watch_option
 @click.option("--all", "all_", is_flag=True, help="Show every member.")
 @click.option(
     "--exit-code", is_flag=True, help="Exit 0 if the group has its minimum, 3 if it waits."
@@ -66,27 +69,33 @@ def gang(
     nats: str | None,
     file: Path | None,
     at: str | None,
+    watch: bool,
     all_: bool,
     exit_code: bool,
     output: str,
 ) -> None:
     """Explain why a group runs or waits. NAME is its PodGroup's or its Job's."""
     space, bare = pod_name(name, "group", namespace)
-    found = anyio.run(_explain, Origin(home, nats, file), space, bare, at)
-    if output in DOCUMENTS:
-        emit_document(found, output)
-    else:
+
+    def show(found: GangExplanation) -> None:
+        if output in DOCUMENTS:
+            emit_document(found, output)
+            return
         emit(gang_lines(found, everything=all_))
         suggest(_next(found))
+
+    def look(source: Source) -> Look:
+        async def explained(folded: Folded, *, advised: bool) -> GangExplanation:
+            key = group_key(folded.state, space, bare)
+            return explain_gang(folded.state, key, folded.time_ms, advised=advised)
+
+        return explained
+
+    if watch:
+        check_watch(at, file, output, LEAVE_OUT_WATCH)
+    found = anyio.run(partial(shown, goes_on=watch), Origin(home, nats, file), at, look, show)
     if exit_code and found.status.phase in WAITS:
         ctx.exit(PENDING_EXIT)
-
-
-async def _explain(origin: Origin, namespace: str, name: str, at: str | None) -> GangExplanation:
-    async with open_source(origin) as source:
-        folded = await fold_at(source, at)
-    key = group_key(folded.state, namespace, name)
-    return explain_gang(folded.state, key, folded.time_ms)
 
 
 def group_key(state: ClusterState, namespace: str, name: str) -> str:

@@ -1,6 +1,7 @@
 """`allot explain node`: what is on a node, and what it answers to the pods that wait."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -13,7 +14,7 @@ from allotment.core.explain.views import CardView, CountedView, model_text, usab
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import completion
 from allotment_cli.explain_text import field
-from allotment_cli.folding import fold_at
+from allotment_cli.folding import Folded
 from allotment_cli.gone import node_is_missing
 from allotment_cli.moments import moment_text
 from allotment_cli.output import (
@@ -25,8 +26,9 @@ from allotment_cli.output import (
     suggest,
     table,
 )
-from allotment_cli.params import at_option, output_option
-from allotment_cli.source import Origin, open_source, source_options
+from allotment_cli.params import at_option, output_option, watch_option
+from allotment_cli.source import Origin, Source, source_options
+from allotment_cli.watching import LEAVE_OUT_WATCH, Look, check_watch, shown
 
 ANSWERS_SHOWN = 12
 
@@ -35,6 +37,7 @@ ANSWERS_SHOWN = 12
 @click.argument("name", shell_complete=completion.nodes)
 @source_options
 @at_option
+@watch_option
 @click.option("--all", "all_", is_flag=True, help="Show the answers to every request that waits.")
 @output_option(*DOCUMENTS)
 def node(
@@ -43,26 +46,32 @@ def node(
     nats: str | None,
     file: Path | None,
     at: str | None,
+    watch: bool,
     all_: bool,
     output: str,
 ) -> None:
     """What is on a node, and which of the waiting pods it refuses, and why."""
-    found = anyio.run(_explain, Origin(home, nats, file), name, at)
-    if output in DOCUMENTS:
-        emit_document(found, output)
-        return
-    emit(node_lines(found, everything=all_))
-    refused = next((each for each in found.answers if not each.fits), None)
-    if refused is not None:
-        suggest(f"allot explain pod {refused.first} --node {name}")
 
+    def show(found: NodeExplanation) -> None:
+        if output in DOCUMENTS:
+            emit_document(found, output)
+            return
+        emit(node_lines(found, everything=all_))
+        refused = next((each for each in found.answers if not each.fits), None)
+        if refused is not None:
+            suggest(f"allot explain pod {refused.first} --node {name}")
 
-async def _explain(origin: Origin, name: str, at: str | None) -> NodeExplanation:
-    async with open_source(origin) as source:
-        folded = await fold_at(source, at)
-        if name not in folded.state.nodes:
-            raise await node_is_missing(source, folded, name)
-    return explain_node(folded.state, name, folded.time_ms)
+    def look(source: Source) -> Look:
+        async def explained(folded: Folded, *, advised: bool) -> NodeExplanation:
+            if name not in folded.state.nodes:
+                raise await node_is_missing(source, folded, name)
+            return explain_node(folded.state, name, folded.time_ms)
+
+        return explained
+
+    if watch:
+        check_watch(at, file, output, LEAVE_OUT_WATCH)
+    anyio.run(partial(shown, goes_on=watch), Origin(home, nats, file), at, look, show)
 
 
 def node_lines(found: NodeExplanation, *, everything: bool = False) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -14,11 +15,12 @@ from allotment.core.units import age_text
 from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import field
-from allotment_cli.folding import fold_at
+from allotment_cli.folding import Folded
 from allotment_cli.moments import moment_text
 from allotment_cli.output import DOCUMENTS, Prose, emit, emit_document, heading, suggest, table
-from allotment_cli.params import at_option, output_option
-from allotment_cli.source import Origin, open_source, source_options
+from allotment_cli.params import at_option, output_option, watch_option
+from allotment_cli.source import Origin, Source, source_options
+from allotment_cli.watching import LEAVE_OUT_WATCH, Look, check_watch, shown
 
 BELOW = "       "
 """Before what is said of a row below it."""
@@ -35,6 +37,7 @@ WORDS = {
 @click.argument("name", shell_complete=completion.queues)
 @source_options
 @at_option
+@watch_option
 @click.option("--all", "all_", is_flag=True, help="Show every group that waits.")
 @output_option(*DOCUMENTS)
 def queue(
@@ -43,23 +46,33 @@ def queue(
     nats: str | None,
     file: Path | None,
     at: str | None,
+    watch: bool,
     all_: bool,
     output: str,
 ) -> None:
     """What a queue may have, what it has, and who waits in it."""
-    found = anyio.run(_explain, Origin(home, nats, file), name, at)
-    if output in DOCUMENTS:
-        emit_document(found, output)
-        return
-    emit(queue_lines(found, everything=all_))
-    first = next((group for group in found.waiting if not group.is_pod), None)
-    if first is not None:
-        suggest(f"allot explain gang {first.namespace}/{first.name}")
+
+    def show(found: QueueExplanation) -> None:
+        if output in DOCUMENTS:
+            emit_document(found, output)
+            return
+        emit(queue_lines(found, everything=all_))
+        first = next((group for group in found.waiting if not group.is_pod), None)
+        if first is not None:
+            suggest(f"allot explain gang {first.namespace}/{first.name}")
+
+    def look(source: Source) -> Look:
+        async def explained(folded: Folded, *, advised: bool) -> QueueExplanation:
+            return _explained(folded, name)
+
+        return explained
+
+    if watch:
+        check_watch(at, file, output, LEAVE_OUT_WATCH)
+    anyio.run(partial(shown, goes_on=watch), Origin(home, nats, file), at, look, show)
 
 
-async def _explain(origin: Origin, name: str, at: str | None) -> QueueExplanation:
-    async with open_source(origin) as source:
-        folded = await fold_at(source, at)
+def _explained(folded: Folded, name: str) -> QueueExplanation:
     queues = folded.state.queues
     if name not in queues:
         close = get_close_matches(name, list(queues), n=1)

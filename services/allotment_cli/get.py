@@ -45,6 +45,7 @@ from allotment_cli.params import (
     watch_option,
 )
 from allotment_cli.source import Origin, Source, open_source, source_options
+from allotment_cli.watching import check_watch
 
 UNREADABLE_SHOWN = 3
 _OPTIONAL = ("COMPUTE", "MEMORY")
@@ -244,14 +245,8 @@ def _node_names(selector: str | None) -> Callable[[ClusterState], Collection[str
 
 
 async def _show(kind: Kind, wanted: Wanted) -> None:
-    if wanted.watch and (wanted.at is not None or wanted.origin.file is not None):
-        raise CliError(
-            "--watch goes on with a live log, and --at and --file do not", "leave out one of them"
-        )
-    if wanted.watch and wanted.output in DOCUMENTS:
-        raise CliError(
-            f"-o {wanted.output} is one document and cannot go on", "use -o jsonl with --watch"
-        )
+    if wanted.watch:
+        check_watch(wanted.at, wanted.origin.file, wanted.output, "use -o jsonl with --watch")
     async with open_source(wanted.origin) as source:
         folded = await fold_at(source, wanted.at)
         views = _named(kind, kind.views(folded.state), wanted.names, folded.seq)

@@ -1,5 +1,6 @@
 """`allot job`: Volcano's Jobs, with the flags and columns of vcctl."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,15 +9,22 @@ import anyio
 import click
 import msgspec
 
+from allotment.core.jobs.groups import made_name
 from allotment.core.jobs.model import Job
 from allotment.core.jobs.policies import ABORT_JOB, RESUME_JOB
+from allotment.core.ledger.model import ClusterState
+from allotment.core.units import rfc3339
 from allotment_cli.apiserver import JOBS, Access, cluster_options, open_cluster, path_of
 from allotment_cli.errors import CliError
+from allotment_cli.explain_gang import gang
+from allotment_cli.folding import AsOf
 from allotment_cli.job_run import WantedJob, job_of_file, job_of_flags
 from allotment_cli.job_view import JobView, read_job, view_lines
 from allotment_cli.names import usual_namespace
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note, suggest, table
 from allotment_cli.params import namespace_option, output_option
+from allotment_cli.past import Past, fold_past, moment_of, past_options
+from allotment_cli.source import choose_cluster
 
 JOB_TYPE = "volcano.sh/job-type"
 TYPE_USUAL = "Batch"
@@ -28,7 +36,9 @@ FLAGS_OF_A_NEW_JOB = ("name", "image", "min", "replicas", "requests", "limits", 
 
 
 class JobRow(msgspec.Struct, frozen=True, rename="camel"):
-    """A line of `allot job list`."""
+    """A line of `allot job list`. The log knows a Job by its PodGroup and pods: neither its type,
+    nor how often it was tried.
+    """
 
     namespace: str
     name: str
@@ -42,14 +52,15 @@ class JobRow(msgspec.Struct, frozen=True, rename="camel"):
     succeeded: int
     failed: int
     unknown: int
-    retry_count: int
+    retry_count: int | None
 
 
-class JobList(msgspec.Struct, frozen=True):
-    """The list as JSON."""
+class JobList(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The list as JSON; `as_of` where the log answered."""
 
     schema: str
     items: Sequence[JobRow]
+    as_of: AsOf | None = None
 
 
 @click.group()
@@ -142,6 +153,7 @@ async def _run(access: Access, body: dict[str, Any]) -> None:
 @click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
 @click.option("--selector", help="Only jobs whose name contains this.")
 @cluster_options
+@past_options
 @output_option("wide", "name", *DOCUMENTS)
 def list_(
     queue: str | None,
@@ -152,17 +164,28 @@ def list_(
     home: Path,
     kubeconfig: Path | None,
     context: str | None,
+    at: str | None,
+    file: Path | None,
+    nats: str | None,
     output: str,
 ) -> None:
-    """List Jobs, and count their pods by phase."""
-    access = Access(home, kubeconfig, context)
-    found = anyio.run(read_jobs, access, "" if all_namespaces else namespace or usual_namespace())
+    """List Jobs, and count their pods by phase; with --at by their PodGroups in the log."""
+    access, past = Access(home, kubeconfig, context), Past(at, file, nats)
+    space = "" if all_namespaces else namespace or usual_namespace()
+    folded = fold_past(access, past) if past else None
+    if folded is None:
+        found = [
+            (job_row(each), each.spec.queue, each.spec.scheduler_name)
+            for each in anyio.run(read_jobs, access, space)
+        ]
+    else:
+        found = [each for each in recorded_jobs(folded.state) if space in ("", each[0].namespace)]
     rows = [
-        job_row(each)
-        for each in found
-        if (queue is None or (each.spec.queue or "default") == queue)
-        and (scheduler is None or each.spec.scheduler_name == scheduler)
-        and (selector is None or selector in each.metadata.name)
+        row
+        for row, of_queue, of_scheduler in found
+        if (queue is None or (of_queue or "default") == queue)
+        and (scheduler is None or of_scheduler == scheduler)
+        and (selector is None or selector in row.name)
     ]
     if output == "name":
         emit(
@@ -170,7 +193,7 @@ def list_(
             for row in rows
         )
     elif output in DOCUMENTS:
-        emit_document(JobList("allotment.dev/jobs/v1", rows), output)
+        emit_document(JobList("allotment.dev/jobs/v1", rows, moment_of(folded)), output)
     elif rows:
         emit(job_lines(rows, with_namespace=all_namespaces), wide=output == "wide")
     else:
@@ -203,10 +226,44 @@ def job_row(found: Job) -> JobRow:
     )
 
 
+def recorded_jobs(state: ClusterState) -> list[tuple[JobRow, str, str]]:
+    """The Jobs whose PodGroups a log knows, each with its queue and its pods' scheduler. How many
+    pods it wants is not recorded: those count that it has.
+    """
+    found = []
+    for key, group in sorted(state.groups.items()):
+        fact = group.fact
+        if fact is None or not fact.owner or not key.endswith(f"-{fact.owner}"):
+            continue
+        pods = [state.pods[uid].fact for uid in group.members if uid in state.pods]
+        if fact.name == made_name("", fact.owner) and not any(pod.role for pod in pods):
+            continue  # the controller made it for another owner's pods
+        phases = Counter(pod.phase for pod in pods)
+        row = JobRow(
+            namespace=fact.namespace,
+            name=fact.name.removesuffix(f"-{fact.owner}"),
+            created=rfc3339(fact.created_ms)[:10],
+            phase="Pending" if fact.phase in ("", "Inqueue") else fact.phase,
+            job_type="",
+            replicas=len(pods),
+            min=fact.min_member,
+            pending=phases["Pending"],
+            running=phases["Running"],
+            succeeded=phases["Succeeded"],
+            failed=phases["Failed"],
+            unknown=phases["Unknown"],
+            retry_count=None,
+        )
+        found.append((row, fact.queue, next((pod.scheduler for pod in pods), "")))
+    return found
+
+
 def job_lines(rows: Sequence[JobRow], *, with_namespace: bool) -> list[str]:
     """vcctl's columns."""
     headers = ["Namespace"] * with_namespace + list(HEADERS)
-    cells = [[str(cell) for cell in msgspec.structs.astuple(row)] for row in rows]
+    cells = [
+        ["" if cell is None else str(cell) for cell in msgspec.structs.astuple(row)] for row in rows
+    ]
     if not with_namespace:
         cells = [row[1:] for row in cells]
     first, *rest = table(headers, cells, right=HEADERS[4:], optional=("RetryCount", "Unknown"))
@@ -215,19 +272,33 @@ def job_lines(rows: Sequence[JobRow], *, with_namespace: bool) -> list[str]:
 
 @job.command()
 @_one_job
+@past_options
 @output_option(*DOCUMENTS)
+@click.pass_context
 def view(
+    ctx: click.Context,
+    /,
     name: str | None,
     flag: str | None,
     namespace: str | None,
     home: Path,
     kubeconfig: Path | None,
     context: str | None,
+    at: str | None,
+    file: Path | None,
+    nats: str | None,
     output: str,
 ) -> None:
-    """Show one Job: its request, its state and its Events."""
+    """Show one Job: its request, its state and its Events; with --at what `allot explain gang` says
+    of its PodGroup.
+    """
     named = only_name(name, flag, "job")
     space = namespace or usual_namespace()
+    if Past(at, file, nats):
+        choose_cluster(kubeconfig, context)
+        where = {"home": home, "nats": nats, "file": file, "at": at, "output": output}
+        ctx.invoke(gang, name=named, namespace=space, **where)
+        return
     found: JobView = anyio.run(read_job, Access(home, kubeconfig, context), space, named)
     if output in DOCUMENTS:
         emit_document(found, output)

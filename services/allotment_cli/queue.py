@@ -19,6 +19,7 @@ from allotment.core.jobs.queue_states import (
     Denied,
     operate,
 )
+from allotment.core.ledger.model import ClusterState
 from allotment_cli.apiserver import (
     GROUPS,
     QUEUES,
@@ -29,9 +30,11 @@ from allotment_cli.apiserver import (
     path_of,
 )
 from allotment_cli.errors import CliError
+from allotment_cli.folding import AsOf, as_of
 from allotment_cli.job import only_name
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note, suggest, table
 from allotment_cli.params import output_option
+from allotment_cli.past import Past, fold_past, past_options
 
 HEADERS = (
     *("Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown"),
@@ -75,11 +78,12 @@ class QueueRow(msgspec.Struct, frozen=True):
     completed: int
 
 
-class QueueList(msgspec.Struct, frozen=True):
-    """The list as JSON."""
+class QueueList(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The list as JSON; `as_of` where the log answered."""
 
     schema: str
     items: Sequence[QueueRow]
+    as_of: AsOf | None = None
 
 
 @click.group()
@@ -100,31 +104,65 @@ def _one_queue(command: Any) -> Any:
 
 @queue.command("list")
 @cluster_options
+@past_options
 @output_option("name", *DOCUMENTS)
-def list_(home: Path, kubeconfig: Path | None, context: str | None, output: str) -> None:
-    """List all queues, and count their PodGroups by phase."""
-    _show(anyio.run(read_queues, Access(home, kubeconfig, context)), output)
+def list_(output: str, **where: Any) -> None:
+    """List all queues, and count their PodGroups by phase; with --at as the log had them."""
+    _show(*_rows(**where), output)
 
 
 @queue.command()
 @_one_queue
+@past_options
 @output_option("name", *DOCUMENTS)
-def get(name: str | None, flag: str | None, output: str, **access: Any) -> None:
+def get(name: str | None, flag: str | None, output: str, **where: Any) -> None:
     """Show one queue, as `list` does."""
     named = only_name(name, flag, "queue")
-    rows = [row for row in anyio.run(read_queues, Access(**access)) if row.name == named]
+    rows, moment = _rows(**where)
+    rows = [row for row in rows if row.name == named]
     if not rows:
-        raise CliError(f"queue {named} does not exist", "see: allot queue list")
-    _show(rows, output)
+        then = "" if moment is None else f" in the log at seq {moment.seq}"
+        raise CliError(f"queue {named} does not exist{then}", "see: allot queue list")
+    _show(rows, moment, output)
     if output == "text":
         suggest(f"allot explain queue {named}")
 
 
-def _show(rows: Sequence[QueueRow], output: str) -> None:
+def _rows(
+    home: Path,
+    kubeconfig: Path | None,
+    context: str | None,
+    at: str | None,
+    file: Path | None,
+    nats: str | None,
+) -> tuple[list[QueueRow], AsOf | None]:
+    """The lines of all queues; and the moment, if the log is to answer."""
+    access, past = Access(home, kubeconfig, context), Past(at, file, nats)
+    if not past:
+        return anyio.run(read_queues, access), None
+    folded = fold_past(access, past)
+    return recorded_queues(folded.state), as_of(folded)
+
+
+def recorded_queues(state: ClusterState) -> list[QueueRow]:
+    """The lines of all queues that a log knows."""
+    counts = _counted((g.fact.queue, g.fact.phase) for g in state.groups.values() if g.fact)
+    return [
+        _row(
+            ShownQueue(
+                Meta(name=name), QueueSpec(fact.weight, fact.parent), QueueStatus(fact.state)
+            ),
+            counts.get(name, Counter()),
+        )
+        for name, fact in sorted(state.queues.items())
+    ]
+
+
+def _show(rows: Sequence[QueueRow], moment: AsOf | None, output: str) -> None:
     if output == "name":
         emit(f"queue/{row.name}" for row in rows)
     elif output in DOCUMENTS:
-        emit_document(QueueList("allotment.dev/queues/v1", rows), output)
+        emit_document(QueueList("allotment.dev/queues/v1", rows, moment), output)
     elif rows:
         emit(queue_list_lines(rows))
     else:
@@ -148,11 +186,17 @@ async def read_queues(access: Access) -> list[QueueRow]:
 
 def queue_rows(queues: Iterable[ShownQueue], groups: Iterable[PodGroup]) -> list[QueueRow]:
     """The lines of all queues; a group that nobody has looked at yet counts as pending."""
-    counts: dict[str, Counter[str]] = {}
-    for group in groups:
-        phases = counts.setdefault(group.spec.queue or keys.DEFAULT_QUEUE, Counter())
-        phases[(group.status.phase or "Pending").lower()] += 1
+    counts = _counted((group.spec.queue, group.status.phase) for group in groups)
     return [_row(found, counts.get(found.metadata.name, Counter())) for found in queues]
+
+
+def _counted(groups: Iterable[tuple[str | None, str | None]]) -> dict[str, Counter[str]]:
+    """By queue how many groups are in which phase, of groups with queue and phase."""
+    counts: dict[str, Counter[str]] = {}
+    for queue_name, phase in groups:
+        phases = counts.setdefault(queue_name or keys.DEFAULT_QUEUE, Counter())
+        phases[(phase or "Pending").lower()] += 1
+    return counts
 
 
 def _row(found: ShownQueue, counts: Counter[str]) -> QueueRow:

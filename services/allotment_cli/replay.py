@@ -35,7 +35,7 @@ class ReplayDocument(msgspec.Struct, frozen=True):
 @source_options
 @click.option("--verify/--no-verify", default=False, help="Make every decision again and compare.")
 @click.option("--from", "first", metavar="MOMENT", help="First decision (default: the log's).")
-@click.option("--to", "last", metavar="MOMENT", help="Last record (default: the log's).")
+@click.option("--to", "--at", "last", metavar="MOMENT", help="Last record (default: the log's).")
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
 @click.pass_context
 def replay(

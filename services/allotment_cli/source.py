@@ -128,6 +128,12 @@ def _kept(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
         ctx.meta[f"{__name__}.{parameter.name}"] = value
 
 
+def choose_cluster(kubeconfig: Path | None, context: str | None) -> None:
+    """Let the running command read the log of this cluster, as if its options named it here."""
+    ctx = click.get_current_context()
+    ctx.meta[f"{__name__}.kubeconfig"], ctx.meta[f"{__name__}.context"] = kubeconfig, context
+
+
 def chosen_cluster() -> Choice | None:
     """The cluster that the options of the running command name; None if they name none."""
     ctx = click.get_current_context(silent=True)

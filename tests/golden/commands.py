@@ -75,6 +75,9 @@ BATCH_COMMANDS = {
     "explain-queue-json": "explain queue training -o json",
     "explain-queue-closed": "explain queue closed",
     "explain-queue-unknown": "explain queue train",
+    "queue-list-past": "queue list --at 20",
+    "queue-get-past": "queue get closed --at 20 -o json",
+    "job-view-past": "job view few --at 30",
 }
 PREEMPTION_COMMANDS = {
     "preemption-log": "log",
