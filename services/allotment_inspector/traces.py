@@ -44,6 +44,7 @@ class TraceExport:
         """Follow every record that the fold takes from now on."""
         traces = self._traces
         if traces is not None:
+            fold.restored.append(lambda seq, image: traces.start_from(fold.state))
             fold.listeners.append(
                 lambda record, envelope: traces.follow(record, envelope, fold.state)
             )

@@ -16,7 +16,8 @@ from allotment.core.logport import Record
 from allotment.core.trace_ids import root_id, trace_id
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
-from allotment_proto.events import NodeGone, PodObserved
+from allotment_proto.events import Decided, Ending, Eviction, NodeGone, PodObserved
+from allotment_proto.facts import Policy
 from tests.golden.record import read_log
 from tests.recording import Recorder, busy_cluster, uid_of, vgpu
 from tests.recording_batch import busy_queues, preempted
@@ -158,6 +159,109 @@ def test_lives_are_bounded_and_those_beyond_counted() -> None:
     assert (len(lives), lives.left_out) == (3, 2)
 
 
+def test_who_was_left_out_is_counted_once_and_never_followed_from_the_middle() -> None:
+    log = Recorder()
+    log.node("n1", cards=8)
+    uids = [log.pod(f"p{number}", vgpu()) for number in range(4)]
+    for uid in uids:
+        log.observe(uid, labels=(("seen", "again"),))
+    for uid in uids[:2]:
+        log.gone(uid)
+    for uid in uids[2:]:  # now there is room
+        log.observe(uid, labels=(("seen", "a third time"),))
+        log.gone(uid)
+    lives = Lives(everybody, limit=2)
+    found = exported(log.records, lives)
+    assert {span.trace_id for span in found} == set(map(trace_id, uids[:2]))
+    assert (len(lives), lives.left_out, lives._passed_by) == (0, 2, set())
+
+
+def test_who_answers_to_us_only_later_is_not_followed_from_the_middle() -> None:
+    log = Recorder()
+    uid = log.pod("late", vgpu(), scheduler="another")
+    log.policy(Policy(scheduler_names=("allotment", "another")))
+    log.observe(uid, labels=(("seen", "again"),))
+    log.gone(uid)
+    assert not exported(log.records, Lives(everybody))
+
+
+def badly_ended(how: str) -> tuple[Recorder, str]:
+    """A pod that is placed at once, runs for an hour, and ends so."""
+    if how == "evicted":
+        queues = preempted()
+        return queues, next(e.uid for r in queues.records for e in evictions_of(r))
+    log = Recorder()
+    log.node("n1")
+    uid = log.pod("p", vgpu())
+    log.decide(uid)
+    log.bind(uid)
+    log.now_ms += 3_600_000
+    if how == "failed":
+        log.observe(uid, phase="Failed", reason="Error")
+    if how == "drained":
+        log.observe(uid, deleting=True, ending=Ending(disruption="EvictionByEvictionAPI"))
+    if how == "node gone":
+        log.append(subjects.node("n1"), "watcher/0", NodeGone(name="n1", uid=uid_of("n1"), rv=99))
+    log.gone(uid)
+    return log, uid
+
+
+def evictions_of(record: Record) -> list[Eviction]:
+    events = decode_envelope(record.payload).events
+    return [e for event in events if isinstance(event, Decided) for e in event.evictions]
+
+
+@pytest.mark.parametrize("how", ["evicted", "failed", "drained", "node gone"])
+@pytest.mark.parametrize("since", ["the beginning", "while it ran"])
+def test_a_pod_outside_the_sample_that_ends_badly_has_a_whole_trace(how: str, since: str) -> None:
+    """Also of who starts while it runs: nobody had given out what was before."""
+    log, uid = badly_ended(how)
+    (seen,) = [each for each in pods_of(log.records) if each.uid == uid]
+    ran_seq = next(
+        record.seq
+        for record in log.records
+        for event in decode_envelope(record.payload).events
+        if isinstance(event, PodObserved) and (event.uid, event.phase) == (uid, "Running")
+    )
+    lives = Lives(nobody, 0 if since == "the beginning" else ran_seq)
+    found = [s for s in exported(log.records, lives) if s.trace_id == trace_id(uid)]
+    assert {s.span_id: s for s in found} == {s.span_id: s for s in on_demand(log.records, seen)}
+    assert {"pod", "attempt", "running"} <= {s.name for s in found}
+
+
+def test_a_running_pod_outside_the_sample_keeps_nothing_of_others() -> None:
+    log = busy_cluster()
+    lives = Lives(nobody)
+    exported(log.records, lives)
+    outside = [lives._kept[uid].story for uid in lives._outside]
+    assert outside
+    for story in outside:
+        assert not story.moments
+        assert story.attempts
+        assert not any(attempt.decided.placements for attempt in story.attempts)
+
+
+def test_pods_outside_the_sample_make_room_for_new_ones() -> None:
+    log = Recorder()
+    log.node("n1", cards=8)
+    uids = [log.pod(f"p{number}", vgpu()) for number in range(3)]
+    for uid in uids:
+        log.decide(uid)
+        log.bind(uid)
+    waits = log.pod("waits", vgpu(9))
+    lives = Lives(nobody, limit=3)
+    exported(log.records, lives)
+    assert set(lives._kept) == {*uids[1:], waits}
+    assert lives.left_out == 0, "perhaps it ends well"
+    log.observe(uids[0], phase="Failed", reason="Error")
+    log.observe(uids[0], phase="Failed", reason="Error", labels=(("seen", "again"),))
+    log.observe(uids[1], phase="Failed", reason="Error")
+    lives = Lives(nobody, limit=3)
+    found = exported(log.records, lives)
+    assert {span.trace_id for span in found} == {trace_id(uids[1])}
+    assert lives.left_out == 1
+
+
 def test_what_is_over_is_forgotten() -> None:
     log, waits = life_log()
     lives = Lives(everybody)
@@ -176,6 +280,7 @@ def test_pods_of_a_snapshot_are_not_followed() -> None:
         apply_all(state, decode_envelope(record.payload).events, record.seq)
     known = set(state.pods)
     lives = Lives(everybody)
+    lives.pass_by(state.pods)
     given = set()
     for record in log.records[half:]:
         envelope = decode_envelope(record.payload)

@@ -1,6 +1,7 @@
 """Pods' traces, exported while the log is followed: one trace a pod, made from records.
 
     traces = PodTraces(tracer, sampling)
+    fold.restored.append(lambda seq, image: traces.start_from(fold.state))
     fold.listeners.append(lambda record, envelope: traces.follow(record, envelope, fold.state))
     await fold.caught_up.wait()
     await traces.run(lambda: fold.state, fold.changed)    # exports what becomes final from now on
@@ -124,6 +125,10 @@ class PodTraces:
         self._tracer = tracer
         self._sampling = sampling
         self._time_ms = 0
+
+    def start_from(self, state: ClusterState) -> None:
+        """Records follow onto this state, of a snapshot: of its pods nobody here knows the past."""
+        self.lives.pass_by(state.pods)
 
     def follow(self, record: Record, envelope: Envelope, state: ClusterState) -> None:
         """A record that has just taken effect on `state`."""

@@ -9,7 +9,10 @@ time that something final was not given for a while. What was final up to a reco
 taken as given: that is how a follower goes on after a restart.
 
 A pod that runs costs little memory: the decisions about it are let go with the part in which they
-were given. At most `limit` lives are followed; pods that come beyond that are counted and left out.
+were given, and of a pod outside the sample, which may end badly yet, what they say of others. At
+most `limit` lives are followed. Of more, pods outside the sample are let go first that run longest;
+pods that come beyond that are left out. Who is left out is counted, once, and no pod is ever
+followed from the middle of its life.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -61,6 +64,7 @@ class _Kept:
         self.is_running = False
         """Whether its beginning to run was seen here."""
         self.is_chosen: bool | None = None
+        """Whether its trace is given out, once that is known. No may become yes, by its end."""
 
 
 class Lives:
@@ -73,14 +77,18 @@ class Lives:
     ) -> None:
         """Without `since_seq` nothing is given out before `begin_after` says it."""
         self.left_out = 0
-        """Pods that were not followed because there were too many."""
+        """Pods that got no trace, or none of their bad end, because there were too many."""
         self._choose = choose
         self._since_seq = _NOT_BEGUN if since_seq is None else since_seq
         self._limit = limit
-        self._before: set[str] | None = None
-        """Pods that were known before the first record, from a snapshot: nobody here knows how
-        their lives began, so they are not followed."""
+        self._passed_by: set[str] = set()
+        """Pods that are there and not followed: known before the first record, from a snapshot, of
+        others, or too many. Nobody here would know how their lives began."""
         self._kept: dict[str, _Kept] = {}
+        self._outside: dict[str, None] = {}
+        """Lives that run and are not in the sample, the longest first."""
+        self._let_go: set[str] = set()
+        """Of those the ones that made room for others, and are there."""
         self._on_node: dict[str, dict[str, None]] = {}
         self._in_group: dict[str, dict[str, None]] = {}
         self._stranded: dict[str, dict[str, None]] = {}
@@ -99,9 +107,6 @@ class Lives:
     def follow(self, seq: int, time_ms: int, envelope: Envelope, state: ClusterState) -> None:
         """One record, after it took effect on `state`; its time is the log's."""
         moment = Moment(seq=seq, time_ms=time_ms, by=envelope.by)
-        if self._before is None:
-            new = {event.uid for event in envelope.events if isinstance(event, PodObserved)}
-            self._before = {uid for uid in state.pods if uid not in new}
         for event in envelope.events:
             if isinstance(event, PodObserved):
                 self._observed(event, moment, state)
@@ -118,6 +123,10 @@ class Lives:
                 break
             del self._lingering[uid]
             self._due[uid] = None
+
+    def pass_by(self, uids: Iterable[str]) -> None:
+        """These pods were there before the first record, and are not followed."""
+        self._passed_by.update(uids)
 
     def begin_after(self, seq: int) -> None:
         """What is final up to this record is taken as given, all else is given out."""
@@ -142,18 +151,24 @@ class Lives:
         story = kept.story
         is_over = _is_over(story)
         is_settled = is_over or kept.is_running
-        if kept.is_chosen is None:
-            is_notable = _is_notable(story)
-            if is_notable or is_settled:
-                kept.is_chosen = is_notable or self._choose(uid)
+        since_seq = max(kept.given_seq, self._since_seq)
+        if not kept.is_chosen and _is_notable(story):
+            if kept.is_chosen is False:
+                since_seq = 0  # whoever followed it, nothing of it was given out
+            kept.is_chosen = True
+        elif kept.is_chosen is None and is_settled:
+            kept.is_chosen = self._choose(uid)
         spans: list[SpanView] = []
         if kept.is_chosen:
             if state.seq > self._since_seq:
                 told = life_of(state, story, now_ms, is_timed=False)
-                spans = final_spans(told, max(kept.given_seq, self._since_seq))
+                spans = final_spans(told, since_seq)
             kept.given_seq = max(kept.given_seq, state.seq)
-        if is_over or (is_settled and not kept.is_chosen):
+        if is_over:
             self._forget(uid, kept)
+        elif kept.is_chosen is False:
+            story.forget_others()
+            self._outside[uid] = None
         elif is_settled:
             story.forget_past()
         return spans
@@ -162,24 +177,37 @@ class Lives:
         kept = self._kept.get(event.uid)
         if kept is not None:
             kept.story.observed(event, moment, state)
-        elif (
-            event.scheduler not in state.policy.scheduler_names
-            or not _is_news(event)
-            or (self._before and event.uid in self._before)
-        ):
-            return
-        elif len(self._kept) >= self._limit:
-            self.left_out += 1
-            return
-        else:
+        elif self._is_followed(event, state):
             kept = self._kept[event.uid] = _Kept(PodLife(event, moment))
             kept.story.begin(state)
+        else:
+            return
         self._note(event.uid, kept, moment)
 
-    def _is_new(self, event: PodObserved, state: ClusterState) -> bool:
-        """Whether a story begins here that is ours to tell."""
-        is_ours = event.scheduler in state.policy.scheduler_names
-        return is_ours and _is_news(event) and event.uid not in (self._before or ())
+    def _is_followed(self, event: PodObserved, state: ClusterState) -> bool:
+        """Whether a pod that is not followed is from now on: it is asked once of each."""
+        if event.uid in self._passed_by:
+            if event.phase == "Failed":
+                self._ends_unheard(event.uid)
+            return False
+        self._passed_by.add(event.uid)
+        if event.scheduler not in state.policy.scheduler_names or not _is_news(event):
+            return False
+        if len(self._kept) >= self._limit:
+            if not self._outside:
+                self.left_out += 1
+                return False
+            uid = next(iter(self._outside))
+            self._forget(uid, self._kept[uid])
+            self._let_go.add(uid)
+        self._passed_by.discard(event.uid)
+        return True
+
+    def _ends_unheard(self, uid: str) -> None:
+        """A pod ends badly, or will. If it was let go, that is the trace which is missing."""
+        if uid in self._let_go:
+            self._let_go.discard(uid)
+            self.left_out += 1
 
     def _note(self, uid: str, kept: _Kept, moment: Moment) -> None:
         """After something happened to a pod: where to find it now, and whether a part is due."""
@@ -240,6 +268,7 @@ class Lives:
                 for placement in event.placements:
                     self._victims.pop(placement.uid, None)
                 for eviction in event.evictions:
+                    self._ends_unheard(eviction.uid)
                     for uid in self._of_preemptor(eviction.preemptor):
                         self._displacers.setdefault(eviction.uid, {})[uid] = None
                     kept = self._kept.get(eviction.uid)
@@ -249,8 +278,8 @@ class Lives:
             case PodGone():
                 self._victims.pop(event.uid, None)
                 self._displacers.pop(event.uid, None)
-                if self._before:
-                    self._before.discard(event.uid)
+                self._let_go.discard(event.uid)
+                self._passed_by.discard(event.uid)
             case _:
                 pass
 
@@ -260,7 +289,10 @@ class Lives:
         _move(self._in_group, uid, kept.group, "")
         self._due.pop(uid, None)
         self._lingering.pop(uid, None)
+        self._outside.pop(uid, None)
         del self._kept[uid]
+        if kept.story.gone is None:
+            self._passed_by.add(uid)
 
 
 def _move(index: dict[str, dict[str, None]], uid: str, before: str, after: str) -> None:
@@ -290,4 +322,6 @@ def _is_notable(story: PodLife) -> bool:
     until = story.ran or story.gone or story.ended
     if until is not None and until.time_ms - story.first.time_ms > _SLOW_MS:
         return True
-    return story.node_gone is not None or story.fact.phase == "Failed"
+    ending = story.fact.ending
+    is_disrupted = ending is not None and bool(ending.disruption)
+    return story.node_gone is not None or story.fact.phase == "Failed" or is_disrupted

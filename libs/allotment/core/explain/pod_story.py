@@ -242,14 +242,17 @@ class PodLife:
         stays known. For whoever follows thousands of pods for weeks.
         """
         self.attempts.clear()
+        self.forget_others()
+
+    def forget_others(self) -> None:
+        """Let go of all lines, and of what the decisions about it say of other pods."""
         self.moments.clear()
         self.refused = None
+        kept = [_without_others(attempt) for attempt in self.attempts]
+        self.attempts.clear()
+        self.attempts.extend(kept)
         if self.placed is not None:
-            kept = self.placed.decided
-            slim = Decided(
-                cycle=kept.cycle, basis=kept.basis, checked=kept.checked, policy=0, batch=()
-            )
-            self.placed = msgspec.structs.replace(self.placed, decided=slim)
+            self.placed = _without_others(self.placed)
 
     def _is_over(self) -> bool:
         return self.ended is not None or self.gone is not None
@@ -638,6 +641,19 @@ def _why_text(state: ClusterState, pod: Pod, code: str) -> str:
     if group is not None and group.short is not None and group.short.message == message:
         return otherwise  # Volcano's sentence about the group is for those who ask for the group
     return message or otherwise
+
+
+def _without_others(attempt: Attempt) -> Attempt:
+    whole = attempt.decided
+    slim = Decided(
+        cycle=whole.cycle,
+        basis=whole.basis,
+        checked=whole.checked,
+        policy=0,
+        batch=(),
+        stages=whole.stages,
+    )
+    return msgspec.structs.replace(attempt, decided=slim)
 
 
 def _waited(span: Span) -> str:
