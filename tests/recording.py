@@ -151,6 +151,7 @@ class Recorder:
         constraints: Constraints | None = None,
         problem: Problem | None = None,
         scheduler: str = "allotment",
+        uid: str = "",
     ) -> str:
         self._rv += 1
         wanted = request if request is not None else vgpu()
@@ -158,7 +159,7 @@ class Recorder:
             wanted = msgspec.structs.replace(wanted, selection=selection)
         if constraints is not None:
             wanted = msgspec.structs.replace(wanted, constraints=constraints)
-        uid = uid_of(f"{namespace}/{name}")
+        uid = uid or uid_of(f"{namespace}/{name}")
         observed = PodObserved(
             uid=uid,
             namespace=namespace,

@@ -54,12 +54,13 @@ def diff(
     """Pods, nodes, cards and settings that differ between A and B.
 
     Each is a moment of the log (a sequence, 14:03, -15m, RFC 3339, now) or an exported log
-    (allot log -o jsonl; ./NAME, or NAME.jsonl) at its end. + is only in B, - only in A.
+    (allot log -o jsonl; ./NAME, or NAME.jsonl) at its end. + is only in B, - only in A. A pod that
+    was deleted and made again is another one; in two logs pods are compared by their names.
 
     Exit code 0: nothing differs. 1: something does. 2: it could not be compared.
     """
     one, other = anyio.run(_folded, Origin(home, nats, file), before, after)
-    found = differences(one.state, other.state)
+    found = differences(one.state, other.state, by_name=_is_file(before) or _is_file(after))
     if output in DOCUMENTS:
         emit_document(DiffDocument(SCHEMA, as_of(one), as_of(other), found), output)
     else:
@@ -118,7 +119,7 @@ def _rows(each: Differing) -> list[list[str]]:
         return [
             [
                 each.mark,
-                each.name,
+                _name(each),
                 field_words(c.field),
                 field_amount(c.field, c.before),
                 field_amount(c.field, c.after),
@@ -128,4 +129,12 @@ def _rows(each: Differing) -> list[list[str]]:
     texts = [field_amount(c.field, c.before or c.after) for c in each.changes]
     said = ", ".join(texts[:FIELDS_SHOWN])
     is_new = each.mark == "+"
-    return [[each.mark, each.name, "", "" if is_new else said, said * is_new]]
+    return [[each.mark, _name(each), "", "" if is_new else said, said * is_new]]
+
+
+def _name(each: Differing) -> str:
+    """Of a pod with a namesake also when it was created, and its uid."""
+    if not each.has_namesake:
+        return each.name
+    when = f"created {moments.local_day_text(each.created_ms)}, " if each.created_ms else ""
+    return f"{each.name} ({when}uid {each.uid})"

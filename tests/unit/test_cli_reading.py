@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -157,6 +158,36 @@ def test_a_state_does_not_differ_from_itself_and_each_step_of_a_log_is_seen(
     forth, back = differences(before, after), differences(after, before)
     flipped = {"added": "removed", "removed": "added", "changed": "changed"}
     assert [(e.name, flipped[e.how]) for e in forth] == [(e.name, e.how) for e in back]
+
+
+def test_a_pod_that_was_deleted_and_made_again_is_another_one(tmp_path: Path) -> None:
+    log = Recorder()
+    log.node("n1", cards=1)
+    first = log.pod("web")
+    log.decide(first)
+    log.bind(first)
+    before = log.seq
+    log.gone(first)
+    second = log.pod("web", uid="22222222-2222-4222-8222-222222222222")
+    log.decide(second)
+    log.bind(second)
+    path = str(log.write(tmp_path / "log.jsonl"))
+    result = allot("diff", str(before), "now", "--file", path, "-o", "json")
+    found = msgspec.json.decode(result.stdout)["differences"]
+    assert [(each["how"], each["name"], each["uid"]) for each in found] == [
+        ("removed", "default/web", first),
+        ("added", "default/web", second),
+    ]
+    text = allot("diff", str(before), "now", "--file", path).stdout
+    assert re.search(rf"- +default/web \(created 20[0-9: -]+, uid {first}\)", text)
+    assert re.search(rf"\+ +default/web \(created 20[0-9: -]+, uid {second}\)", text)
+    assert "different: 2 pods" in text
+    earlier = Recorder()
+    earlier.node("n1", cards=1)
+    earlier.decide(earlier.pod("web", uid="33333333-3333-4333-8333-333333333333"))
+    other = str(earlier.write(tmp_path / "other.jsonl"))
+    across = allot("diff", other, path).stdout
+    assert re.search(r"~ +default/web +status +Reserved +Running", across), "by name in two logs"
 
 
 def test_diff_takes_ages_and_says_which_moment_is_none(log: Path) -> None:

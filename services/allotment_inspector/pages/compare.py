@@ -106,7 +106,8 @@ def _link(found: Differing) -> Bit:
     match found.kind:
         case "pod":
             link = pod_link(first, second)
-            return msgspec.structs.replace(link, text=found.name)
+            which = f" (uid {found.uid})" if found.has_namesake else ""
+            return msgspec.structs.replace(link, text=found.name + which)
         case "node":
             return node_link(found.name)
         case "card":

@@ -1,9 +1,11 @@
 """What differs between two states: pods, nodes, cards, and the configuration.
 
-The states may be of one log at two moments, or of two logs. Pods go by their names, because in
-another log the same pod has another uid.
+The states may be of one log at two moments, or of two logs. In one log a pod goes by its uid, so
+that one which was deleted and made again is another; across two logs, where the same pod has
+another uid, by its name.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -32,13 +34,19 @@ class Change(msgspec.Struct, frozen=True, rename="camel"):
     after: str
 
 
-class Differing(msgspec.Struct, frozen=True, rename="camel"):
-    """One thing that is in one state only (`added`, `removed`), or differs (`changed`)."""
+class Differing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One thing that is in one state only (`added`, `removed`), or differs (`changed`). Of a pod
+    `uid` and `created_ms` (Unix milliseconds) tell it from others of its name; `has_namesake`: one
+    of these is in either state, too.
+    """
 
     kind: str
     name: str
     how: str
     changes: tuple[Change, ...] = ()
+    uid: str = ""
+    created_ms: int = 0
+    has_namesake: bool = False
 
     @property
     def mark(self) -> str:
@@ -46,19 +54,46 @@ class Differing(msgspec.Struct, frozen=True, rename="camel"):
         return _MARKS[self.how]
 
 
-def differences(before: ClusterState, after: ClusterState) -> list[Differing]:
-    """All of them: pods, then nodes, cards and the configuration, each by name."""
+def differences(
+    before: ClusterState, after: ClusterState, *, by_name: bool = False
+) -> list[Differing]:
+    """All of them: pods, then nodes, cards and the configuration, each by name. `by_name`: the
+    states are of two logs.
+    """
     return [
-        *_compared("pod", _pods(before), _pods(after), _OF_PODS),
+        *(_compared_by_name(before, after) if by_name else _compared_by_uid(before, after)),
         *_compared("node", _nodes(before), _nodes(after), _OF_NODES),
         *_compared("card", _cards(before), _cards(after), _OF_CARDS),
         *_configuration(before, after),
     ]
 
 
-def _pods(state: ClusterState) -> dict[str, PodView]:
-    """By name; of several of one name the youngest."""
-    return {f"{view.namespace}/{view.name}": view for view in pod_views(state)}
+def _compared_by_name(before: ClusterState, after: ClusterState) -> Iterator[Differing]:
+    """Of several pods of one name the youngest."""
+    one, other = ({_name(pod): pod for pod in pod_views(state)} for state in (before, after))
+    return _compared("pod", one, other, _OF_PODS)
+
+
+def _compared_by_uid(before: ClusterState, after: ClusterState) -> Iterator[Differing]:
+    """Pods of one name after each other, the oldest first."""
+    one, other = ({pod.uid: pod for pod in pod_views(state)} for state in (before, after))
+    pods = {**one, **other}
+    named = Counter(_name(pod) for pod in pods.values())
+    found = list(_compared("pod", one, other, _OF_PODS))
+    found.sort(key=lambda each: (_name(pods[each.name]), pods[each.name].created_ms))
+    for each in found:
+        pod = pods[each.name]
+        yield msgspec.structs.replace(
+            each,
+            name=_name(pod),
+            uid=pod.uid,
+            created_ms=pod.created_ms,
+            has_namesake=named[_name(pod)] > 1,
+        )
+
+
+def _name(pod: PodView) -> str:
+    return f"{pod.namespace}/{pod.name}"
 
 
 def _nodes(state: ClusterState) -> dict[str, msgspec.Struct]:
