@@ -255,6 +255,18 @@ def test_search_finds_by_name_and_by_id(q: str, kind: str, text: str) -> None:
     assert hits[kind][0] == text
 
 
+def test_an_exact_name_is_found_among_thousands_that_have_it_in_theirs() -> None:
+    log = busy_cluster()
+    for number in range(1_200):
+        log.pod(f"a-{number}")
+    log.pod("a")
+    found = page(log, "search", query={"q": "a"})
+    (pods,) = [kind for kind in found.kinds if kind.name == "pods"]
+    assert (pods.hits[0].link.text, pods.hits[0].exact) == ("default/a", True)
+    assert (len(pods.hits), pods.more) == (40, True)
+    assert [hit.exact for hit in pods.hits[1:]] == [False] * 39
+
+
 def test_search_finds_gangs_and_queues() -> None:
     log = busy_queues()
     group = next(iter(log.state.groups))

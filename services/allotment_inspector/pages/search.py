@@ -1,12 +1,14 @@
 """Search: pods, nodes, cards, gangs, queues and records by a part of their name or id."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import msgspec
 
 from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.views import card_name, model_text, node_status
+from allotment.core.ledger.ledger import Card
+from allotment.core.ledger.model import ClusterState, Node, Pod
 from allotment_inspector.history import Moment
 from allotment_inspector.pages.asked import natural
 from allotment_inspector.pages.found import Near, not_found
@@ -23,6 +25,10 @@ from allotment_proto.events import Decided
 
 _SHOWN = 40
 """Of each kind."""
+_Found = Iterator[tuple[bool, Callable[[], "Hit"]]]
+"""Whether the name or id is exactly what was asked for, and how to word it: of many thousands that
+are found only those that are shown are worded.
+"""
 _CHARS_MIN = 4
 """Of an id so many characters are wanted; of a name one is enough."""
 
@@ -32,7 +38,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     link: Bit
     about: str
-    exact: bool
+    exact: bool = False
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -82,11 +88,19 @@ def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) 
     return ""
 
 
-def _kind(name: str, hits: Iterable[Hit]) -> Kind:
-    """Exact names first, else in their order."""
-    found = list(islice(hits, _SHOWN * 25))
-    found.sort(key=lambda hit: not hit.exact)
-    return Kind(name=name, hits=tuple(found[:_SHOWN]), more=len(found) > _SHOWN)
+def _kind(name: str, found: _Found) -> Kind:
+    """Exact names first, however late they come, else in their order."""
+    exact: list[Callable[[], Hit]] = []
+    others: list[Callable[[], Hit]] = []
+    count = 0
+    for is_exact, worded in found:
+        count += 1
+        kept = exact if is_exact else others
+        if len(kept) < _SHOWN:
+            kept.append(worded)
+    hits = [msgspec.structs.replace(worded(), exact=True) for worded in exact]
+    hits += [worded() for worded in others[: _SHOWN - len(hits)]]
+    return Kind(name=name, hits=tuple(hits), more=count > _SHOWN)
 
 
 def _is_id(q: str, uid: str) -> bool:
@@ -96,34 +110,44 @@ def _is_id(q: str, uid: str) -> bool:
     return uid.startswith(q) or uid.replace("-", "").startswith(q.lower().replace("-", ""))
 
 
-def _pods(moment: Moment, q: str) -> Iterator[Hit]:
+def _pods(moment: Moment, q: str) -> _Found:
     state, seen = moment.state, set()
     for pod in state.pods.values():
         fact = pod.fact
         name = f"{fact.namespace}/{fact.name}"
         seen.add(name)
         if q in name or _is_id(q, fact.uid):
-            status, cause = pod_status(state, pod)
-            about = f"{status}: {cause}" if cause else status
-            link = pod_link(fact.namespace, fact.name, fact.uid)
-            exact = q in (name, fact.name, fact.uid)
-            yield Hit(link=_named(link, name), about=about, exact=exact)
+            yield q in (name, fact.name, fact.uid), partial(_pod, state, pod, name)
     for name in moment.pod_names():
         if name in seen:
             continue
         namespace, _, bare = name.partition("/")
-        if q in name or any(_is_id(q, uid) for uid in moment.pods_named(namespace, bare)):
+        uids = moment.pods_named(namespace, bare)
+        if q in name or any(_is_id(q, uid) for uid in uids):
             link = _named(pod_link(namespace, bare), name)
-            yield Hit(link=link, about="not there at this moment", exact=q in (name, bare))
+            yield (
+                q in (name, bare, *uids),
+                partial(Hit, link=link, about="not there at this moment"),
+            )
 
 
-def _nodes(moment: Moment, q: str) -> Iterator[Hit]:
+def _pod(state: ClusterState, pod: Pod, name: str) -> Hit:
+    status, cause = pod_status(state, pod)
+    link = pod_link(pod.fact.namespace, pod.fact.name, pod.fact.uid)
+    return Hit(link=_named(link, name), about=f"{status}: {cause}" if cause else status)
+
+
+def _nodes(moment: Moment, q: str) -> _Found:
     for name, node in sorted(moment.state.nodes.items()):
         if q in name:
-            yield Hit(link=node_link(name), about=node_status(node), exact=q == name)
+            yield q == name, partial(_node, node)
 
 
-def _cards(moment: Moment, q: str) -> Iterator[Hit]:
+def _node(node: Node) -> Hit:
+    return Hit(link=node_link(node.name), about=node_status(node))
+
+
+def _cards(moment: Moment, q: str) -> _Found:
     """Cards by id, or as ``<node>/GPU-3``."""
     node_part, _, card_part = q.rpartition("/")
     for name, node in sorted(moment.state.nodes.items()):
@@ -132,28 +156,33 @@ def _cards(moment: Moment, q: str) -> Iterator[Hit]:
                 shown = card_name(card)
                 by_name = bool(node_part) and node_part in name and card_part in shown
                 if by_name or _is_id(q, card.fact.id) or _is_id(q, card.fact.id.partition("-")[2]):
-                    place = f"{name}/{shown}"
-                    link = card_link(name, shown)
-                    about = f"{model_text(card.fact.model)}, {card.fact.id}"
-                    yield Hit(link=link, about=about, exact=q in (place, card.fact.id))
+                    is_exact = q in (f"{name}/{shown}", card.fact.id)
+                    yield is_exact, partial(_card, name, shown, card)
 
 
-def _gangs(moment: Moment, q: str) -> Iterator[Hit]:
+def _card(node: str, shown: str, card: Card) -> Hit:
+    about = f"{model_text(card.fact.model)}, {card.fact.id}"
+    return Hit(link=card_link(node, shown), about=about)
+
+
+def _gangs(moment: Moment, q: str) -> _Found:
     for key, group in sorted(moment.state.groups.items()):
         uid = "" if group.fact is None else group.fact.uid
         if q in key or _is_id(q, uid):
             about = "no PodGroup" if group.fact is None else group.fact.phase
-            exact = q in (key, key.partition("/")[2])
-            yield Hit(link=group_link(key), about=about, exact=exact)
+            yield (
+                q in (key, key.partition("/")[2]),
+                partial(Hit, link=group_link(key), about=about),
+            )
 
 
-def _queues(moment: Moment, q: str) -> Iterator[Hit]:
+def _queues(moment: Moment, q: str) -> _Found:
     for name, fact in sorted(moment.state.queues.items()):
         if q in name:
-            yield Hit(link=queue_link(name), about=fact.state, exact=q == name)
+            yield q == name, partial(Hit, link=queue_link(name), about=fact.state)
 
 
-def _records(moment: Moment, q: str) -> Iterator[Hit]:
+def _records(moment: Moment, q: str) -> _Found:
     digits = q.removeprefix("seq ").removeprefix("record ").removeprefix("decision ")
     seq = natural(digits)
     entry = None if seq is None else moment.entry(seq)
@@ -161,8 +190,8 @@ def _records(moment: Moment, q: str) -> Iterator[Hit]:
         return
     is_decision = any(isinstance(event, Decided) for event in entry.events)
     word = "decision" if is_decision else "record"
-    steps = ("decisions" if is_decision else "log", str(entry.seq))
-    yield Hit(link=Bit(text=f"{word} {entry.seq}", path=path(*steps)), about="", exact=True)
+    to = path("decisions" if is_decision else "log", str(entry.seq))
+    yield True, partial(Hit, link=Bit(text=f"{word} {entry.seq}", path=to), about="")
 
 
 def _named(link: Bit, name: str) -> Bit:
