@@ -9,7 +9,7 @@ import anyio
 import click
 
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.schema import QueueExplanation, QueueGroup, QueueHolder
+from allotment.core.explain.schema import QueueExplanation, QueueGroup, QueueHolder, Reason
 from allotment.core.explain.words import amount_text, kept_text, place_text, reason_text
 from allotment.core.units import age_text
 from allotment_cli import completion
@@ -90,7 +90,7 @@ def queue_lines(found: QueueExplanation, *, everything: bool = False) -> list[st
         lines += ["", heading(f"Limits ({WORDS[found.plugin]})"), *_limit_lines(found)]
     shown = found.waiting if everything else found.waiting[:GROUPS_SHOWN]
     if shown:
-        lines += ["", heading("Waiting, in order"), *_group_lines(shown)]
+        lines += ["", heading("Waiting, in order"), *_group_lines(shown, found.refuses)]
         if len(shown) < len(found.waiting):
             lines.append(f"  {len(found.waiting) - len(shown)} more: --all")
     holders = found.holders if everything else found.holders[:GROUPS_SHOWN]
@@ -154,7 +154,8 @@ def _limit_lines(found: QueueExplanation) -> list[str]:
     return table(["RESOURCE", *shown], rows, right=list(shown), indent="  ")
 
 
-def _group_lines(groups: Sequence[QueueGroup]) -> list[str]:
+def _group_lines(groups: Sequence[QueueGroup], refuses: Reason | None) -> list[str]:
+    """A row a group, and below it why it waits, unless that was said of the queue."""
     rows = [
         [
             str(group.position),
@@ -172,7 +173,7 @@ def _group_lines(groups: Sequence[QueueGroup]) -> list[str]:
     lines = [first]
     for line, group in zip(shown, groups, strict=True):
         lines.append(line)
-        if group.reason is not None:
+        if group.reason is not None and group.reason != refuses:
             lines.append(Prose(f"{BELOW}{reason_text(group.reason, ': ')}", len(BELOW)))
     return lines
 

@@ -10,8 +10,10 @@ import pytest
 from allotment.core.explain.gang import explain_gang
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
+from allotment.core.reasons import REASONS
 from allotment.core.replay.journal import Journal, JournalError, Writer, usage
 from allotment_inspector import books
+from allotment_inspector.pages.card import amount_text
 from allotment_inspector.pages.compare import ComparePage
 from allotment_inspector.pages.decision import DecisionPage
 from allotment_inspector.pages.found import NotFound
@@ -398,6 +400,27 @@ def test_a_queue_shows_its_limits_as_meters() -> None:
         assert [row.position for row in found.waiting] == list(range(1, len(found.waiting) + 1))
 
 
+def test_the_sentence_of_a_queue_says_each_thing_once() -> None:
+    log = busy_queues()
+    log.group("second", 1, 0, 1_000, queue="closed", phase="Pending", min_resources=(("cpu", 5),))
+    closed = "QueueClosed: queue closed is Closed, and takes new pods only when Open"
+    assert words(page(log, "queue", name="closed").sentence) == (
+        f"Lets nobody in now: {closed}. 2 groups and pods wait in it. First is default/late."
+    )
+    alone = page(busy_queues(), "queue", name="closed")
+    assert words(alone.sentence) == f"Lets nobody in now: {closed}. default/late waits in it."
+    assert all(bit.text for bit in alone.sentence)
+
+
+def test_a_lone_pod_that_waits_in_a_queue_says_why_in_words() -> None:
+    log = busy_queues()
+    log.pod("alone", vgpu(1, 99_000, 10), scheduler="volcano")
+    log.round()
+    found = page(log, "queue", name="default")
+    (why,) = [row.why for row in found.waiting if row.who.text == "alone"]
+    assert why == "InsufficientGPUMemory: " + REASONS["InsufficientGPUMemory"].text
+
+
 def test_a_gang_says_what_each_of_its_pods_lacks() -> None:
     log = busy_queues()
     waited = 0
@@ -448,6 +471,18 @@ def test_a_queue_or_gang_that_does_not_exist_is_said() -> None:
     log = busy_queues()
     assert isinstance(page(log, "queue", name="no-such"), NotFound)
     assert isinstance(page(log, "gang", namespace="a", name="b"), NotFound)
+
+
+# Cards
+
+
+@pytest.mark.parametrize(
+    ("compute", "is_percent", "text"),
+    [(1, False, "1 AI core"), (4, False, "4 AI cores"), (50, True, "50 %")],
+)
+def test_compute_is_counted_as_people_do(compute: int, is_percent: bool, text: str) -> None:
+    assert amount_text(0, compute, is_percent=is_percent) == text
+    assert amount_text(2_970, compute, is_percent=is_percent) == f"2.9 GiB, {text}"
 
 
 # Between moments

@@ -8,10 +8,11 @@ from typing import Literal
 
 import msgspec
 
-from allotment.core.explain.views import MIB, PERCENT, card_name, model_text, piece_name
+from allotment.core.explain.amounts import compute_text
+from allotment.core.explain.views import PERCENT, card_name, model_text, piece_name
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
-from allotment.core.units import bytes_text
+from allotment.core.units import mib_text
 from allotment_inspector.said import path
 from allotment_proto.facts import CardFact, Holding
 
@@ -59,11 +60,11 @@ class CardCell(msgspec.Struct, frozen=True, rename="camel"):
     is_cut: bool = False
 
 
-def amount_text(memory_bytes: int, compute: int, *, is_percent: bool) -> str:
+def amount_text(memory_mib: int, compute: int, *, is_percent: bool) -> str:
     """``2.9 GiB, 50 %``; ``4 AI cores``."""
-    words = [bytes_text(memory_bytes)] if memory_bytes else []
+    words = [mib_text(memory_mib)] if memory_mib else []
     if compute or not words:
-        words.append(f"{compute} %" if is_percent else f"{compute} AI cores")
+        words.append(f"{compute} %" if is_percent else compute_text(compute, 0))
     return ", ".join(words)
 
 
@@ -96,7 +97,7 @@ def card_cell(
                     compute=_share(holding.cores_pct, fact.cores_pct),
                     phase=_phase(state, card, key, pod.fact.deleting),
                     amount=amount_text(
-                        holding.memory_mib * MIB, holding.cores_pct, is_percent=is_percent
+                        holding.memory_mib, holding.cores_pct, is_percent=is_percent
                     ),
                     seq=seq,
                     since_ms=since.get(seq) if seq else pod.fact.created_ms,
@@ -162,9 +163,9 @@ def free_text(node: Node, card: Card) -> str:
     if is_full(card):
         return "full"
     if fact.memory_mib:
-        return f"{bytes_text(card.free_memory_mib * MIB)} free"
-    unit = "%" if fact.cores_pct in PERCENT else "AI cores"
-    return f"{card.free_cores_pct} {unit} free"
+        return f"{mib_text(card.free_memory_mib)} free"
+    is_percent = fact.cores_pct in PERCENT
+    return f"{amount_text(0, card.free_cores_pct, is_percent=is_percent)} free"
 
 
 def is_full(card: Card) -> bool:
@@ -180,17 +181,18 @@ def is_full(card: Card) -> bool:
 def over_text(card: Card) -> str:
     """By how much more is held than a card has, of what it lacks."""
     if card.free_memory_mib < 0:
-        return bytes_text(-card.free_memory_mib * MIB)
+        return mib_text(-card.free_memory_mib)
     if card.free_cores_pct < 0:
-        return f"{-card.free_cores_pct} %"
-    return f"{-card.free_slots} slots"
+        is_percent = card.fact.cores_pct in PERCENT
+        return amount_text(0, -card.free_cores_pct, is_percent=is_percent)
+    return f"{-card.free_slots} slot{'s' * (card.free_slots != -1)}"
 
 
 def about_text(fact: CardFact, pods: int, card: Card) -> str:
     """A card in one sentence, for who selects it."""
     words = [model_text(fact.model) or "a card"]
     if fact.memory_mib:
-        words.append(bytes_text(fact.memory_mib * MIB))
+        words.append(mib_text(fact.memory_mib))
     if fact.mode:
         words.append(fact.mode)
     holders = "nobody holds any of it" if not pods else f"{pods} pod{'s' * (pods != 1)} on it"

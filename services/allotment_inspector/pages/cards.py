@@ -6,7 +6,6 @@ import msgspec
 
 from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.views import (
-    MIB,
     NodeProblem,
     asked_whole,
     card_name,
@@ -20,7 +19,7 @@ from allotment.core.explain.views import (
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.partitions.mig import largest_left_mib
-from allotment.core.units import bytes_text
+from allotment.core.units import mib_text
 from allotment_inspector.history import Moment
 from allotment_inspector.index import Gone
 from allotment_inspector.pages.card import CardCell, amount_text, card_cell, is_full
@@ -206,9 +205,9 @@ def totals_of(state: ClusterState, nodes: Iterable[Node]) -> Totals:
         cards=cards,
         cards_in_use=used,
         nodes=there,
-        memory_bytes=memory * MIB,
-        reserved_bytes=reserved * MIB,
-        largest_bytes=largest * MIB,
+        memory_bytes=memory << 20,
+        reserved_bytes=reserved << 20,
+        largest_bytes=largest << 20,
         largest_on=largest_on,
         cards_empty=empty,
         nodes_empty=nodes_empty,
@@ -302,7 +301,7 @@ def _kinds_text(kinds: Iterable[tuple[str, int]]) -> str:
     for kind in kinds:
         counts[kind] = counts.get(kind, 0) + 1
     return "; ".join(
-        f"{count} × {short_model(model)}" + (f", {bytes_text(mib * MIB)}" if mib else "")
+        f"{count} × {short_model(model)}" + (f", {mib_text(mib)}" if mib else "")
         for (model, mib), count in counts.items()
     )
 
@@ -319,7 +318,7 @@ def _free_text(node: Node, counted: tuple[Counted, ...]) -> str:
     cards = [card for ledger in node.ledgers.values() for card in ledger.cards]
     if any(card.fact.memory_mib for card in cards):
         free = sum(max(card.free_memory_mib, 0) for card in cards if card.fact.healthy)
-        words.append(f"{bytes_text(free * MIB)} free")
+        words.append(f"{mib_text(free)} free")
     words += [f"{found.free} of {found.total} free" for found in counted if not cards]
     return " · ".join(words)
 
@@ -397,7 +396,7 @@ def _pool(model: str, members: list[tuple[str, Node | None, list[Card], int]]) -
         full_percent=100 * (memory_mib - free_mib) // memory_mib if memory_mib else 0,
         empty=empty,
         nodes_empty=nodes_empty,
-        free_bytes=free_mib * MIB,
+        free_bytes=free_mib << 20,
         ill=ill,
         gone=sum(node is None for _, node, _, _ in members),
         cards_per_node=per_node,
@@ -470,7 +469,7 @@ def asks_text(request: PodRequest) -> str:
     for wanted in request.devices:
         cards = "1 card" if wanted.count == 1 else f"{wanted.count} cards"
         is_percent = asked_whole(wanted.family) == 100
-        amount = amount_text(wanted.memory_mib * MIB, wanted.cores_pct, is_percent=is_percent)
+        amount = amount_text(wanted.memory_mib, wanted.cores_pct, is_percent=is_percent)
         if wanted.memory_pct:
             compute = f", {wanted.cores_pct} %" if wanted.cores_pct else ""
             amount = f"{wanted.memory_pct} % of its memory{compute}"

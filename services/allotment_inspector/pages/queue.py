@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.schema import Limit, QueueExplanation, QueueGroup, QueueHolder
+from allotment.core.explain.schema import Limit, QueueExplanation, QueueGroup, QueueHolder, Reason
 from allotment.core.explain.words import amount_text, kept_text, place_text, reason_text
-from allotment.core.reasons import REASONS
 from allotment_inspector.history import Moment
 from allotment_inspector.pages.found import NotFound, not_found
 from allotment_inspector.said import (
@@ -121,21 +120,26 @@ def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) 
 
 def _sentence(found: QueueExplanation) -> Iterator[Bit]:
     count = len(found.waiting)
+    gap = ""
     if found.refuses is not None:
-        yield Bit(text=f"Lets nobody in now: {reason_text(found.refuses, ': ')}.")
+        yield Bit(text=f"Lets nobody in now: {_reason(found.refuses)}.")
+        gap = " "
     if not count:
-        yield Bit(text="Nothing waits in it." if found.refuses is None else " Nothing waits in it.")
+        yield Bit(text=f"{gap}Nothing waits in it.")
         return
     first = found.waiting[0]
-    verb = "waits" if count == 1 else "wait"
-    thing = "group or pod" if count == 1 else "groups and pods"
-    yield Bit(text=f"{count:,} {thing} {verb} in it. First is " if count > 1 else "")
-    yield _who(first.namespace, first.name, is_pod=first.is_pod)
-    if count == 1:
-        yield Bit(text=" waits in it")
-    if first.reason is not None:
-        yield Bit(text=f": {reason_text(first.reason, ': ').removesuffix('.')}")
+    who = _who(first.namespace, first.name, is_pod=first.is_pod)
+    if count > 1:
+        yield from said(f"{gap}{count:,} groups and pods wait in it. First is ", who)
+    else:
+        yield from said(gap, who, " waits in it")
+    if first.reason is not None and first.reason != found.refuses:
+        yield Bit(text=f": {_reason(first.reason)}")
     yield Bit(text=".")
+
+
+def _reason(reason: Reason) -> str:
+    return reason_text(reason, ": ").removesuffix(".")
 
 
 def _facts(found: QueueExplanation) -> Iterator[Fact]:
@@ -182,10 +186,6 @@ def _limit(limit: Limit, units: Mapping[str, int]) -> LimitRow:
 
 
 def _waiting(group: QueueGroup, now_ms: int) -> WaitingRow:
-    known = None if group.reason is None else REASONS.get(group.reason.code)
-    why = "" if group.reason is None else reason_text(group.reason, ": ")
-    if group.reason is not None and not group.reason.message and known is not None:
-        why = f"{why}: {known.text}"
     return WaitingRow(
         position=group.position,
         who=_who(group.namespace, group.name, is_pod=group.is_pod),
@@ -194,7 +194,7 @@ def _waiting(group: QueueGroup, now_ms: int) -> WaitingRow:
         waiting=group.waiting,
         priority=group.priority,
         since_ms=now_ms - group.since_seconds * 1000 if group.since_seconds else None,
-        why=why,
+        why="" if group.reason is None else reason_text(group.reason, ": "),
     )
 
 

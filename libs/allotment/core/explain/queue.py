@@ -40,9 +40,7 @@ def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplana
         problem=None
         if fact.problem is None
         else Reason(code=fact.problem.code, message=f"{fact.problem.place} {fact.problem.message}"),
-        refuses=None
-        if found.refuses is None
-        else Reason(code=found.refuses.code, message=found.refuses.message),
+        refuses=None if found.refuses is None else reason_of(found.refuses),
         groups=dict(found.phases),
         queues=place_among(found.queues, name),
         limits=tuple(Limit(**limit._asdict()) for limit in found.limits),

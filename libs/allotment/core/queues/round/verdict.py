@@ -60,7 +60,14 @@ from allotment.core.queues.round.victims import keeping
 from allotment.core.queues.session import Session, unknown_queue
 from allotment.core.queues.shares import open_books, share_of
 from allotment.core.queues.work import Job
-from allotment.core.reasons import GROUP_MISSING, QUEUE_UNKNOWN, QUOTA_CODES, shown_cause
+from allotment.core.reasons import (
+    GROUP_MISSING,
+    QUEUE_UNKNOWN,
+    QUOTA_CODES,
+    REASONS,
+    problem_text,
+    shown_cause,
+)
 from allotment_proto.events import PodObserved, QuotaShort
 from allotment_proto.facts import PodRequest
 
@@ -696,9 +703,10 @@ def _why(opened: _Opened, job: Job) -> No | None:
         if refusal is None:
             return None
         if refusal.problem is not None:
-            text = f"{refusal.problem.place} {refusal.problem.message}"
-            return No(refusal.problem.code, text)
-        return No(shown_cause(refusal.reasons) if refusal.reasons else "", "")
+            code = refusal.problem.code
+            return No(code, problem_text(refusal.problem).removeprefix(f"{code}: "))
+        cause = shown_cause(refusal.reasons)
+        return No(cause, REASONS[cause].text if cause in REASONS else "")
     if job.phase in WAITING:
         return None if job.view.min_resources is None else session.job_enqueueable(job)
     invalid = session.job_valid(job)
