@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 
 import anyio
 
-PATIENCE_S = 100.0
+PATIENCE_S = 200.0
 """Below pytest's own limit for a test, which ends the whole run's worker."""
 POLL_S = 0.02
 

@@ -12,8 +12,9 @@ from tests.sim.run import failing
 from tests.sim.world import World
 
 
-def test_every_world_keeps_its_promises() -> None:
-    assert failing(range(150)) == {}
+@pytest.mark.parametrize("first", range(0, 150, 25))
+def test_every_world_keeps_its_promises(first: int) -> None:
+    assert failing(range(first, first + 25)) == {}
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:

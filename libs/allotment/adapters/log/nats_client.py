@@ -4,6 +4,7 @@ This is the only place that touches the library's private parts; each repair has
 when a new version of the library makes it wrong.
 """
 
+import asyncio
 import ssl
 import time
 from typing import Any
@@ -42,8 +43,20 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in options.items() if value is not None}
 
 
+def _obey() -> None:
+    """Raise CancelledError if the running task was told to end and has not heard it.
+
+    `asyncio.wait_for` of Python 3.11 loses a cancellation that comes in the moment in which what it
+    waits for ends. A reconnect that loses it tries for ever, closed or not.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 class GuardedClient(Client):
-    """The client with two repairs: late pongs, and sockets left behind by failed connects.
+    """The client with three repairs: late pongs, sockets left behind by failed connects, and
+    reconnects that miss that they are to end.
 
     And one thing more: a server that does not serve can be left for another.
     """
@@ -88,8 +101,12 @@ class GuardedClient(Client):
         await super()._process_pong()
 
     async def _connect_to_server(self, server: Srv) -> None:
+        _obey()
         self.abort()
-        await super()._connect_to_server(server)
+        try:
+            await super()._connect_to_server(server)
+        finally:
+            _obey()
 
     @property
     def heard(self) -> tuple[int, int, int]:
