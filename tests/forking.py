@@ -3,6 +3,9 @@
 One process has imported what the services are made of. It forks for each that is asked for, and
 the child runs the module as `python -m` does: with arguments, environment, output and a session of
 its own. What tests kill, freeze and wait for are real processes.
+
+Children have the hash seed of the process that forked them. A binder and a scorer with the same one
+would agree where the order of a set decides, so binders come from another process than the rest.
 """
 
 import atexit
@@ -24,11 +27,12 @@ from pathlib import Path
 import msgspec
 
 ROOT = Path(__file__).parents[1]
+BINDER = "allotment_binder"
 MODULES = (
     "allotment_watcher",
     "allotment_filter",
     "allotment_scorer",
-    "allotment_binder",
+    BINDER,
     "allotment_controller",
     "allotment_inspector",
     "allotment_local.apiserver",
@@ -86,8 +90,8 @@ class Forked:
 
 
 @cache
-def _server() -> socket.socket:
-    """The connection to this process' own forking process, which ends with it."""
+def _server(kind: str) -> socket.socket:
+    """The connection to this process' own forking process of that kind, which ends with it."""
     here, there = socket.socketpair()
     command = [sys.executable, "-m", "tests.forking", str(there.fileno())]
     with there:
@@ -105,7 +109,7 @@ def _server() -> socket.socket:
 
 
 def _ask(arguments: list[str], fds: tuple[int, ...]) -> int:
-    server = _server()
+    server = _server("binders" if arguments[0] == BINDER else "all others")
     request = msgspec.json.encode(_Request(arguments, dict(os.environ)))
     assert len(request) < _REQUEST_BYTES_MAX
     socket.send_fds(server, [len(request).to_bytes(4), request], fds)

@@ -30,6 +30,26 @@ def test_a_process_of_its_own_session_and_today_s_environment(
     process.stdout.close()
 
 
+def test_a_binder_has_another_hash_seed_than_the_services_that_it_checks(tmp_path: Path) -> None:
+    nowhere = ("--nats-url", "nats://127.0.0.1:1")  # they wait there for ever
+    with open(tmp_path / "errors", "wb") as errors:
+        roles = ("allotment_binder", "allotment_scorer", "allotment_filter")
+        processes = [Forked([role, *nowhere], errors.fileno()) for role in roles]
+    binder, scorer, filter_ = (parent_of(process.pid) for process in processes)
+    assert binder != scorer == filter_
+    for process in processes:
+        process.kill()
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL
+        process.stdout.close()
+
+
+def parent_of(pid: int) -> str:
+    done = subprocess.run(
+        ["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
 def test_how_it_ended_and_what_it_said_of_it(tmp_path: Path) -> None:
     process = forked(tmp_path, "{}['nothing here']")
     assert process.wait(PATIENCE_S) == 1
