@@ -11,19 +11,20 @@ from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.build import node
 from tests.hostile import MARKUP, poisoned
 from tests.inspecting import FedFold, append, history_of, served
 from tests.recording import Recorder, busy_cluster, uid_of
 from tests.recording_batch import busy_queues, preempted
+from tests.waiting import PATIENCE_S
 
 from allotment.core.logport import Record
 from allotment.testing.memory_log import MemoryLog
 from allotment_proto import subjects
 
 CHROMIUM = Path("/usr/bin/chromium")
-PATIENCE_MS = 30_000
+PATIENCE_MS = PATIENCE_S * 1000
 SERIOUS = ("serious", "critical")
 
 pytestmark = [
@@ -32,19 +33,27 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """One browser for all; each test looks at a page without a past."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox"]
+        )
+        yield browser
+        await browser.close()
+
+
 @asynccontextmanager
 async def browsing(
-    records: Sequence[Record], *, width: int = 1280, theme: Any = "light"
+    browser: Browser, records: Sequence[Record], *, width: int = 1280, theme: Any = "light"
 ) -> AsyncIterator[tuple[Page, str, FedFold]]:
     """A page of a browser, the address of the inspector, and what feeds it. Whatever the page says
     to its console, and every error, fails the test.
     """
     history, fold = history_of(records)
     complaints: list[str] = []
-    async with served(history) as address, async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--no-sandbox"]
-        )
+    async with served(history) as address:
         page = await browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
         page.set_default_timeout(PATIENCE_MS)
         page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -52,7 +61,7 @@ async def browsing(
         try:
             yield page, address, fold
         finally:
-            await browser.close()
+            await page.close()
     assert not complaints
 
 
@@ -62,8 +71,8 @@ async def follow(page: Page, text: str, *, within: str = "main") -> None:
     await page.wait_for_load_state()
 
 
-async def test_from_the_map_to_pod_and_decision_and_back_at_one_moment() -> None:
-    async with browsing(busy_cluster().records) as (page, address, _):
+async def test_from_the_map_to_pod_and_decision_and_back_at_one_moment(browser: Browser) -> None:
+    async with browsing(browser, busy_cluster().records) as (page, address, _):
         await page.goto(f"{address}/?at=20")
         await follow(page, "big", within="#map")
         assert page.url == f"{address}/pods/default/big?uid={uid_of('default/big')}&at=20" or (
@@ -82,8 +91,8 @@ async def test_from_the_map_to_pod_and_decision_and_back_at_one_moment() -> None
         assert page.url == f"{address}/?at=20"
 
 
-async def test_a_step_back_shows_the_pod_as_it_was() -> None:
-    async with browsing(busy_cluster().records) as (page, address, _):
+async def test_a_step_back_shows_the_pod_as_it_was(browser: Browser) -> None:
+    async with browsing(browser, busy_cluster().records) as (page, address, _):
         await page.goto(f"{address}/pods/default/big?at=17")
         await expect(page.locator("h1")).to_contain_text("Running")
         await page.keyboard.press("[")
@@ -101,8 +110,8 @@ async def test_a_step_back_shows_the_pod_as_it_was() -> None:
         await expect(page.locator(".fall .row", has_text="runs")).to_have_count(1)
 
 
-async def test_advice_comes_after_the_page_and_is_there_without_script() -> None:
-    async with browsing(busy_cluster().records) as (page, address, _):
+async def test_advice_comes_after_the_page_and_is_there_without_script(browser: Browser) -> None:
+    async with browsing(browser, busy_cluster().records) as (page, address, _):
         await page.goto(f"{address}/pods/research/llama")
         await expect(page.locator(".advice td").first).to_have_text(
             "also accept the model NVIDIA-GeForce-RTX-4090"
@@ -111,19 +120,19 @@ async def test_advice_comes_after_the_page_and_is_there_without_script() -> None
         await expect(page.locator(".advice")).to_contain_text("uncordon node gpu-03")
 
 
-async def test_the_advice_to_a_gang_comes_after_its_page() -> None:
-    async with browsing(busy_queues().records) as (page, address, _):
+async def test_the_advice_to_a_gang_comes_after_its_page(browser: Browser) -> None:
+    async with browsing(browser, busy_queues().records) as (page, address, _):
         await page.goto(f"{address}/gangs/default/quota")
         await expect(page.locator(".advice td").first).to_contain_text("in queue")
 
 
-async def test_a_pod_that_is_placed_while_one_looks_is_shown_so() -> None:
+async def test_a_pod_that_is_placed_while_one_looks_is_shown_so(browser: Browser) -> None:
     log = busy_cluster()
     uid = log.pod("late")
     before = list(log.records)
     log.decide(uid)
     log.bind(uid)
-    async with browsing(before) as (page, address, fold):
+    async with browsing(browser, before) as (page, address, fold):
         await page.goto(f"{address}/pods/default/late")
         await expect(page.locator("h1")).to_contain_text("Waiting")
         for record in log.records[len(before) :]:
@@ -134,8 +143,8 @@ async def test_a_pod_that_is_placed_while_one_looks_is_shown_so() -> None:
         await expect(page.locator(".advice")).to_have_count(0)
 
 
-async def test_search_finds_and_leads_on() -> None:
-    async with browsing(busy_cluster().records) as (page, address, _):
+async def test_search_finds_and_leads_on(browser: Browser) -> None:
+    async with browsing(browser, busy_cluster().records) as (page, address, _):
         await page.goto(f"{address}/?at=28")
         await page.keyboard.press("/")
         await page.keyboard.type("llama")
@@ -146,8 +155,8 @@ async def test_search_finds_and_leads_on() -> None:
         assert "at=28" in page.url
 
 
-async def test_filters_stay_in_the_address() -> None:
-    async with browsing(busy_cluster().records) as (page, address, _):
+async def test_filters_stay_in_the_address(browser: Browser) -> None:
+    async with browsing(browser, busy_cluster().records) as (page, address, _):
         await page.goto(f"{address}/pods?at=30")
         await page.get_by_label("state").select_option("waiting")
         await page.get_by_role("button", name="Show").click()
@@ -159,12 +168,14 @@ async def test_filters_stay_in_the_address() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 120])
-async def test_commands_of_what_is_picked_on_the_map_are_typed_as_they_stand(count: int) -> None:
+async def test_commands_of_what_is_picked_on_the_map_are_typed_as_they_stand(
+    browser: Browser, count: int
+) -> None:
     """Also of names that a shell would read otherwise; from 100 nodes on a cell is a card."""
     log = MemoryLog()
     names = [f"it's-${{HOME}}-{number:03}" for number in range(count)]
     await append(log, *map(node, names))
-    async with browsing(log.core.records) as (page, address, _):
+    async with browsing(browser, log.core.records) as (page, address, _):
         await page.goto(address)
         if count == 1:
             await page.locator(".cap").first.click()
@@ -177,10 +188,10 @@ async def test_commands_of_what_is_picked_on_the_map_are_typed_as_they_stand(cou
 
 
 @pytest.mark.parametrize("width", [800, 1280])
-async def test_hostile_names_do_nothing_and_break_nothing(width: int) -> None:
+async def test_hostile_names_do_nothing_and_break_nothing(browser: Browser, width: int) -> None:
     records, swaps = poisoned(busy_cluster(), MARKUP)
     space, pod = (quote(swaps[name], safe="") for name in ("research", "llama"))
-    async with browsing(records, width=width) as (page, address, _):
+    async with browsing(browser, records, width=width) as (page, address, _):
         paths = (
             *("/pods", "/log", "/compare?from=5", f"/pods/{space}/{pod}"),
             *(f"/log?pod={space}/{pod}", f"/search?q={pod[:40]}", "/decisions/29", "/log/29"),
@@ -211,7 +222,7 @@ def every_page(records: Sequence[Record], fold: FedFold, pods: Sequence[str]) ->
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_no_page_has_a_serious_finding(theme: str) -> None:
+async def test_no_page_has_a_serious_finding(browser: Browser, theme: str) -> None:
     cases: tuple[tuple[Recorder, list[str]], ...] = (
         (busy_cluster(), ["default/big", "research/llama", "default/wrong", "default/half"]),
         (busy_queues(), []),
@@ -219,7 +230,7 @@ async def test_no_page_has_a_serious_finding(theme: str) -> None:
     )
     axe = Axe()
     for log, pods in cases:
-        async with browsing(log.records, theme=theme) as (page, address, fold):
+        async with browsing(browser, log.records, theme=theme) as (page, address, fold):
             for path in every_page(log.records, fold, pods):
                 await page.goto(address + path)
                 if await page.locator("[data-later]").count():
