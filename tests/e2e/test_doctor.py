@@ -17,6 +17,8 @@ from click.testing import CliRunner
 
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.jetstream import JetStream
+from allotment.core.explain.doctor import standstill
+from allotment_cli import doctor as asked
 from allotment_cli.main import main
 from allotment_proto import subjects
 from allotment_proto.codec import encode
@@ -33,8 +35,9 @@ NODES = """
   memory: 256Gi
 """
 SCHEDULING = "/apis/scheduling.volcano.sh/v1beta1"
-IDLE_S = 30.0
-"""How long the doctor waits before it says that nothing is decided."""
+IDLE_AFTER_S = 2
+"""How long nothing may be decided before the doctor says so; in truth it waits for half a minute.
+"""
 
 
 @pytest.fixture
@@ -98,11 +101,13 @@ def frozen(stack: Stack, service: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("service", ["filter", "scorer", "binder"])
 def test_a_frozen_service_is_found_from_the_log_alone(
-    stack: Stack, doctor: Doctor, service: str
+    stack: Stack, doctor: Doctor, service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack.create_pod("before", vgpu(1000))
     stack.until(lambda: "before" in stack.bound(), "a pod is bound")
     stack.until(doctor.is_content, "nothing is wrong")
+    for module in (standstill, asked):
+        monkeypatch.setattr(module, "IDLE_AFTER_S", IDLE_AFTER_S)
     with frozen(stack, service):
         stack.create_pod("during", vgpu(1000))
         stack.create_pod("hopeless", vgpu(999_000))
