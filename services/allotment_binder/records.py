@@ -129,7 +129,7 @@ class Unserved:
         if pod is None:
             self._forget(uid)
             return
-        fact, place = pod.fact, standing(pod.fact)
+        fact, place = pod.fact, standing(pod)
         if place is None or fact.rv <= self._version.get(uid, -1):
             left = self.strays.pop(uid, None)
             if left is not None and fact.bind_phase == keys.PHASE_SUCCESS:
@@ -266,12 +266,12 @@ def _corrected(fact: PodObserved, held: Allocation, taken: Stray | None) -> Corr
 
 def _has_swapped(state: ClusterState, uid: str) -> bool:
     """Whether a pod may still be served with the record of one that runs."""
-    fact = state.pods[uid].fact
-    node = None if fact.phase in ENDED else state.nodes.get(fact.node)
+    pod = state.pods[uid]
+    node = None if pod.fact.phase in ENDED else state.nodes.get(pod.fact.node)
     return node is not None and any(
         (other := state.pods[beside].fact).phase == ACTIVE
         and other.bind_phase == keys.PHASE_SUCCESS
-        and _place_of(held) == standing(fact)
+        and _place_of(held) == standing(pod)
         for beside, held in node.allocations.items()
     )
 

@@ -10,6 +10,7 @@ from tests.contract.kube_server import client_of, refuse, reply, scripted
 
 from allotment.core.explain.acknowledgement import LATE_AFTER_S, standing
 from allotment.core.ledger.check import check
+from allotment.core.ledger.model import Pod
 from allotment.core.ledger.pods import adopted
 from allotment.core.ledger.state import apply
 from allotment_binder.pacing import bindable
@@ -31,21 +32,25 @@ def rejected(**changes: Any) -> PodObserved:
     return pod("dead", **{**values, **changes})
 
 
+def seen(**changes: Any) -> Pod:
+    return Pod(rejected(**changes), 1)
+
+
 PLACE = ("n1", ("vgpu", "devices", 1))
 
 
 def test_only_a_pod_that_waits_no_more_and_left_its_record_is_in_the_way() -> None:
-    assert standing(rejected(phase="Running")) == PLACE
-    assert standing(rejected()) == ("n1", ("vgpu", "devices", 1))
-    assert standing(rejected(phase="Succeeded")) == ("n1", ("vgpu", "devices", 1))
-    assert standing(rejected(phase="Pending")) is None
-    assert standing(rejected(bind_phase="success")) is None
-    assert standing(rejected(bind_phase="failed")) is None
-    assert standing(rejected(node="")) is None
-    assert standing(rejected(holdings=())) == PLACE, "its owner may take away what it claims"
-    assert standing(rejected(holdings=(), request=PodRequest())) is None
+    assert standing(seen(phase="Running")) == PLACE
+    assert standing(seen()) == ("n1", ("vgpu", "devices", 1))
+    assert standing(seen(phase="Succeeded")) == ("n1", ("vgpu", "devices", 1))
+    assert standing(seen(phase="Pending")) is None
+    assert standing(seen(bind_phase="success")) is None
+    assert standing(seen(bind_phase="failed")) is None
+    assert standing(seen(node="")) is None
+    assert standing(seen(holdings=())) == PLACE, "its owner may take away what it claims"
+    assert standing(seen(holdings=(), request=PodRequest())) is None
     # The plugin for shared memory looks at the phase, and passes over ended pods by itself.
-    assert standing(rejected(holdings=(Holding("gpushare", 0, "0", 10, 0),))) is None
+    assert standing(seen(holdings=(Holding("gpushare", 0, "0", 10, 0),))) is None
 
 
 def test_until_it_is_erased_no_pod_that_could_be_mistaken_is_bound_there() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core.explain.acknowledgement import is_acknowledged, plugin_question, standing
+from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment_binder.pacing import bindable
@@ -183,6 +184,40 @@ def test_a_deleted_pod_lets_the_next_one_go() -> None:
     assert uids(state) == ["b"]
 
 
+def test_whose_pod_was_served_once_cannot_hold_the_plugin_up_again() -> None:
+    """Its owner may write its annotations anew for ever. What they say then is a record that would
+    serve the next pod: it is erased first, as those of pods that ended are.
+    """
+    first, second = holding("GPU-0"), holding("GPU-1")
+    state = scene(("a", "n1", (first,)), ("b", "n1", (second,)))
+    tell(state, "a", "n1", first, bind_phase="success")
+    for claimed in (first, second, None):
+        held = () if claimed is None else (claimed,)
+        fact = pod("a", rv=2, node="n1", holdings=held, bind_phase="allocating")
+        apply(state, fact, state.seq + 1)
+        assert is_acknowledged(state.pods["a"])
+        assert state.nodes["n1"].backlog == 1, "b alone"
+        assert uids(state) == ["b"]
+    assert standing(state.pods["a"]) == ("n1", ("vgpu", "devices", 1))
+    unserved = Unserved(lambda: 0.0)
+    unserved.begin(state)
+    assert uids(snapshot.decode(snapshot.encode(state))) == ["b"]
+    assert [fact.uid for fact in unserved.due(state, swap_equal=False)] == ["a"]
+
+
+def test_what_is_booked_says_whether_success_is_early_and_not_the_claim() -> None:
+    chip, share = Holding("ascend", 0, "0", 8_000, 0), holding("GPU-0")
+    for booked, claimed, is_final in ((chip, share, False), (share, chip, True)):
+        state = state_of(node("n1", 1), pod("a"))
+        ascend = Inventory("ascend", "", (card(0, id="0"),))
+        vgpu = Inventory("vgpu", "hami-core", (card(0),))
+        apply(state, node("n1", 0, rv=2, inventories=(ascend, vgpu)), 3)
+        apply(state, decided(placement("a", "n1", booked)), 4)
+        tell(state, "a", "n1", claimed, bind_phase="success")
+        assert is_acknowledged(state.pods["a"]) == is_final
+        assert state.nodes["n1"].backlog == (not is_final)
+
+
 PLACES = st.tuples(st.sampled_from(["n1", "n2"]), st.integers(0, 3), st.integers(1, 2))
 
 
@@ -229,7 +264,7 @@ def test_the_record_of_a_pod_whose_owner_took_away_its_claim_is_erased_all_the_s
     """The plugin serves by another annotation than the claim: it would serve the next pod so."""
     asks = build.request(build.wants(4_000, 25, 2))
     dead = build.pod("a", asks, node="n1", phase="Failed", bind_phase="allocating")
-    assert standing(dead) == ("n1", ("vgpu", "devices", 2))
+    assert standing(build.state_of(dead).pods["a"]) == ("n1", ("vgpu", "devices", 2))
     state = build.state_of(build.node("n1", 2), dead)
     unserved = Unserved(lambda: 0.0)
     unserved.begin(state)

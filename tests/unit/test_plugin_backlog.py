@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from allotment.core.explain.nodes import node_steps
+from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
@@ -68,6 +69,20 @@ def test_every_way_out_of_the_count() -> None:
     see(state, "d", bind_phase="allocating", phase="Failed")
     apply(state, PodGone(uid="e", namespace="default", name="e", rv=9), state.seq + 1)
     assert n1.backlog == 1
+
+
+def test_nobody_waits_for_a_plugin_that_is_gone() -> None:
+    """So the binder says as well: a node without its devices is not busy when they come back."""
+    state = cluster(4, 1)
+    put(state, "a", "b")
+    n1 = state.nodes["n1"]
+    apply(state, node("n1", 0, rv=2), state.seq + 1)
+    assert n1.backlog == 0
+    see(state, "a", bind_phase="success")
+    assert n1.backlog == 0
+    apply(state, node("n1", 4, rv=3), state.seq + 1)
+    assert n1.backlog == 1
+    assert check(state) == []
 
 
 def test_pods_without_devices_neither_count_nor_care() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allotment.core.explain.acknowledgement import standing
+from allotment.core.ledger.model import Pod
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.ascend import slice_mode
 from allotment.core.placement.devices.choosing import Chosen, Pick, Rules, choose_cards
@@ -229,7 +230,7 @@ def release(vector: Vector) -> Fields:
         "other_annotations_kept": [
             key for key in expected.get("other_annotations_kept") or () if key not in written
         ],
-        "apiserver_annotations_untouched": standing(pending) is None,
+        "apiserver_annotations_untouched": standing(Pod(pending, 0)) is None,
         "annotations_kept": committed and not _place_is_lost(annotations, word, config),
     }
     return compared(expected, said)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allotment.core.explain.acknowledgement import standing
+from allotment.core.ledger.model import Pod
 from allotment.core.placement.devices import FAMILIES
 from allotment_proto.facts import CardFact
 from allotment_proto.volcano import exclusive, keys, mig
@@ -113,7 +114,7 @@ def _release(vector: Vector, family: str) -> Fields:
         "other_annotations_kept": [
             key for key in expected.get("other_annotations_kept") or () if key not in written
         ],
-        "apiserver_annotations_untouched": standing(pending) is None,
+        "apiserver_annotations_untouched": standing(Pod(pending, 0)) is None,
         "annotations_kept": committed and not _place_is_lost(annotations, family),
         "pod_on_device": _card_after(annotations, family),
     }

@@ -9,7 +9,7 @@ their places are reserved.
 
 from collections.abc import Iterator
 
-from allotment.core.ledger import acknowledged
+from allotment.core.ledger import model
 from allotment.core.ledger.model import ACTIVE, ENDED, Allocation, ClusterState, Node, Pod
 from allotment.core.placement.devices import FAMILIES
 from allotment_proto.events import PodObserved
@@ -32,23 +32,16 @@ RECORDS = {name: family.record for name, family in FAMILIES.items() if family.re
 
 
 def is_acknowledged(pod: Pod) -> bool:
-    """Whether the device plugin is through with a pod that was bound: it marked it, where that is
-    final, or the pod started.
+    """Whether the device plugin is through with a pod that was bound, or was at any time: it marked
+    it, where that is final, or the pod started.
     """
-    holdings = () if pod.allocation is None else pod.allocation.holdings
-    return acknowledged.is_acknowledged(pod.fact, holdings)
+    held = pod.allocation
+    return held.acknowledged if held else model.is_acknowledged(pod.fact, pod.fact.holdings)
 
 
 def is_awaited(pod: Pod, node: Node) -> bool:
-    """Whether the plugin of the pod's node may still serve the pod: others have to wait for that.
-
-    A plugin that is gone (kubelet lists none of its devices any more) serves nobody. And nobody
-    waits for a pod whose claim nobody can read: its owner could leave it so for ever.
-    """
-    held = pod.allocation
-    if held is None or not held.holdings or held.unplaced or is_acknowledged(pod):
-        return False
-    return held.holdings[0].family in node.ledgers
+    """Whether the plugin of the pod's node may still serve it: others have to wait for that."""
+    return pod.allocation is not None and node.awaits(pod.allocation)
 
 
 def plugin_question(holdings: tuple[Holding, ...]) -> Question | None:
@@ -61,14 +54,16 @@ def plugin_question(holdings: tuple[Holding, ...]) -> Question | None:
     return name, unit, amount
 
 
-def standing(fact: PodObserved) -> Place | None:
+def standing(pod: Pod) -> Place | None:
     """Where the plugin would still serve the record of a pod that waits for nothing any more.
 
     Some plugins go by annotations alone (`RECORDS`). So a pod that ended before its plugin was
-    asked leaves a record with which the next pod is served that asks for as many devices; and a pod
-    that runs although its record stands was itself served with another one's.
+    asked leaves a record with which the next pod is served that asks for as many devices; a pod
+    that runs although its record stands was itself served with another one's; and of one that was
+    served already its owner has written the record anew.
     """
-    if not fact.node or fact.phase == ACTIVE or fact.bind_phase != keys.PHASE_ALLOCATING:
+    fact = pod.fact
+    if fact.bind_phase != keys.PHASE_ALLOCATING or not is_acknowledged(pod):
         return None
     claimed = fact.holdings or _asked(fact)  # its owner may have taken away what it claimed
     question = plugin_question(recorded(claimed))
@@ -89,19 +84,23 @@ def recorded(holdings: tuple[Holding, ...]) -> tuple[Holding, ...]:
     return tuple(held for held in holdings if held.family in RECORDS)
 
 
-def standing_record(fact: PodObserved) -> str | None:
+def standing_record(pod: Pod) -> str | None:
     """The annotation with the record of a pod that is `standing`; None if it is not."""
-    place = standing(fact)
+    place = standing(pod)
     return None if place is None else RECORDS[place[1][0]].work_list
 
 
-def standing_text(fact: PodObserved) -> str:
+def standing_text(pod: Pod) -> str:
     """What is wrong with a pod whose record is `standing`."""
-    how = "ended" if fact.phase in ENDED else "runs"
+    fact = pod.fact
+    how = "ended although its device plugin has not served it"
+    if fact.phase == ACTIVE:
+        how = "was served by its device plugin before"
+    elif fact.phase not in ENDED:
+        how = "runs although its device plugin has not served it"
     return (
-        f"pod {fact.namespace}/{fact.name} {how} although its device plugin has not served it, and "
-        f"its annotation {standing_record(fact)} would serve the next pod of node {fact.node} "
-        "that asks for as many devices"
+        f"pod {fact.namespace}/{fact.name} {how}, and its annotation {standing_record(pod)} would "
+        f"serve the next pod of node {fact.node} that asks for as many devices"
     )
 
 
@@ -136,13 +135,13 @@ def ahead_of(state: ClusterState, pod: Pod) -> Pod | None:
     return min(before, key=lambda found: found[0])[1] if before else None
 
 
-def in_the_way(state: ClusterState, held: Allocation) -> PodObserved | None:
+def in_the_way(state: ClusterState, held: Allocation) -> Pod | None:
     """A pod whose record is to be erased before a reserved pod can be bound. Looks at all pods."""
     question = plugin_question(held.holdings)
     if held.uid not in state.reserved or question is None:
         return None
     place = held.node, question
-    return next((pod.fact for pod in state.pods.values() if standing(pod.fact) == place), None)
+    return next((pod for pod in state.pods.values() if standing(pod) == place), None)
 
 
 def waiting_for(state: ClusterState, pod: Pod) -> list[Pod]:

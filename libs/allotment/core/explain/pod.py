@@ -350,7 +350,8 @@ def _waits(state: ClusterState, pod: Pod | None) -> str:
         return ""
     left = in_the_way(state, pod.allocation)
     if left is not None:
-        return f"to be bound to node {left.node}: {standing_text(left)}; it is being erased"
+        node = pod.allocation.node
+        return f"to be bound to node {node}: {standing_text(left)}; it is being erased"
     ahead, question = ahead_of(state, pod), plugin_question(pod.allocation.holdings)
     if ahead is None or question is None:
         return ""

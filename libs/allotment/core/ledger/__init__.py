@@ -4,8 +4,7 @@ What others may use:
 
 * `state`: the only way to change it. `model`, `ledger`: what it is made of, to be read.
 * `snapshot`: a state as bytes. `check`: the books recomputed.
-* `changes`: which names changed, for views that are kept. `acknowledged`: when a device plugin is
-  through with a pod.
+* `changes`: which names changed, for views that are kept.
 * `claims`: what annotations say that a pod holds. `volumes`: what decisions gave to claims.
 * `groups`: groups and queues as the log knows them. `pods`: whether a pod was turned away.
 * `partitions`, `partitions.mig`: cards that are handed out in pieces.

@@ -4,12 +4,11 @@ Plain data with the small operations that keep it consistent. Only `state.apply`
 change a `ClusterState`; everybody else reads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from allotment.core.ledger.acknowledged import is_acknowledged
 from allotment.core.ledger.changes import Trail
 from allotment.core.ledger.ledger import Ledger, on_any_card, sized
 from allotment.core.reasons import CARDS_QUARANTINED
@@ -39,6 +38,7 @@ from allotment_proto.facts import (
     PodTerm,
     Policy,
 )
+from allotment_proto.volcano import keys
 
 _K = TypeVar("_K")
 
@@ -77,6 +77,14 @@ class Allocation(msgspec.Struct, gc=False, eq=False):
     """The pod as it was last seen: its labels, and what it says about other pods."""
     volumes: tuple[tuple[str, str], ...] = ()
     """Of its claims those that are bound to volumes that were there, each with its volume."""
+    acknowledged: bool = False
+    """Its node's device plugin is through with it. That is final: what its annotations say later
+    may be its owner's, who could hold the plugin up for ever."""
+
+    def see(self, fact: PodObserved) -> None:
+        """Take over what was last seen of the pod."""
+        self.fact = fact
+        self.acknowledged = self.acknowledged or is_acknowledged(fact, self.holdings)
 
     @property
     def unplaced(self) -> tuple[DeviceRequest, ...]:
@@ -88,9 +96,7 @@ class Allocation(msgspec.Struct, gc=False, eq=False):
     def waits_for_plugin(self) -> bool:
         """Whether its node's device plugin has still to serve it. Nobody waits for a pod whose
         claim nobody can read: its owner could leave it so for ever."""
-        if not self.holdings or self.broken:
-            return False
-        return self.fact is None or not is_acknowledged(self.fact, self.holdings)
+        return bool(self.holdings) and not self.broken and not self.acknowledged
 
     @property
     def known_places(self) -> frozenset[tuple[str, int, str]]:
@@ -126,6 +132,19 @@ class Allocation(msgspec.Struct, gc=False, eq=False):
 
 def _place(held: Holding) -> tuple[str, int, str]:
     return held.family, held.container, held.card
+
+
+def is_acknowledged(fact: PodObserved, holdings: Iterable[Holding]) -> bool:
+    """Whether what is seen of a pod that was bound says that the device plugin is through with it:
+    it marked it, where that is final, or the pod started. `holdings` are what is booked for it.
+    """
+    if not fact.node:
+        return False
+    if fact.phase != ACTIVE or fact.bind_phase == keys.PHASE_FAILED:
+        return True
+    return fact.bind_phase == keys.PHASE_SUCCESS and not any(
+        held.family in keys.SUCCESS_IS_EARLY for held in holdings
+    )
 
 
 CardPlace = tuple[str, str, str]
@@ -174,8 +193,8 @@ class Node:
         self.allocations: dict[str, Allocation] = {}
         self.last_stamp_s = 0
         self.backlog = 0
-        """How many pods with devices its device plugins have still to serve: decided, and not yet
-        acknowledged."""
+        """How many pods with devices its device plugins have still to serve (`awaits`). kubelet
+        asks for one pod after the other, so all of them stand in front of the next one here."""
         self.broken: set[str] = set()
         """Uids of pods that hold devices here of which nobody can tell which, nor how much."""
         self.unrequested_milli = self.unrequested_bytes = 0
@@ -187,6 +206,12 @@ class Node:
     def blocked(self) -> str | None:
         """The reason why no card of this node takes anything new, None if they do."""
         return CARDS_QUARANTINED if self.broken else None
+
+    def awaits(self, allocation: Allocation) -> bool:
+        """Whether a device plugin of this node has still to serve an allocation. One that is gone
+        (kubelet lists none of its devices any more) serves nobody.
+        """
+        return allocation.waits_for_plugin and allocation.holdings[0].family in self.ledgers
 
     def rebuild(self, fact: NodeObserved | None) -> list[Allocation]:
         """Take over a new fact and book every allocation on it afresh. Those that hold something
@@ -249,7 +274,7 @@ class Node:
         self.cpu_milli_free -= sign * allocation.cpu_milli
         self.memory_bytes_free -= sign * allocation.memory_bytes
         self.pods_free -= sign
-        if allocation.waits_for_plugin:
+        if self.awaits(allocation):
             self.backlog += sign
         for name, amount in allocation.extended:
             if name in self.extended_free:

@@ -10,7 +10,15 @@ from allotment.core.ledger import evictions as fold_evictions
 from allotment.core.ledger import groups as fold_groups
 from allotment.core.ledger.books import charge, note_single, release, sort_in, wait_no_more
 from allotment.core.ledger.claims import agrees, claimed, confirmed
-from allotment.core.ledger.model import BOUND, ENDED, OWNERS_MAX, Allocation, ClusterState, Pod
+from allotment.core.ledger.model import (
+    BOUND,
+    ENDED,
+    OWNERS_MAX,
+    Allocation,
+    ClusterState,
+    Pod,
+    is_acknowledged,
+)
 from allotment_proto.events import Corrected, PodGone, PodObserved
 from allotment_proto.volcano.keys import PHASE_FAILED, PHASE_SUCCESS
 
@@ -65,6 +73,7 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
         charge(state, pod, adopted(fact))
         return
     seen = adopted(fact)
+    seen.acknowledged = seen.acknowledged or held.acknowledged
     if held.seq:
         # Whose Binding took effect, a claim that differs does not tell: it stays reserved until
         # the binder, who asks the API server, has said how it ended.
@@ -98,6 +107,7 @@ def adopted(fact: PodObserved) -> Allocation:
         tags=fact.tags,
         broken=fact.broken is not None,
         fact=fact,
+        acknowledged=is_acknowledged(fact, fact.holdings),
     )
 
 
@@ -106,10 +116,11 @@ def _look_again(state: ClusterState, pod: Pod) -> None:
     held, fact = pod.allocation, pod.fact
     if held is None or held.fact is fact:
         return
-    node, waited = state.nodes[held.node], held.waits_for_plugin
-    was, held.fact = held.fact, fact
-    if waited != held.waits_for_plugin:
-        node.backlog += -1 if waited else 1
+    node, was = state.nodes[held.node], held.fact
+    waited = node.awaits(held)
+    held.see(fact)
+    if waited and not node.awaits(held):
+        node.backlog -= 1
         state.touch(node, held, 0)
     if was is not None and _seems_as(was, fact):
         return

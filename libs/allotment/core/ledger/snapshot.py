@@ -32,7 +32,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import Amounts, Holding, Policy
 
-_SNAPSHOT_VERSION = 7
+_SNAPSHOT_VERSION = 8
 _Avoided = tuple[str, tuple[tuple[CardPlace, int], ...]]
 """An owner, and the cards on which a pod of it could not start, with the record that said so."""
 
@@ -48,7 +48,8 @@ class _Allocation(msgspec.Struct, frozen=True, array_like=True):
     stamp_s: int
     tags: tuple[str, ...]
     broken: bool
-    volumes: tuple[tuple[str, str], ...] = ()
+    volumes: tuple[tuple[str, str], ...]
+    acknowledged: bool
 
 
 class _Node(msgspec.Struct, frozen=True, array_like=True):
@@ -226,6 +227,7 @@ def _restored(image: _Snapshot) -> ClusterState:
                 broken=held.broken,
                 fact=entry.fact,
                 volumes=held.volumes,
+                acknowledged=held.acknowledged,
             )
             if held.volumes:
                 state.local[entry.fact.uid] = None
@@ -294,4 +296,5 @@ def _allocation(held: Allocation) -> _Allocation:
         held.tags,
         held.broken,
         held.volumes,
+        held.acknowledged,
     )

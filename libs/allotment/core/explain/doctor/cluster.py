@@ -270,13 +270,13 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 seq=at,
                 blame=PLUGIN,
             )
-        work_list = standing_record(fact)
+        work_list = standing_record(pod)
         if work_list is not None:
             yield Finding(
                 severity=WARNING,
                 code="RecordNotErased",
                 subject=who,
-                message=f"{standing_text(fact)}: no such pod is bound before it is erased",
+                message=f"{standing_text(pod)}: no such pod is bound before it is erased",
                 remedy="does a binder run, and may it patch pods/status? By hand: kubectl -n "
                 f"{fact.namespace} annotate --overwrite pod {fact.name} "
                 f"{work_list}=",
