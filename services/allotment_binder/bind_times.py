@@ -3,8 +3,8 @@ how long after an acknowledgement the pod is sent that waited for it.
 """
 
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Collection
+from typing import NamedTuple, TypeVar
 
 from allotment.core.explain.acknowledgement import Place
 from allotment.core.metrics.histograms import Histogram, spread
@@ -12,6 +12,13 @@ from allotment.core.metrics.schedule import stage_duration, task_latency
 
 PRE_BIND, BIND, PRE_BOUND = "PreBind", "Bind", "PreBound"
 T = TypeVar("T")
+
+
+class _Turn(NamedTuple):
+    """A device plugin was through with a pod, and these others waited for that."""
+
+    at_ms: int
+    waiting: set[str]
 
 
 class BindTimes:
@@ -25,22 +32,31 @@ class BindTimes:
             "from the record of an acknowledgement until the Binding that waited for it is sent",
             spread(0.5, 500, 20),
         )
-        self._acknowledged_ms: dict[Place, int] = {}
+        self._turns: dict[Place, _Turn] = {}
 
     def histograms(self) -> list[Histogram]:
         return [self._stage, self._task, self._turn]
 
-    def acknowledged(self, place: Place, at_ms: int) -> None:
-        """A device plugin is through with a pod for which others wait, as a record of that Unix
-        time says.
+    def acknowledged(self, place: Place, waiting: Collection[str], at_ms: int) -> None:
+        """A device plugin is through with a pod for which these wait, as a record of that Unix time
+        says. The next of them that is sent counts, and who comes later waited for nothing.
         """
-        self._acknowledged_ms[place] = at_ms
+        if waiting:
+            self._turns[place] = _Turn(at_ms, set(waiting))
 
-    def begin(self, created_ms: int, place: Place | None) -> "BindTime":
+    def gone(self, uid: str) -> None:
+        """A pod is gone that may have waited."""
+        for place, turn in list(self._turns.items()):
+            turn.waiting.discard(uid)
+            if not turn.waiting:
+                del self._turns[place]
+
+    def begin(self, uid: str, created_ms: int, place: Place | None) -> "BindTime":
         """A pod's turn has come; it was created at that Unix time. `place` is what its device
         plugin will be asked, None if none will be.
         """
-        acknowledged_ms = None if place is None else self._acknowledged_ms.pop(place, None)
+        turn = None if place is None else self._turns.pop(place, None)
+        acknowledged_ms = turn.at_ms if turn is not None and uid in turn.waiting else None
         return BindTime(self._stage, self._task, self._turn, created_ms, acknowledged_ms)
 
 

@@ -127,8 +127,11 @@ class Binder:
             self.deleted.hold(decided, pacer.served_before(uid))
         self.locks.look(state, uid)
         pacer.look(uid)
-        if decided is not None and pacer.is_free(decided):
-            self.sender.times.acknowledged(decided, at_ms)
+        pod, times = state.pods.get(uid), self.sender.times
+        if pod is None:
+            times.gone(uid)
+        elif decided is not None and pod.allocation is not None and pod.allocation.acknowledged:
+            times.acknowledged(decided, pacer.turn_of(decided), at_ms)
 
     async def run(self) -> None:
         """Work while the lease is held; settle first what an earlier life left reserved."""

@@ -132,10 +132,12 @@ class Pacer:
         """Where that is."""
         return None if self.served(uid) is None else self._spots[uid].place
 
-    def is_free(self, place: Place) -> bool:
-        """Whether a pod waits at a place whose plugin has nobody else to serve."""
+    def turn_of(self, place: Place) -> list[str]:
+        """Who waits at a place whose plugin has nobody else to serve."""
         queue = self._queues.get(place)
-        return queue is not None and bool(queue.waiting) and not queue.taken
+        if queue is None or queue.taken:
+            return []
+        return [uid for uids in queue.waiting.values() for uid in uids]
 
     def served_before(self, uid: str) -> frozenset[str]:
         """The pods of a pod's node that the node's kubelet admits before it. None where the node is

@@ -7,14 +7,17 @@ import anyio
 import pytest
 from tests.build import node, pod, policy, request, wants
 from tests.contract.binder_loops import Api, add, at_work
+from tests.unit.test_bind_times import counted
 from tests.waiting import until
 
 from allotment.adapters.log.bus import Message
 from allotment.testing.memory_log import MemoryLog, MemoryLogCore
+from allotment_binder import records
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import (
     Decided,
+    PodGone,
 )
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 
@@ -155,3 +158,22 @@ async def test_losing_the_lease_ends_this_life_and_only_this(tmp_path: Path) -> 
         await scene.binder.decider.on_proposal(message)
         await anyio.wait_all_tasks_blocked()
         assert scene.bus.settled == []  # nobody works until the next life begins
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["acknowledged", "gone"])
+async def test_a_pod_that_is_gone_is_no_acknowledgement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_gone: bool
+) -> None:
+    """The next one is sent when the kubelet is past the first, and nobody answered for that one."""
+    monkeypatch.setattr(records, "PASSED_AFTER_S", 0.0)
+    async with at_work(tmp_path, policy(), node(), pod("a"), pod("b")) as scene:
+        await scene.propose("a", "b")
+        await until(lambda: scene.kinds()[-1] == "Bound")
+        assert scene.api.bindings == ["pod-a"], "one after the other"
+        held = scene.fold.state.nodes["n1"].allocations["a"].holdings
+        served = pod("a", rv=2, node="n1", holdings=held, bind_phase="success")
+        gone = PodGone(uid="a", namespace="default", name="pod-a", rv=2)
+        await scene.add(gone if is_gone else served)
+        await until(lambda: scene.kinds().count("Bound") == 2)
+        assert scene.api.bindings == ["pod-a", "pod-b"]
+        assert counted(scene.binder.sender.times)[0] == (not is_gone)

@@ -16,34 +16,57 @@ async def _ready() -> None:
     """Nothing has to be prepared."""
 
 
+def counted(times: BindTimes) -> tuple[int, int]:
+    """How many turns were counted, and their sum in microseconds."""
+    turns = next(h for h in times.histograms() if h.name.startswith("allot_acknowledgement"))
+    rows = list(turns.rows.values())
+    return sum(row.cumulative()[-1] for row in rows), sum(row.sum_us for row in rows)
+
+
+def long_ago() -> int:
+    return time.time_ns() // 1_000_000 - 60_000
+
+
 @pytest.mark.anyio
 async def test_an_acknowledgement_counts_once_and_for_whom_it_was() -> None:
     times = BindTimes()
-    turns = next(h for h in times.histograms() if h.name.startswith("allot_acknowledgement"))
-    elsewhere = times.begin(0, ("n2", PLACE[1]))
-    times.acknowledged(PLACE, time.time_ns() // 1_000_000 - 60_000)
+    elsewhere = times.begin("x", 0, ("n2", PLACE[1]))
+    times.acknowledged(PLACE, ["b", "c"], long_ago())
     for timed in (
         elsewhere,
-        times.begin(0, None),
-        times.begin(0, PLACE),
-        times.begin(0, PLACE),
+        times.begin("y", 0, None),
+        times.begin("b", 0, PLACE),
+        times.begin("c", 0, PLACE),
     ):
         await timed.prepared(_ready)
-    (counted,) = turns.rows.values()
-    assert counted.cumulative()[-1] == 1
-    assert counted.sum_us >= 60_000_000
+    turns, sum_us = counted(times)
+    assert turns == 1
+    assert sum_us >= 60_000_000
 
 
-def test_a_place_is_free_when_somebody_waits_there_and_nobody_is_served() -> None:
+@pytest.mark.anyio
+@pytest.mark.parametrize("says_so", [True, False])
+async def test_who_came_after_those_that_waited_are_gone_waited_for_nothing(says_so: bool) -> None:
+    """They may also have been bound by others."""
+    times = BindTimes()
+    times.acknowledged(PLACE, ["b"], long_ago())
+    if says_so:
+        times.gone("b")
+    await times.begin("c", 0, PLACE).prepared(_ready)
+    await times.begin("b", 0, PLACE).prepared(_ready)
+    assert counted(times) == (0, 0)
+
+
+def test_it_is_somebodys_turn_when_somebody_waits_there_and_nobody_is_served() -> None:
     state = state_of(policy(), node(), pod("a"), pod("b"))
     both = (placement("a", stamp_s=1), placement("b", "n1", holding("GPU-1"), stamp_s=2))
     apply(state, decided(*both), state.seq + 1)
     pacer = Pacer(state)
-    assert pacer.is_free(PLACE)
+    assert pacer.turn_of(PLACE) == ["a", "b"]
     assert [allocation.uid for allocation in pacer.ready()] == ["a"]
-    assert not pacer.is_free(PLACE)
+    assert pacer.turn_of(PLACE) == []
     seen = pod("a", rv=2, node="n1", holdings=(holding(),), bind_phase="success")
     apply(state, seen, state.seq + 1)
     pacer.look("a")
-    assert pacer.is_free(PLACE)
-    assert not pacer.is_free(("n2", PLACE[1]))
+    assert pacer.turn_of(PLACE) == ["b"]
+    assert pacer.turn_of(("n2", PLACE[1])) == []
