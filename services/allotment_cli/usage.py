@@ -1,28 +1,54 @@
 """`allot usage`: who held how much, and for how long, from the log's journal."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import anyio
 import click
 import msgspec
 
 from allotment.core.explain.views import plain
+from allotment.core.logport import Record
 from allotment.core.replay.journal import Journal, Usage
 from allotment.core.replay.journal import usage as summed
 from allotment.core.units import hours_column, rfc3339
 from allotment_cli import moments
 from allotment_cli.errors import CliError
+from allotment_cli.folding import reading
 from allotment_cli.journaling import journal_of
 from allotment_cli.moments import AtSequence
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note, table
 from allotment_cli.params import output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
+from allotment_proto import subjects
+from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.events import Event, PodObserved
 
 SCHEMA = "allotment.dev/usage/v1"
 MICRO = 1_000_000
+
+
+NAMESPACE, NODE, LABEL = "namespace", "node", "label="
+UNLABELLED, EMPTY = "(none)", "(empty)"
+"""Of pods without the label, and with an empty one: no label has such a value."""
+
+
+class By(click.ParamType[str]):
+    """What to add up by: `NAMESPACE`, `NODE`, or `LABEL` with a key."""
+
+    name = "namespace|node|label=KEY"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        is_known = value in (NAMESPACE, NODE) or (value.startswith(LABEL) and value != LABEL)
+        if value in ("user", "owner"):
+            said = f"no pod says who made it; name the label that does, like label={value}."
+            self.fail(said, param, ctx)
+        if not is_known:
+            self.fail(f"{value!r} is not one of namespace, node, label=KEY.", param, ctx)
+        return str(value)
 
 
 class UsageDocument(msgspec.Struct, frozen=True, rename="camel"):
@@ -48,7 +74,13 @@ class UsageDocument(msgspec.Struct, frozen=True, rename="camel"):
     help="Begin here: sequence, 14:03, -15m or RFC 3339 (default: where the log begins).",
 )
 @click.option("--to", "--at", "last", metavar="MOMENT", help="End here (default: now).")
-@click.option("--by", type=click.Choice(("namespace", "node")), default="namespace")
+@click.option(
+    "--by",
+    type=By(),
+    default=NAMESPACE,
+    show_default=True,
+    help="Add up by namespace, node, or the value of a label of pods, like label=team.",
+)
 @click.option("-n", "--namespace", help="Only this namespace.")
 @output_option(*DOCUMENTS)
 def usage(
@@ -61,17 +93,18 @@ def usage(
     namespace: str | None,
     output: str,
 ) -> None:
-    """GPU-hours, memory, CPU and counted resources that pods held, by namespace or by node.
+    """GPU-hours, memory, CPU and counted resources that pods held, by namespace, node or label.
 
     GPU-HOURS counts a share of a card (a GPU or an NPU) as its part of it, of memory or of compute,
     whichever is more, and a card that is held whole as one. DEVICE-HOURS counts each share and each
     whole card as one. MEMORY is the cards' memory that was asked for, without that of whole cards.
 
     What counts is what the log booked, from the decision (or from when a pod of others was seen)
-    to its release: reservations, not what ran on the cards.
+    to its release: reservations, not what ran on the cards. A label counts as the log saw it last
+    before --to.
     """
-    if namespace is not None and by != "namespace":
-        raise CliError("-n selects a namespace, and --by node adds them up", "leave out one")
+    if namespace is not None and by != NAMESPACE:
+        raise CliError(f"-n selects a namespace, and --by {by} adds them up", "leave out one")
     document = anyio.run(_document, Origin(home, nats, file), first, last, by)
     if namespace is not None:
         only = tuple(used for used in document.usage if used.name == namespace)
@@ -93,20 +126,60 @@ async def _document(origin: Origin, first: str | None, last: str | None, by: str
         if from_ms < begin_ms:
             note(f"the log begins at {moments.moment_text(begin_ms)}")
         to_ms = now_ms if last is None else min(await _ms(source, last, "--to"), now_ms)
+        labelled = None
+        if by.startswith(LABEL):
+            labelled = await _labelled(source, by.removeprefix(LABEL), to_ms)
     if from_ms > to_ms:
         raise CliError(
             f"--from is {moments.moment_text(from_ms)} and --to is {moments.moment_text(to_ms)}:"
             " nothing lies between",
             "give --from before --to",
         )
-    return document_of(journal, from_ms, to_ms, by)
+    return document_of(journal, from_ms, to_ms, by, labelled)
 
 
-def document_of(journal: Journal, from_ms: int, to_ms: int, by: str) -> UsageDocument:
-    """What was used between two moments."""
-    found = summed(journal, from_ms, to_ms, by_node=by == "node")
+def document_of(
+    journal: Journal,
+    from_ms: int,
+    to_ms: int,
+    by: str,
+    labelled: Mapping[str, str] | None = None,
+) -> UsageDocument:
+    """What was used between two moments; `labelled`: by these values of pods, by uid."""
+    name_of = None if labelled is None else lambda uid: labelled.get(uid, UNLABELLED)
+    found = summed(journal, from_ms, to_ms, by_node=by == NODE, name_of=name_of)
     times = rfc3339(from_ms), rfc3339(to_ms)
     return UsageDocument(SCHEMA, *times, from_ms, to_ms, journal.last_seq, by, tuple(found))
+
+
+async def _labelled(source: Source, key: str, to_ms: int) -> dict[str, str]:
+    """What the pods' label of this key says, by uid. Only records that name the key are decoded."""
+    found: dict[str, str] = {}
+    mark = msgspec.json.encode(key)
+    seen: set[str] = set()
+    async with aclosing(reading(source, 1, await source.last_seq())) as batches:
+        async for batch in batches:
+            for record in batch:
+                if not record.subject.startswith(subjects.POD):
+                    continue
+                is_named = mark in record.payload
+                if record.time_ns > to_ms * 1_000_000 or not (is_named or record.subject in seen):
+                    continue
+                seen.add(record.subject)  # a later record may be without the label
+                for event in _events(record):
+                    if isinstance(event, PodObserved):
+                        value = dict(event.labels).get(key)
+                        found.pop(event.uid, None)
+                        if value is not None:
+                            found[event.uid] = value or EMPTY
+    return found
+
+
+def _events(record: Record) -> Iterable[Event]:
+    try:
+        return decode_envelope(record.payload, record.subject).events
+    except UndecodableError:
+        return ()
 
 
 async def _begin_ms(source: Source) -> int:
@@ -132,7 +205,9 @@ async def _record_ms(source: Source, seq: int) -> int:
 
 
 def usage_lines(document: UsageDocument) -> list[str]:
-    """A row for each namespace or node, and the sum; below, what is counted and is no card."""
+    """A row for each namespace, node or value of the label, and the sum; below, what is counted and
+    is no card.
+    """
     if not document.usage:
         return ["nothing was held"]
     found = list(document.usage)
@@ -148,9 +223,14 @@ def usage_lines(document: UsageDocument) -> list[str]:
         [used.name, f"{used.pods:,}", *cells]
         for used, *cells in zip(found, *columns.values(), strict=True)
     ]
-    headers = (document.by.upper(), "PODS", *columns)
+    headers = (_title(document.by), "PODS", *columns)
     first, *rest = table(headers, rows, right=headers[1:])
     return [heading(first), *rest, *_counted_lines(document.by, found)]
+
+
+def _title(by: str) -> str:
+    """The header of the column with the names; the key of a label is itself."""
+    return by.removeprefix(LABEL) if by.startswith(LABEL) else by.upper()
 
 
 def _counted_lines(by: str, found: Iterable[Usage]) -> list[str]:
@@ -165,7 +245,7 @@ def _counted_lines(by: str, found: Iterable[Usage]) -> list[str]:
         return []
     hours = hours_column(amount_ms for _, _, amount_ms in held)
     rows = [[name, resource, cell] for (name, resource, _), cell in zip(held, hours, strict=True)]
-    first, *rest = table((by.upper(), "RESOURCE", "HOURS"), rows, right=("HOURS",))
+    first, *rest = table((_title(by), "RESOURCE", "HOURS"), rows, right=("HOURS",))
     return ["", heading(first), *rest]
 
 

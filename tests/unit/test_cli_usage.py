@@ -137,6 +137,45 @@ def test_a_part_of_the_time_and_by_node(hour: Path) -> None:
     assert "nothing was held" in usage(hour, "--to", "2").stdout
 
 
+def test_by_the_value_of_a_label(tmp_path: Path) -> None:
+    log = Recorder()
+    log.append("allot.log.node.n1", "watcher", build.node())
+    facts = {
+        "a": (("team", "red"),),
+        "b": (("team", "blue"),),
+        "c": (("other", "team"),),
+        "d": (("team", ""),),
+    }
+    for name, labels in facts.items():
+        log.append(f"allot.log.pod.{name}", "watcher", build.pod(name, labels=labels))
+    log.append("allot.log.decision", "binder", build.decided(*map(build.placement, facts)))
+    log.now_ms += 3_600_000
+    before = log.append("allot.log.node.n1", "watcher", build.node(rv=5))
+    log.append("allot.log.pod.b", "watcher", build.pod("b", rv=9, labels=()))
+    path = log.write(tmp_path / "log.jsonl")
+    first = json.loads(usage(path, "--by", "label=team", "--to", str(before), "-o", "json").stdout)
+    assert first["by"] == "label=team"
+    names = ["(empty)", "(none)", "blue", "red"]
+    assert [used["name"] for used in first["usage"]] == names
+    now = json.loads(usage(path, "--by", "label=team", "-o", "json").stdout)["usage"]
+    assert [(used["name"], used["pods"]) for used in now] == [
+        ("(empty)", 1),
+        ("(none)", 2),
+        ("red", 1),
+    ], "the label counts as it was seen last"
+    (all_,) = json.loads(usage(path, "-o", "json").stdout)["usage"]
+    assert sum(used["deviceMs"] for used in now) == all_["deviceMs"]
+    header = usage(path, "--by", "label=team").stdout.splitlines()[0]
+    assert header.split()[:2] == ["team", "PODS"]
+
+
+@pytest.mark.parametrize(("by", "said"), [("user", "label=user"), ("label=", "label=KEY")])
+def test_what_nobody_recorded_cannot_be_added_up_by(by: str, said: str, hour: Path) -> None:
+    result = usage(hour, "--by", by)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

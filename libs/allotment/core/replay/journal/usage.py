@@ -1,6 +1,7 @@
 """Who used how much, and for how long: a journal's rows, summed up over a stretch of time."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ MICRO = 1_000_000
 
 
 class Usage(msgspec.Struct, frozen=True, rename="camel"):
-    """What the pods of one namespace, or on one node, held: amounts times milliseconds.
+    """What the pods of one namespace, on one node, or of one name held: amounts times milliseconds.
 
     A device is a card or a part of one that a container held; where nobody can tell which cards,
     as many as were asked for. Memory is what was asked for; of an
@@ -53,13 +54,29 @@ class _Held(NamedTuple):
     ms: NDArray[Any]
 
 
-def usage(journal: Journal, from_ms: int, to_ms: int, *, by_node: bool = False) -> list[Usage]:
-    """What was held between two moments, by namespace or by node, in the order of names."""
+def usage(
+    journal: Journal,
+    from_ms: int,
+    to_ms: int,
+    *,
+    by_node: bool = False,
+    name_of: Callable[[str], str] | None = None,
+) -> list[Usage]:
+    """What was held between two moments, by namespace, by node, or by what `name_of` says of pods'
+    uids, in the order of names.
+    """
     entries, names = journal.entries, journal.names
     held = _held(entries["pod"], entries["node"], entries["at_ms"], from_ms, to_ms)
     booked = entries[held.at]
     spaces = np.array([space for space, _ in names.pods], np.int64)
+    words = names.nodes if by_node else names.spaces
     keys = booked["node"] if by_node else spaces[booked["pod"]]
+    if name_of is not None:
+        told, which = np.unique(booked["pod"], return_inverse=True)
+        found_names = [name_of(names.pods[number][1]) for number in told.tolist()]
+        words = sorted(set(found_names))
+        place = {word: at for at, word in enumerate(words)}
+        keys = np.array([place[word] for word in found_names], np.int64)[which.reshape(-1)]
     pods, device_ms, memory_mib_ms, cpu_milli_ms, card_micro_ms = (Counter[int]() for _ in range(5))
     for key, _ in np.unique(np.stack((keys, booked["pod"]), 1), axis=0).tolist():
         pods[key] += 1
@@ -88,7 +105,6 @@ def usage(journal: Journal, from_ms: int, to_ms: int, *, by_node: bool = False) 
     for key, number, ms in _sums(holding_keys[once], numbers[once], of_holdings[once]):
         share, kind = names.shares[number // len(kinds)], kinds[number % len(kinds)]
         card_micro_ms[key] += part_micro(share, kind) * ms
-    words = names.nodes if by_node else names.spaces
     found = [
         Usage(
             words[key],
