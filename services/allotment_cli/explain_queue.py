@@ -10,7 +10,13 @@ import click
 
 from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.schema import QueueExplanation, QueueGroup, QueueHolder, Reason
-from allotment.core.explain.words import amount_text, kept_text, place_text, reason_text
+from allotment.core.explain.words import (
+    amount_text,
+    kept_text,
+    place_text,
+    plugin_text,
+    reason_text,
+)
 from allotment.core.units import age_text
 from allotment_cli import completion
 from allotment_cli.errors import CliError
@@ -25,12 +31,6 @@ from allotment_cli.watching import LEAVE_OUT_WATCH, Look, check_watch, shown
 BELOW = "       "
 """Before what is said of a row below it."""
 GROUPS_SHOWN = 12
-WORDS = {
-    "capacity": "plugin capacity: up to its capability, and never what is guaranteed to others",
-    "capacity-card": "plugin capacity-card: CPU, memory and cards by model",
-    "proportion": "plugin proportion: its part of the cluster by weight",
-    "": "no plugin of the policy limits queues; a capability has no effect",
-}
 
 
 @click.command()
@@ -87,7 +87,7 @@ def queue_lines(found: QueueExplanation, *, everything: bool = False) -> list[st
     """The whole screen."""
     lines: list[str] = [field(label, text) for label, text in _head(found)]
     if found.limits:
-        lines += ["", heading(f"Limits ({WORDS[found.plugin]})"), *_limit_lines(found)]
+        lines += ["", heading(f"Limits ({plugin_text(found.plugin)})"), *_limit_lines(found)]
     shown = found.waiting if everything else found.waiting[:GROUPS_SHOWN]
     if shown:
         lines += ["", heading("Waiting, in order"), *_group_lines(shown, found.refuses)]

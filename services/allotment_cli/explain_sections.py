@@ -14,9 +14,8 @@ from allotment.core.explain.schema import (
 )
 from allotment.core.explain.words import (
     decided_by_text,
-    free_text,
     holder_text,
-    short_text,
+    near_words,
     step_text,
 )
 from allotment.core.units import bytes_text, duration_text, points_text
@@ -88,16 +87,14 @@ def funnel(funnel: Sequence[Step], request: Request) -> list[str]:
 def closest(closest: Sequence[Closest]) -> list[str]:
     rows = []
     for entry in closest:
-        counted = entry.free_count is not None
+        near = near_words(entry)
         holders = [holder_text(holder, entry.compute_whole) for holder in entry.holders] or [""]
-        compute = compute_text(entry.free_compute_percent or 0, entry.compute_whole)
-        compute = "" if counted or entry.free_compute_percent is None else compute
         rows.append(
             [
                 f"{entry.node}/{entry.device}",
-                free_text(entry),
-                compute,
-                short_text(entry),
+                near.free,
+                near.free_compute,
+                near.short,
                 holders[0],
             ]
         )

@@ -117,6 +117,9 @@ class Memo:
         self._lasting: dict[str, object] = {}
         self._lock = threading.Lock()
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """What is kept under a key, else what `make` makes."""
         with self._lock:

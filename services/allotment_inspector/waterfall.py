@@ -40,7 +40,8 @@ _LABELS = {
     TERMINATING: "ends",
 }
 _KINDS = {WAITING: "wait", RUNNING: "run"}
-_STAGES = {"filter": "finds nodes that fit", "score": "chooses the best", "check": "checks again"}
+STAGES = {"filter": "finds nodes that fit", "scorer": "chooses the best", "binder": "checks again"}
+"""What each service does for a decision."""
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -242,7 +243,7 @@ def _attempt(
     for stage in below.get(span.span_id, ()):
         x, w = scale.bar(stage)
         yield Row(
-            label=_STAGES.get(stage.name, stage.name),
+            label=STAGES.get(stage.service, stage.name),
             what=stage.service,
             depth=depth + 1,
             kind="work",

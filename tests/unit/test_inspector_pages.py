@@ -305,6 +305,22 @@ def test_a_decision_says_what_it_did_and_why_the_winner_won() -> None:
     assert [led.relation for led in found.before_and_after] == ["stood on"] + ["led to"] * 3
 
 
+def test_a_pod_that_a_decision_did_not_place_is_no_other_question() -> None:
+    """What anybody writes behind `?pod=` must not fill what pages remember."""
+    history, _ = history_of(busy_cluster().records)
+
+    def shown(pod_uid: str) -> Any:
+        return anyio.run(
+            partial(view_of, history, "decision", {"seq": "11"}, {"pod": pod_uid}, None)
+        )
+
+    first = shown("")
+    assert first.score.pod.text == "half"
+    kept = len(history.memo)
+    assert [shown(f"made-up-{number}") for number in range(5)] == [first] * 5
+    assert len(history.memo) == kept
+
+
 def test_a_decision_that_refuses_counts_every_node_once() -> None:
     found = page(busy_cluster(), "decision", seq="29")
     for refused in found.refused:

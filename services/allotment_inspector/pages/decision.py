@@ -17,6 +17,7 @@ from allotment_inspector.index import EVICTED, POD, REFUSED
 from allotment_inspector.pages.asked import natural
 from allotment_inspector.pages.found import Near, NotFound, no_record
 from allotment_inspector.said import Bit, Fact, group_link, node_link, path, pod_link, said, typed
+from allotment_inspector.waterfall import STAGES
 from allotment_proto.events import Decided, Envelope, Placement
 
 _ROWS_SHOWN = 300
@@ -136,7 +137,8 @@ def view(
     if found is None:
         return no_decision(moment, match["seq"])
     entry, event = found
-    uid = query.get("pod", "")
+    pod = query.get("pod", "")
+    uid = pod if any(placement.uid == pod for placement in event.placements) else ""
     page = moment.memo.get(
         ("decision", entry.seq, uid), lambda: _as_decided(moment, entry, event, uid)
     )
@@ -397,9 +399,6 @@ def _refused(event: Decided) -> Iterator[Refused]:
         )
 
 
-_STAGES = {"filter": "finds nodes that fit", "scorer": "chooses the best", "binder": "checks again"}
-
-
 def _took_us(event: Decided) -> int:
     begun = min((stage.received_us for stage in event.stages), default=0)
     return max((stage.finished_us for stage in event.stages), default=0) - begun
@@ -413,7 +412,7 @@ def _work(event: Decided) -> Iterator[Work]:
         x = (stage.received_us - begun) * 10_000 // whole
         w = (stage.finished_us - stage.received_us) * 10_000 // whole
         yield Work(
-            label=f"{stage.stage} {_STAGES.get(stage.stage, '')}".strip(),
+            label=f"{stage.stage} {STAGES.get(stage.stage, '')}".strip(),
             instance=stage.instance,
             x=min(max(x, 0), 10_000),
             w=min(max(w, 0), 10_000),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.adapters.service.moments import local_text
-from allotment.core.explain.amounts import compute_text, part_text
+from allotment.core.explain.amounts import part_text
 from allotment.core.explain.life import (
     EVICTED,
     FAILED,
@@ -23,10 +23,9 @@ from allotment.core.explain.schema import Held
 from allotment.core.explain.views import PERHAPS, cards_of, model_text
 from allotment.core.explain.words import (
     decided_by_text,
-    free_text,
+    near_words,
     piece_text,
     place_text,
-    short_text,
     step_text,
     waiting_text,
     wants_text,
@@ -318,7 +317,7 @@ def _cause(life: Life, found: PodExplanation) -> Iterator[Bit]:
     about = [lack.text for lack in found.lacks if lack.code == status.cause]
     if is_by_itself and found.closest and not about:
         nearest = found.closest[0]
-        short = short_text(nearest)
+        short = near_words(nearest).short
         yield from said(
             "the nearest card, ",
             card_link(nearest.node, nearest.device),
@@ -424,18 +423,12 @@ def _funnel(found: PodExplanation) -> Iterator[FunnelStep]:
 
 def _closest(found: PodExplanation) -> Iterator[NearCard]:
     for entry in found.closest:
-        compute = entry.free_compute_percent
-        is_plain = entry.free_count is None and compute is not None
-        free = free_text(entry)
-        if is_plain:
-            free = ", ".join(
-                part for part in (free, compute_text(compute or 0, entry.compute_whole)) if part
-            )
+        near = near_words(entry)
         yield NearCard(
             node=entry.node,
             device=entry.device,
-            free=free,
-            short=short_text(entry),
+            free=", ".join(filter(None, (near.free, near.free_compute))),
+            short=near.short,
             holders=tuple(
                 PartOf(
                     namespace=holder.namespace,

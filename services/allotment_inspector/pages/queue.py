@@ -6,7 +6,13 @@ import msgspec
 
 from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.schema import Limit, QueueExplanation, QueueGroup, QueueHolder, Reason
-from allotment.core.explain.words import amount_text, kept_text, place_text, reason_text
+from allotment.core.explain.words import (
+    amount_text,
+    kept_text,
+    place_text,
+    plugin_text,
+    reason_text,
+)
 from allotment_inspector.history import Moment
 from allotment_inspector.pages.found import NotFound, not_found
 from allotment_inspector.said import (
@@ -22,13 +28,6 @@ from allotment_inspector.said import (
 
 _GROUPS_SHOWN = 200
 _WHOLE = 10_000
-
-PLUGINS = {
-    "capacity": "plugin capacity: up to its capability, and never what is guaranteed to others",
-    "capacity-card": "plugin capacity-card: CPU, memory and cards by model",
-    "proportion": "plugin proportion: its part of the cluster by weight",
-    "": "no plugin of the policy limits queues; a capability has no effect",
-}
 
 
 class LimitRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -104,7 +103,7 @@ def view(
         look="fail" if found.refuses is not None else "wait" if waits else "",
         sentence=tuple(_sentence(found)),
         facts=tuple(_facts(found)),
-        plugin=PLUGINS.get(found.plugin, found.plugin),
+        plugin=plugin_text(found.plugin),
         limits=tuple(_limit(limit, found.units) for limit in found.limits),
         waiting=tuple(_waiting(each, moment.now_ms) for each in found.waiting[:_GROUPS_SHOWN]),
         more=max(len(found.waiting) - _GROUPS_SHOWN, 0),

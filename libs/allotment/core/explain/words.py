@@ -5,6 +5,7 @@ of day are not told here: whoever shows them knows the reader's zone.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from allotment.core.explain.amounts import compute_text, part_text
 from allotment.core.explain.life import Displaced, PodExplanation, Relative
@@ -42,6 +43,12 @@ from allotment.core.units import (
     resource_text,
 )
 
+_PLUGINS = {
+    "capacity": "plugin capacity: up to its capability, and never what is guaranteed to others",
+    "capacity-card": "plugin capacity-card: CPU, memory and cards by model",
+    "proportion": "plugin proportion: its part of the cluster by weight",
+    "": "no plugin of the policy limits queues; a capability has no effect",
+}
 _NOW = "What would make it fit now (each recomputed, one change at a time)"
 _CLOSEST = "No single change is enough; with these more of it would fit (each recomputed)"
 _EVER = "What would fit these nodes if they were empty (each recomputed, one change at a time)"
@@ -240,9 +247,22 @@ def step_text(step: Step, request: Request) -> str:
     return step.text
 
 
-def free_text(entry: Closest) -> str:
-    """What is free of a card, or of what is counted."""
-    return _free_memory(entry) if entry.free_count is None else _free_count(entry)
+class NearWords(NamedTuple):
+    """What is free of a card, or of what is counted, the compute apart, and what it lacks."""
+
+    free: str
+    free_compute: str
+    short: str
+
+
+def near_words(entry: Closest) -> NearWords:
+    """A card that nearly takes a pod, in words."""
+    counted, compute = entry.free_count is not None, entry.free_compute_percent
+    return NearWords(
+        _free_count(entry) if counted else _free_memory(entry),
+        "" if counted or compute is None else compute_text(compute, entry.compute_whole),
+        ", ".join(_lack_text(name, n, entry.compute_whole) for name, n in entry.short.items()),
+    )
 
 
 def _free_count(entry: Closest) -> str:
@@ -259,11 +279,6 @@ def _free_memory(entry: Closest) -> str:
     ):
         return ""
     return bytes_text(entry.free_memory_bytes or 0)
-
-
-def short_text(entry: Closest) -> str:
-    """What a card lacks."""
-    return ", ".join(_lack_text(name, n, entry.compute_whole) for name, n in entry.short.items())
 
 
 def _lack_text(name: str, amount: int, whole: int) -> str:
@@ -295,6 +310,11 @@ def holder_text(holder: Holder, whole: int = 100) -> str:
     if whole == 100 or holder.compute_percent:
         words.append(compute_text(holder.compute_percent, whole))
     return f"{holder.namespace}/{holder.name} {', '.join(words)}{piece}"
+
+
+def plugin_text(name: str) -> str:
+    """What the plugin that limits queues does; "" is none."""
+    return _PLUGINS.get(name, f"plugin {name}")
 
 
 def amount_text(resource: str, amount: int | None, units: Mapping[str, int]) -> str:
