@@ -1,10 +1,7 @@
 """`allot explain gang`: why a group of pods runs, or what it waits for."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from pathlib import Path
 
-import anyio
 import click
 
 from allotment.core.explain.gang import explain_gang
@@ -26,20 +23,16 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import BLOCKED
 from allotment_cli.advice_text import gang_advice_lines
 from allotment_cli.errors import CliError
+from allotment_cli.explaining import Asked, answer, explanation_options
 from allotment_cli.folding import Folded
 from allotment_cli.names import near, pod_name
 from allotment_cli.output import (
-    DOCUMENTS,
     Prose,
-    emit,
-    emit_document,
     heading,
-    suggest,
     table,
 )
-from allotment_cli.params import at_option, namespace_option, output_option, watch_option
-from allotment_cli.source import Origin, Source, source_options
-from allotment_cli.watching import LEAVE_OUT_WATCH, Look, check_watch, shown
+from allotment_cli.params import namespace_option
+from allotment_cli.source import Source
 
 PENDING_EXIT = 3
 MEMBERS_SHOWN = 16
@@ -51,49 +44,22 @@ WAITS = frozenset(("NoQueue", "AtGate", "Incomplete", "Waiting"))
 @click.command()
 @click.argument("name", metavar="[NAMESPACE/]NAME")
 @namespace_option
-@source_options
-@at_option
-@watch_option
-@click.option("--all", "all_", is_flag=True, help="Show every member.")
+@explanation_options("Show every member.")
 @click.option(
     "--exit-code", is_flag=True, help="Exit 0 if the group has its minimum, 3 if it waits."
 )
-@output_option(*DOCUMENTS)
 @click.pass_context
 def gang(
-    ctx: click.Context,
-    /,
-    name: str,
-    namespace: str | None,
-    home: Path,
-    nats: str | None,
-    file: Path | None,
-    at: str | None,
-    watch: bool,
-    all_: bool,
-    exit_code: bool,
-    output: str,
+    ctx: click.Context, /, name: str, namespace: str | None, asked: Asked, exit_code: bool
 ) -> None:
     """Explain why a group runs or waits. NAME is its PodGroup's or its Job's."""
     space, bare = pod_name(name, "group", namespace)
 
-    def show(found: GangExplanation) -> None:
-        if output in DOCUMENTS:
-            emit_document(found, output)
-            return
-        emit(gang_lines(found, everything=all_))
-        suggest(_next(found))
+    async def explain(source: Source, folded: Folded, *, advised: bool) -> GangExplanation:
+        key = group_key(folded.state, space, bare)
+        return explain_gang(folded.state, key, folded.time_ms, advised=advised)
 
-    def look(source: Source) -> Look:
-        async def explained(folded: Folded, *, advised: bool) -> GangExplanation:
-            key = group_key(folded.state, space, bare)
-            return explain_gang(folded.state, key, folded.time_ms, advised=advised)
-
-        return explained
-
-    if watch:
-        check_watch(at, file, output, LEAVE_OUT_WATCH)
-    found = anyio.run(partial(shown, goes_on=watch), Origin(home, nats, file), at, look, show)
+    found = answer(asked, explain, gang_lines, _next)
     if exit_code and found.status.phase in WAITS:
         ctx.exit(PENDING_EXIT)
 

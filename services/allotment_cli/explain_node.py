@@ -1,10 +1,7 @@
 """`allot explain node`: what is on a node, and what it answers to the pods that wait."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from pathlib import Path
 
-import anyio
 import click
 
 from allotment.core.explain.amounts import compute_text, whole_of_card
@@ -14,64 +11,37 @@ from allotment.core.explain.views import CardView, CountedView, model_text, usab
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import completion
 from allotment_cli.explain_text import field
+from allotment_cli.explaining import Asked, answer, explanation_options
 from allotment_cli.folding import Folded
 from allotment_cli.gone import node_is_missing
 from allotment_cli.moments import moment_text
 from allotment_cli.output import (
-    DOCUMENTS,
     Prose,
-    emit,
-    emit_document,
     heading,
-    suggest,
     table,
 )
-from allotment_cli.params import at_option, output_option, watch_option
-from allotment_cli.source import Origin, Source, source_options
-from allotment_cli.watching import LEAVE_OUT_WATCH, Look, check_watch, shown
+from allotment_cli.source import Source
 
 ANSWERS_SHOWN = 12
 
 
 @click.command()
 @click.argument("name", shell_complete=completion.nodes)
-@source_options
-@at_option
-@watch_option
-@click.option("--all", "all_", is_flag=True, help="Show the answers to every request that waits.")
-@output_option(*DOCUMENTS)
-def node(
-    name: str,
-    home: Path,
-    nats: str | None,
-    file: Path | None,
-    at: str | None,
-    watch: bool,
-    all_: bool,
-    output: str,
-) -> None:
+@explanation_options("Show the answers to every request that waits.")
+def node(name: str, asked: Asked) -> None:
     """What is on a node, and which of the waiting pods it refuses, and why."""
 
-    def show(found: NodeExplanation) -> None:
-        if output in DOCUMENTS:
-            emit_document(found, output)
-            return
-        emit(node_lines(found, everything=all_))
-        refused = next((each for each in found.answers if not each.fits), None)
-        if refused is not None:
-            suggest(f"allot explain pod {refused.first} --node {name}")
+    async def explain(source: Source, folded: Folded, *, advised: bool) -> NodeExplanation:
+        if name not in folded.state.nodes:
+            raise await node_is_missing(source, folded, name)
+        return explain_node(folded.state, name, folded.time_ms)
 
-    def look(source: Source) -> Look:
-        async def explained(folded: Folded, *, advised: bool) -> NodeExplanation:
-            if name not in folded.state.nodes:
-                raise await node_is_missing(source, folded, name)
-            return explain_node(folded.state, name, folded.time_ms)
+    answer(asked, explain, node_lines, _next)
 
-        return explained
 
-    if watch:
-        check_watch(at, file, output, LEAVE_OUT_WATCH)
-    anyio.run(partial(shown, goes_on=watch), Origin(home, nats, file), at, look, show)
+def _next(found: NodeExplanation) -> str:
+    refused = next((each for each in found.answers if not each.fits), None)
+    return f"allot explain pod {refused.first} --node {found.node.name}" if refused else ""
 
 
 def node_lines(found: NodeExplanation, *, everything: bool = False) -> list[str]:

@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import partial
-from pathlib import Path
 
-import anyio
 import click
 
 from allotment.core.explain.queue import explain_queue
@@ -21,12 +18,11 @@ from allotment.core.units import age_text
 from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import field
+from allotment_cli.explaining import Asked, answer, explanation_options
 from allotment_cli.folding import Folded
 from allotment_cli.moments import moment_text
-from allotment_cli.output import DOCUMENTS, Prose, emit, emit_document, heading, suggest, table
-from allotment_cli.params import at_option, output_option, watch_option
-from allotment_cli.source import Origin, Source, source_options
-from allotment_cli.watching import LEAVE_OUT_WATCH, Look, check_watch, shown
+from allotment_cli.output import Prose, heading, table
+from allotment_cli.source import Source
 
 BELOW = "       "
 """Before what is said of a row below it."""
@@ -35,41 +31,19 @@ GROUPS_SHOWN = 12
 
 @click.command()
 @click.argument("name", shell_complete=completion.queues)
-@source_options
-@at_option
-@watch_option
-@click.option("--all", "all_", is_flag=True, help="Show every group that waits.")
-@output_option(*DOCUMENTS)
-def queue(
-    name: str,
-    home: Path,
-    nats: str | None,
-    file: Path | None,
-    at: str | None,
-    watch: bool,
-    all_: bool,
-    output: str,
-) -> None:
+@explanation_options("Show every group that waits.")
+def queue(name: str, asked: Asked) -> None:
     """What a queue may have, what it has, and who waits in it."""
 
-    def show(found: QueueExplanation) -> None:
-        if output in DOCUMENTS:
-            emit_document(found, output)
-            return
-        emit(queue_lines(found, everything=all_))
-        first = next((group for group in found.waiting if not group.is_pod), None)
-        if first is not None:
-            suggest(f"allot explain gang {first.namespace}/{first.name}")
+    async def explain(source: Source, folded: Folded, *, advised: bool) -> QueueExplanation:
+        return _explained(folded, name)
 
-    def look(source: Source) -> Look:
-        async def explained(folded: Folded, *, advised: bool) -> QueueExplanation:
-            return _explained(folded, name)
+    answer(asked, explain, queue_lines, _next)
 
-        return explained
 
-    if watch:
-        check_watch(at, file, output, LEAVE_OUT_WATCH)
-    anyio.run(partial(shown, goes_on=watch), Origin(home, nats, file), at, look, show)
+def _next(found: QueueExplanation) -> str:
+    first = next((group for group in found.waiting if not group.is_pod), None)
+    return f"allot explain gang {first.namespace}/{first.name}" if first else ""
 
 
 def _explained(folded: Folded, name: str) -> QueueExplanation:

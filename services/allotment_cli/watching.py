@@ -7,16 +7,14 @@ make it fit is left out of that, for it may take long on many nodes.
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
 from allotment_cli.errors import CliError
-from allotment_cli.folding import Folded, Foreseer, Observer, fold_at, take
+from allotment_cli.folding import Folded, Foreseer, Observer, take
 from allotment_cli.output import DOCUMENTS, emit
-from allotment_cli.source import Origin, Source, open_source
-
-T = TypeVar("T")
+from allotment_cli.source import Source
 
 LEAVE_OUT_WATCH = "leave out --watch, or -o"
 _OF_THE_MOMENT = frozenset(("asOf",))
@@ -36,24 +34,6 @@ def check_watch(at: str | None, file: Path | None, output: str, remedy: str) -> 
         )
     if output in DOCUMENTS:
         raise CliError(f"-o {output} is one document and cannot go on", remedy)
-
-
-async def shown(
-    origin: Origin,
-    at: str | None,
-    look: Callable[[Source], Look],
-    show: Callable[[T], None],
-    *,
-    goes_on: bool,
-) -> T:
-    """What `look` finds at a moment, shown; then, if it `goes_on`, each time that it changes."""
-    async with open_source(origin) as source:
-        folded, looks = await fold_at(source, at), look(source)
-        found: T = await looks(folded, advised=True)
-        show(found)
-        if goes_on:
-            await watch(source, folded, looks, show)
-        return found
 
 
 async def watch(

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from allotment.core.logport import Record
-from allotment_cli import explain, watching
+from allotment_cli import explain, explaining
 from allotment_cli.main import main
 from allotment_cli.source import FileSource, Origin
 from tests.recording import Recorder
@@ -43,7 +43,7 @@ def watched(
         yield Growing(path, known)
 
     with monkeypatch.context() as patched:
-        for module in (explain, watching):
+        for module in (explain, explaining):
             patched.setattr(module, "open_source", growing)
         return CliRunner().invoke(main, ["explain", *words.split(), "-w"])
 
