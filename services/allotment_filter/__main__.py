@@ -213,7 +213,7 @@ class Filter:
             )
             dropped = await self.world.bus.publish(subjects.FEASIBLE, encode(message), headers)
         self.cycles += 1
-        self.ctx.metrics.observe_stage("filter", (finished_us - received_us) / 1e6)
+        self.ctx.metrics.observe_stage("filter", (finished_us - received_us) / 1e6, span.trace_id)
         if dropped is not None:
             self.ctx.log.warning("cycle not sent", cycle=cycle, reason=dropped)
         with anyio.move_on_after(self.ctx.settings.cycle_deadline_ms / 1000) as deadline:

@@ -52,6 +52,9 @@ class Scorer:
                 self._durations.histogram,
             ]
         )
+        world.fold.restored.append(
+            lambda seq, image: self._durations.pass_by(world.fold.state.pods)
+        )
         world.fold.listeners.append(self._on_record)
 
     def _on_record(self, record: Record, envelope: Envelope) -> None:
@@ -101,7 +104,7 @@ class Scorer:
             span.inject(headers)
             await self.world.bus.publish(subjects.PROPOSAL, encode(proposal), headers)
         self.proposals += 1
-        self.ctx.metrics.observe_stage("score", (_now_us() - received_us) / 1e6)
+        self.ctx.metrics.observe_stage("score", (_now_us() - received_us) / 1e6, span.trace_id)
 
     def _propose(self, opened: Feasible, received_us: int) -> Proposal:
         state = self.world.fold.state

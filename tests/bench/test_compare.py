@@ -106,6 +106,11 @@ def test_no_verdict_where_the_machine_changed_its_speed(file: Path) -> None:
 def test_a_release_is_slower_by_its_ratio_to_the_yardstick_of_its_own_run(file: Path) -> None:
     slow = msgspec.structs.replace(CORE, ratio_to_yardstick=0.25)
     assert not holds_up(slow, kept(file, CORE))
+    ratio = CORE.ratio_to_yardstick
+    for faster, is_fine in ((1.19, True), (1.21, False)):
+        then = msgspec.structs.replace(CORE, ratio_to_yardstick=ratio * faster)
+        assert holds_up(CORE, kept(file, then)) == is_fine
+    kept(file, CORE)
     busy = msgspec.structs.replace(CORE, rate_per_cpu_second=500)
     assert holds_up(busy, file), "the yardstick was as much slower as the work"
 

@@ -96,6 +96,24 @@ def test_what_another_replica_counts_is_remembered_only() -> None:
     assert world.counted() == {"bound": (1, 2_000)}
 
 
+def test_pods_of_a_snapshot_have_no_clock() -> None:
+    """Since when they wait is not known, and a time that is not known is not counted."""
+    world = Watched(build.node("n1", 1))
+    for uid in ("old", "changed"):
+        world.pod(uid, 1_000, created_ms=1_000)
+    world.durations = Durations()
+    world.durations.pass_by(world.state.pods)
+    world.pod("changed", 61_000, created_ms=1_000, rv=2)
+    world.pod("new", 62_000, created_ms=1_000)
+    world.at_ms = 62_500
+    for uid in ("old", "changed", "new"):
+        world.tell(build.decided(build.placement(uid), batch=(uid,)))
+    assert world.counted() == {"decided": (1, 500)}
+    for uid in ("old", "changed", "new"):
+        world.tell(PodGone(uid=uid, namespace="default", name=uid, rv=9))
+    assert not world.durations._passed_by
+
+
 def test_pods_that_go_or_are_placed_by_others_leave_no_clock() -> None:
     world = Watched(build.node("n1", 1))
     for uid in ("a", "b"):

@@ -9,7 +9,8 @@
 Nothing here can hold up whoever decides: it runs beside the pages of the inspector, a few pods at a
 turn, and the spans go to the tracer's bounded queue, where a receiver that is slow or gone costs
 spans, which are counted. Everything is made from the log alone: what was lost, not sampled or over
-before the start is exported at any time with `allot trace POD --export`, the same to the byte.
+before the start is exported at any time with `allot trace POD --export`, as the same spans with the
+same ids; only links to the pods before and after it are more.
 
 Every pod is exported up to FULL_PODS_PER_S pods that decisions are made about; while there are more
 one in a hundred, by its uid. Pods that were refused, retried, evicted or slow, or ended badly, are

@@ -1,7 +1,8 @@
 """Pods' traces on their way to a backend: the SDK's spans, made after the fact with true times.
 
 No clock and no dice: what is exported follows from the spans that the log gave, so that an export
-that is made again is the same to the byte, and a backend that drops equal spans shows it once.
+that is made again by the same release has the same spans with the same ids, and a backend that
+drops equal spans shows it once.
 """
 
 from collections.abc import Iterable, Sequence

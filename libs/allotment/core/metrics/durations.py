@@ -2,10 +2,11 @@
 
 Every time is the log's: a pod's clock starts when the log first holds it as a pod that waits for us
 (its scheduling gates are gone), and is read at the first record that shows each stage. An example
-names the pod's trace and that record.
+names the pod's trace and that record. Of pods that were there before the first record, in a
+snapshot, nobody here knows when they began to wait: they have no clock, and count nowhere.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.metrics.histograms import US_PER_MS, US_PER_S, Example, Histogram
@@ -40,9 +41,15 @@ class Durations:
             US_PER_S,
         )
         self._clocks: dict[str, _Clock] = {}
+        self._passed_by: set[str] = set()
+        """Pods that are there and were before the first record."""
 
     def __len__(self) -> int:
         return len(self._clocks)
+
+    def pass_by(self, uids: Iterable[str]) -> None:
+        """These pods were there before the first record."""
+        self._passed_by.update(uids)
 
     def take(
         self, seq: int, time_ms: int, envelope: Envelope, state: ClusterState, *, is_ours: bool
@@ -69,7 +76,7 @@ class Durations:
         """Which pods reach which stage with an event; pods that begin to wait get a clock."""
         match event:
             case PodObserved():
-                if event.uid in state.pending:
+                if event.uid in state.pending and event.uid not in self._passed_by:
                     self._clocks.setdefault(event.uid, _Clock(time_ms))
                 clock = self._clocks.get(event.uid)
                 if clock is not None and clock.reached:
@@ -79,12 +86,8 @@ class Durations:
                         yield event.uid, _RUNNING
             case Decided():
                 for placement in event.placements:
-                    pod = state.pods.get(placement.uid)
-                    if pod is None or state.voided.get(placement.uid) == seq:
-                        continue
-                    # Known from a snapshot alone: its creation is all that is left of its wait.
-                    self._clocks.setdefault(placement.uid, _Clock(pod.fact.created_ms))
-                    yield placement.uid, _DECIDED
+                    if placement.uid in self._clocks and state.voided.get(placement.uid) != seq:
+                        yield placement.uid, _DECIDED
             case Bound() if event.uid in self._clocks:
                 yield event.uid, _BOUND
             case _:
@@ -94,6 +97,7 @@ class Durations:
         match event:
             case PodGone():
                 self._clocks.pop(event.uid, None)
+                self._passed_by.discard(event.uid)
             case PodObserved() if event.uid in self._clocks:
                 is_elsewhere = bool(event.node) and not self._clocks[event.uid].reached
                 if event.phase == _ACTIVE or event.phase in ENDED or is_elsewhere:
