@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE_S, until_so
 
 pytestmark = pytest.mark.slow
 
-WATCH = ["bench", "watch", "--nodes", "200", "--pods", "20000", "--rounds", "1000"]
+WATCH = ["bench", "watch", "--nodes", "200", "--pods", "2000", "--rounds", "1000"]
 PIPELINE = ["bench", "pipeline", "--nodes", "200", "--pods", "2000", "--seconds", "100"]
 E2E = ["bench", "e2e", "--nodes", "20", "--pods", "1500", "--seconds", "10"]
 ALLOT = [sys.executable, "-m", "allotment_cli.main"]
@@ -69,22 +69,28 @@ def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def children(tmp_path: Path) -> list[str]:
-    """Command lines of all processes that have to do with the directory."""
+def children(tmp_path: Path, *words: str) -> list[str]:
+    """Command lines of all processes that have to do with the directory, and have one of the words
+    in them if there are any.
+    """
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
+            command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if words and not any(word in command for word in words):
+                continue
             environ = (path / "environ").read_bytes()
-            command = (path / "cmdline").read_bytes()
         except OSError:
             continue
         if str(tmp_path).encode() in environ and int(path.name) != os.getpid():
-            found.append(command.replace(b"\0", b" ").decode())
+            found.append(command)
     return found
 
 
-def runs(tmp_path: Path, word: str) -> bool:
-    return any(word in command for command in children(tmp_path))
+def all_run(tmp_path: Path, *words: str) -> bool:
+    """Whether there is a process for each of the words."""
+    found = children(tmp_path, *words)
+    return all(any(word in command for command in found) for word in words)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +107,7 @@ def test_no_process_and_no_file_is_left(
     tmp_path: Path, arguments: list[str], last_started: str, number: signal.Signals
 ) -> None:
     with begun(tmp_path, arguments) as running:
-        until_so(lambda: runs(tmp_path, "nats-server") and runs(tmp_path, last_started))
+        until_so(lambda: all_run(tmp_path, "nats-server", last_started))
         assert_stopped(running, number)
     assert not children(tmp_path)
     assert not list(tmp_path.iterdir())
@@ -116,7 +122,7 @@ def test_a_simulation_through_the_services_ends_them(
     files = ["--nodes", str(trace / "nodes.csv"), "--pods", str(trace / "pods.csv")]
     simulate = ["simulate", *files, "--inflate", "50", "--through", "services"]
     with begun(tmp_path, simulate) as running:
-        until_so(lambda: runs(tmp_path, "nats-server") and runs(tmp_path, "allotment_binder"))
+        until_so(lambda: all_run(tmp_path, "nats-server", "allotment_binder"))
         assert_stopped(running, signal.SIGTERM)
     assert not children(tmp_path)
     assert not list(tmp_path.iterdir())
@@ -148,7 +154,7 @@ def test_an_event_loop_in_the_background_ends_without_a_traceback(
     tmp_path: Path, arguments: list[str], last_started: str
 ) -> None:
     with begun(tmp_path, arguments, before=in_the_background) as running:
-        until_so(lambda: runs(tmp_path, "nats-server") and runs(tmp_path, last_started))
+        until_so(lambda: all_run(tmp_path, "nats-server", last_started))
         running.send_signal(signal.SIGINT)  # is ignored
         said = assert_stopped(running, signal.SIGTERM)
     assert "Traceback" not in said
