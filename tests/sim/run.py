@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 from tests.sim.auditor import Broken
@@ -12,7 +13,7 @@ SHOWN_MAX = 5
 
 
 def failing(
-    seeds: range,
+    seeds: Iterable[int],
     bugs: frozenset[str] = frozenset(),
     patched: AbstractContextManager[object] | None = None,
     *,
