@@ -10,7 +10,9 @@ from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
-from allotment.testing.churn import DEVICES, FILL, Churn, shapes
+from allotment.core.queues.model import Lone
+from allotment.core.queues.round.views import Views
+from allotment.testing.churn import DEFAULT_QUEUE, DEVICES, FILL, Churn, shapes
 from allotment_cli.main import main
 from allotment_proto.facts import Policy
 
@@ -36,6 +38,17 @@ def test_the_same_seed_ends_in_the_same_state_whoever_ranks() -> None:
     assert all(a == b for a, b in placed)
     assert snapshot.encode(fast.state) == snapshot.encode(slow.state)
     assert check(fast.state) == []
+
+
+def test_with_a_queue_pods_are_lone_pods_of_it_as_the_watcher_tells_them() -> None:
+    random = Random(1)
+    found = Churn(5, shapes(8, random), random, Policy(), has_queue=True)
+    decide = found.decider(Board(found.state))
+    assert sum(found.step(decide) for _ in range(20)) > 0
+    views = Views(found.state)
+    views.follow()
+    assert {pod.fact.queue for pod in found.state.pods.values()} == {DEFAULT_QUEUE}
+    assert {type(job) for job in views.jobs.values()} == {Lone}
 
 
 def test_core_reports_one_line_of_json() -> None:

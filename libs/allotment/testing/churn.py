@@ -218,6 +218,8 @@ class Churn:
                 policy=self.state.policy_seq,
                 batch=(uid,),
                 placements=outcome.placements,
+                admissions=outcome.admissions,
+                rules=outcome.rules,
             )
         )
         self._running.append(uid)
@@ -255,6 +257,7 @@ class Churn:
             name=uid,
             rv=1,
             created_ms=self._pods,
+            queue=DEFAULT_QUEUE if self.state.is_batched else "",
             scheduler="allotment",
             request=request,
             node=node,

@@ -188,7 +188,8 @@ async def _with_server(plan: Plan, directory: Path, server: NatsServer) -> Pipel
     wanted = shapes(plan.shapes, random)
     async with connect(server.url, "bench") as connection, anyio.create_task_group() as group:
         log = await JetStreamLog.open(connection, monitor_url=server.monitor_url)
-        load = Load(log, wanted, plan.live or plan.nodes, random)
+        queue = DEFAULT_QUEUE if plan.queue else ""
+        load = Load(log, wanted, plan.live or plan.nodes, random, queue)
         note(f"writing {plan.nodes} nodes …")
         await write_at_once(log, _cluster(plan, random))
         group.start_soon(load.write)

@@ -81,8 +81,14 @@ class Load:
     """Writes pods as the watcher does, and ends the oldest so that at most `live` hold cards."""
 
     def __init__(
-        self, log: JetStreamLog, wanted: Sequence[PodRequest], live: int, random: Random
+        self,
+        log: JetStreamLog,
+        wanted: Sequence[PodRequest],
+        live: int,
+        random: Random,
+        queue: str = "",
     ) -> None:
+        """`queue` is what the pods say of theirs; empty where the cluster has none."""
         self.decisions: list[Landed] = []
         self.placed = 0
         self.refused = 0
@@ -90,6 +96,7 @@ class Load:
         self.wanted = wanted
         self._weights = [1 / request.devices[0].count for request in wanted]
         self._live = live
+        self._queue = queue
         self._random = random
         self._pods = 0
         self._running: deque[str] = deque()
@@ -200,6 +207,7 @@ class Load:
             name=f"pod-{self._pods}",
             rv=1,
             created_ms=self._pods,
+            queue=self._queue,
             scheduler="allotment",
             request=request,
         )
