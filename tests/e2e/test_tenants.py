@@ -22,7 +22,7 @@ NODES = """
   memory: 256Gi
 """
 HOSTILE, PROBES = 150, 8
-CROWD = 3_000
+CROWD = 1_000
 TERMS_EACH = {"required": 12, "preferred": 12}
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 PODS = "/api/v1/namespaces/{}/pods"
