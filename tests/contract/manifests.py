@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from tests.waiting import PATIENCE_S
 
 from allotment.adapters.service.settings import CommonSettings, load
 from allotment.adapters.service.settings_fields import variable_of
@@ -42,7 +43,7 @@ def rendered(where: str) -> tuple[Object, ...]:
         ["kubectl", "kustomize", ROOT / where],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 from tests.recording import Recorder, busy_cluster
+from tests.waiting import PATIENCE_S
 
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
@@ -128,7 +129,7 @@ def test_watch_goes_on_with_rows_that_are_new_or_change(
         assert changed.split()[:3] == ["default", "big", "Reserved"]
         assert changed.index("big") == first[0].index("big"), "columns stay where they were"
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(timeout=30) == 128 + signal.SIGINT
+        assert watching.wait(timeout=PATIENCE_S) == 128 + signal.SIGINT
 
 
 def test_wait_ends_when_the_log_says_so(own_nats_server: NatsServer, recorded: Recorder) -> None:
@@ -140,7 +141,7 @@ def test_wait_ends_when_the_log_says_so(own_nats_server: NatsServer, recorded: R
     with started(*words) as waiting:
         half.records = recorded.records[8:]
         anyio.run(fill, url, half)
-        said, _ = waiting.communicate(timeout=60)
+        said, _ = waiting.communicate(timeout=PATIENCE_S)
         assert (said, waiting.returncode) == ("pod/default/big running\n", 0)
     late = allot("wait", "--for=gone", "pod/big", "--timeout", "1s", "--nats", url)
     assert late.exit_code == 3
@@ -159,6 +160,6 @@ def test_kubectl_runs_the_command_as_its_plugin(recorded: Recorder, tmp_path: Pa
         env={**os.environ, "PATH": f"{plugin.parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert (done.stdout, done.returncode) == ("node/gpu-01\n", 0), done.stderr

@@ -15,7 +15,7 @@ import anyio
 import pytest
 import yaml
 from tests.contract.manifests import ROOT, SETTINGS, load_settings
-from tests.waiting import patience
+from tests.waiting import PATIENCE_S, patience
 
 from allotment.adapters.log.nats_users import PUBLIC_KEYS, USERS, seed_file, write_keys
 from allotment.adapters.service.http import Readiness, serve_http
@@ -61,7 +61,7 @@ def test_docker_compose_takes_the_file() -> None:
         ["docker-compose", "-f", ROOT / "compose.yaml", "config", "--quiet"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from tests.contract.manifests import needs_kubectl, of_kind, services
 from tests.documented_metrics import documented
+from tests.waiting import PATIENCE_S
 
 from allotment.core.reasons import REASONS, Cure
 from allotment_cli.main import main
@@ -299,6 +300,6 @@ def overlaid(tmp_path: Path, resources: list[str], components: list[str]) -> lis
 
 
 def run(words: list[str]) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -19,7 +19,7 @@ from tests.contract.nats_shipped import (
     on_loopback,
     running,
 )
-from tests.waiting import patience
+from tests.waiting import PATIENCE_S, patience
 
 from allotment.adapters.log.connection import Connection, connect
 from allotment.adapters.log.log import JetStreamLog
@@ -46,7 +46,7 @@ def test_the_server_takes_the_file_as_it_is(conf: Path, tmp_path: Path) -> None:
         env={**os.environ, "SERVER_NAME": "nats-0"},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -192,7 +192,7 @@ async def test_node_locks_have_a_component_of_their_own(tmp_path: Path) -> None:
     """Who may patch a node may change its taints and labels: granted only where it is needed."""
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.otherwise = answer
-        with anyio.fail_after(20):
+        with patience():
             await node_locks_ask(client)
         asked = {right_of(request) for request in script.requests}
     manifest = ROOT / "deploy/components/node-locks/rbac.yaml"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.contract.local_apiserver import Kubectl, node, pod, process
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(not Kubectl.is_installed(), reason="kubectl is not installed")
 
@@ -189,7 +190,7 @@ def test_taint_cordon_and_drain(kubectl: Kubectl) -> None:
     kubectl(
         "patch", "pod", "resident", "--subresource=status", "-p", '{"status":{"phase":"Succeeded"}}'
     )
-    words = kubectl("drain", "drained", "--force", "--timeout=10s")
+    words = kubectl("drain", "drained", "--force", f"--timeout={PATIENCE_S:g}s")
     assert "pod/resident evicted" in words
     assert "node/drained drained" in words
 
@@ -198,7 +199,7 @@ def test_wait_for_a_condition_a_value_and_the_end(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", manifest=_pod("awaited"))
     waiters = [
         subprocess.Popen(
-            kubectl.command("wait", "pod/awaited", f"--for={goal}", "--timeout=15s"),
+            kubectl.command("wait", "pod/awaited", f"--for={goal}", f"--timeout={PATIENCE_S:g}s"),
             env=kubectl.environment(),
             stdout=subprocess.PIPE,
             text=True,
@@ -209,9 +210,9 @@ def test_wait_for_a_condition_a_value_and_the_end(kubectl: Kubectl) -> None:
         condition = '{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}'
         kubectl("patch", "pod", "awaited", "--subresource=status", "-p", condition)
         for waiter in waiters[:2]:
-            assert waiter.communicate(timeout=15)[0] == "pod/awaited condition met\n"
+            assert waiter.communicate(timeout=PATIENCE_S)[0] == "pod/awaited condition met\n"
         kubectl("delete", "pod", "awaited")
-        assert waiters[2].wait(15) == 0
+        assert waiters[2].wait(PATIENCE_S) == 0
     finally:
         for waiter in waiters:
             waiter.kill()

@@ -332,7 +332,7 @@ async def test_a_consumer_that_beats_and_delivers_nothing_is_left(
                 f"CONSUMER.PAUSE.{log.stream}.{paused}", {"pause_until": "2199-01-01T00:00:00Z"}
             )
             await append_facts(log, 11, 20)
-            with anyio.fail_after(20):
+            with patience():
                 while len(seen) < 20:
                     seen += await anext(batches)
         assert_each_once(seen, 20)
@@ -364,7 +364,7 @@ async def test_a_server_on_which_one_consumer_after_the_other_stalls_is_left(
     async with connect([url, url.replace("127.0.0.1", "localhost")], "test") as connection:
         log = await JetStreamLog.open(connection)
         await append_facts(log, 1, 10)
-        with anyio.fail_after(30):
+        with patience():
             assert_each_once(await collect(Follower(Stalling(connection), log.stream, 0), 10), 10)
             await until(lambda: connection.leaves == 1)
         assert len(made) >= 3
@@ -452,7 +452,7 @@ async def test_a_log_that_was_replaced_and_has_grown_past_what_was_read_is_damag
             replaced = await JetStreamLog.open(connection)
             for n in range(1, 9):
                 await replaced.append(FACT, b"other %d" % n, msg_id=f"o/{n}")
-            with anyio.fail_after(20), pytest.raises(LogDamaged, match="at 5 stands another"):
+            with patience(), pytest.raises(LogDamaged, match="at 5 stands another"):
                 await anext(batches)
 
 

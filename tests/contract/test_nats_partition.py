@@ -10,6 +10,7 @@ import anyio
 import pytest
 from tests.contract.nats_cluster import nats_cluster
 from tests.contract.proxy import proxy_to
+from tests.waiting import patience
 
 from allotment.adapters.log.connection import Connection, connect
 from allotment.adapters.log.lease import Lease
@@ -24,7 +25,7 @@ FACT = "allot.log.node.n1"
 
 async def opened(connection: Connection) -> JetStreamLog:
     """The log, once the cluster has a leader."""
-    with anyio.fail_after(40):
+    with patience():
         while True:
             try:
                 return await JetStreamLog.open(connection, replicas=3, budget_s=5)
@@ -65,19 +66,19 @@ async def test_a_server_that_is_cut_off_is_left_for_another(tmp_path: Path) -> N
             anyio.create_task_group() as group,
         ):
             group.start_soon(follow)
-            with anyio.fail_after(20):
+            with patience():
                 await lease.acquired()
                 await append(log, 1, 20)
             server = connection.server
             cluster.cut_off(server)
             begun_s = anyio.current_time()
-            with anyio.fail_after(40):
+            with patience():
                 await append(log, 21, 40)
                 await lease.acquired()
             print(f"{anyio.current_time() - begun_s:.1f} s after the cut")
             assert connection.server != server
             assert connection.leaves >= 1
-            with anyio.fail_after(20):
+            with patience():
                 await all_seen.wait()
             group.cancel_scope.cancel()
     assert [record.seq for record in seen] == list(range(1, 41))

@@ -55,7 +55,7 @@ def until_running(stack: Stack, *names: str) -> None:
     def all_run() -> bool:
         return all(phase(stack, name) == "Running" for name in names)
 
-    stack.until(all_run, f"{names} run", 60)
+    stack.until(all_run, f"{names} run")
 
 
 def assert_delivered(stack: Stack) -> None:

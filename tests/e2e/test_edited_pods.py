@@ -12,6 +12,7 @@ import pytest
 from allotment_proto.facts import Holding
 from tests.e2e.audit import fold, held
 from tests.e2e.stack import ROLES, Json, Stack, vgpu
+from tests.waiting import PATIENCE_S
 
 NODES = """
 - name: v
@@ -61,7 +62,7 @@ def is_told(stack: Stack, name: str) -> None:
 
 def mismatches(stack: Stack) -> dict[str, float]:
     url = f"http://{stack.processes['binder'].announced['http']}/metrics"
-    with urlopen(url, timeout=5) as answer:
+    with urlopen(url, timeout=PATIENCE_S) as answer:
         lines = answer.read().decode().splitlines()
     rows = [line.split() for line in lines if line.startswith("allot_claim_mismatches{")]
     return {name.partition('"')[2].partition('"')[0]: float(value) for name, value in rows}

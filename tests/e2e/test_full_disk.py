@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.audit import assert_sound
 from tests.e2e.stack import ROLES, Stack, vgpu
+from tests.waiting import PATIENCE_S
 
 NODES = """
 - prefix: g
@@ -52,7 +53,7 @@ def fill(path: Path) -> None:
 
 def write_silence_s(stack: Stack, service: str) -> float:
     url = f"http://{stack.processes[service].announced['http']}/metrics"
-    with urlopen(url, timeout=5) as answer:
+    with urlopen(url, timeout=PATIENCE_S) as answer:
         lines = answer.read().decode().splitlines()
     wanted = 'allot_nats_unanswered_seconds{kind="write"}'
     (line,) = (line for line in lines if line.startswith(wanted))

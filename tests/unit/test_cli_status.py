@@ -18,6 +18,7 @@ from allotment_cli.cluster import show_status
 from allotment_cli.doctor import doctor
 from allotment_cli.source import FileSource, Origin
 from allotment_local.probes import probe_http
+from tests.waiting import PATIENCE_S
 
 BEHIND = "log: folded to 644, 247 records behind the log's end for 12.3 s"
 
@@ -110,7 +111,7 @@ def test_doctor_asks_all_services_at_once(tmp_path: Path) -> None:
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            met.wait(timeout=30)
+            met.wait(PATIENCE_S)
             self.send_response(200)
             self.end_headers()
             self.wfile.write(b'{"ready":true}')
