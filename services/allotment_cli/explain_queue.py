@@ -128,12 +128,16 @@ def _limit_lines(found: QueueExplanation) -> list[str]:
     return table(["RESOURCE", *shown], rows, right=list(shown), indent="  ")
 
 
+def _who(each: QueueGroup | QueueHolder) -> str:
+    return f"{'pod ' * each.is_pod}{each.namespace}/{each.owner or each.name}"
+
+
 def _group_lines(groups: Sequence[QueueGroup], refuses: Reason | None) -> list[str]:
     """A row a group, and below it why it waits, unless that was said of the queue."""
     rows = [
         [
             str(group.position),
-            f"{'pod ' * group.is_pod}{group.namespace}/{group.name}",
+            _who(group),
             group.phase,
             str(group.min_member),
             str(group.waiting),
@@ -155,7 +159,7 @@ def _group_lines(groups: Sequence[QueueGroup], refuses: Reason | None) -> list[s
 def _holder_lines(holders: Sequence[QueueHolder], units: Mapping[str, int]) -> list[str]:
     rows = [
         [
-            f"{'pod ' * holder.is_pod}{holder.namespace}/{holder.name}",
+            _who(holder),
             holder.queue,
             holder.phase,
             str(holder.pods),

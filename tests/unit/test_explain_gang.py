@@ -469,3 +469,24 @@ def test_a_group_at_its_gate_whose_minimum_no_empty_node_holds_is_told_never() -
     world.decide()
     status = text(gang(world, "big")).splitlines()[1]
     assert "to be admitted by its queue, can never start (at most 2 of 4" in status
+
+
+@pytest.mark.parametrize(
+    ("names", "uid", "shown"),
+    [
+        (("web-7f9c6d-x2x9z", "web-7f9c6d-b4b5f"), "rs", "web-7f9c6d"),
+        (("alone",), "alone", "alone"),
+        (("one-x2x9z", "two-b4b5f"), "rs", "podgroup-rs"),
+    ],
+)
+def test_a_group_that_was_made_for_pods_is_shown_by_whose_they_are(
+    names: tuple[str, ...], uid: str, shown: str
+) -> None:
+    world = World(build.node("n1", 1))
+    world.tell(QueueObserved(uid="d", name="default", rv=1))
+    world.tell(group(f"podgroup-{uid}", len(names)))
+    asked = build.request(build.wants(99_000, 0))
+    for name in names:
+        world.tell(build.pod(name, asked, name=name, group=f"default/podgroup-{uid}", role="w"))
+    (line,) = [line for line in queue_lines(queue(world)) if line.startswith("  1  ")]
+    assert line.split()[1] == f"default/{shown}"

@@ -127,7 +127,7 @@ def _sentence(found: QueueExplanation) -> Iterator[Bit]:
         yield Bit(text=f"{gap}Nothing waits in it.")
         return
     first = found.waiting[0]
-    who = _who(first.namespace, first.name, is_pod=first.is_pod)
+    who = _who(first)
     if count > 1:
         yield from said(f"{gap}{count:,} groups and pods wait in it. First is ", who)
     else:
@@ -187,7 +187,7 @@ def _limit(limit: Limit, units: Mapping[str, int]) -> LimitRow:
 def _waiting(group: QueueGroup, now_ms: int) -> WaitingRow:
     return WaitingRow(
         position=group.position,
-        who=_who(group.namespace, group.name, is_pod=group.is_pod),
+        who=_who(group),
         phase=group.phase,
         needs=group.min_member,
         waiting=group.waiting,
@@ -199,7 +199,7 @@ def _waiting(group: QueueGroup, now_ms: int) -> WaitingRow:
 
 def _holder(holder: QueueHolder, units: Mapping[str, int]) -> HolderRow:
     return HolderRow(
-        who=_who(holder.namespace, holder.name, is_pod=holder.is_pod),
+        who=_who(holder),
         queue=holder.queue,
         pods=holder.pods,
         has=_amounts(holder.allocated, units),
@@ -211,5 +211,8 @@ def _amounts(amounts: Mapping[str, int], units: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {amount_text(name, n, units)}" for name, n in amounts.items())
 
 
-def _who(namespace: str, name: str, *, is_pod: bool) -> Bit:
-    return pod_link(namespace, name) if is_pod else group_link(f"{namespace}/{name}")
+def _who(each: QueueGroup | QueueHolder) -> Bit:
+    if each.is_pod:
+        return pod_link(each.namespace, each.name)
+    link = group_link(f"{each.namespace}/{each.name}")
+    return msgspec.structs.replace(link, text=f"{each.namespace}/{each.owner or each.name}")

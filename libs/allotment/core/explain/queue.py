@@ -3,6 +3,7 @@
 The limits are those of the plugin that is in force: the same books that decide are shown.
 """
 
+from allotment.core.explain.pod_story import generated_base
 from allotment.core.explain.schema import (
     QUEUE_SCHEMA,
     AsOf,
@@ -16,6 +17,7 @@ from allotment.core.explain.schema import (
     place_among,
     reason_of,
 )
+from allotment.core.jobs.keys import MADE_GROUP
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices import memory_units
 from allotment.core.queues.round.verdict import WaitingJob, queue_verdict
@@ -45,15 +47,34 @@ def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplana
         queues=place_among(found.queues, name),
         limits=tuple(Limit(**limit._asdict()) for limit in found.limits),
         waiting=tuple(
-            _group(job, position, as_of_ms) for position, job in enumerate(found.waiting, start=1)
+            _group(state, job, position, as_of_ms)
+            for position, job in enumerate(found.waiting, start=1)
         ),
         kept=kept_of(found.holds),
-        holders=tuple(QueueHolder(**holder._asdict()) for holder in found.holders),
+        holders=tuple(
+            QueueHolder(**each._asdict(), owner=_owner(state, each.namespace, each.name))
+            for each in found.holders
+        ),
         units=memory_units(state.devices),
     )
 
 
-def _group(job: WaitingJob, position: int, as_of_ms: int) -> QueueGroup:
+def _owner(state: ClusterState, namespace: str, name: str) -> str:
+    """Whose pods a group has that is named by a uid: the pod that has this uid, else what stands
+    before the generated ends of their names; empty for other groups, and where names differ.
+    """
+    group = state.groups.get(f"{namespace}/{name}")
+    if group is None or not name.startswith(MADE_GROUP):
+        return ""
+    uid = name.removeprefix(MADE_GROUP)
+    if uid in group.members and uid in state.pods:
+        return state.pods[uid].fact.name
+    pods = (state.pods[each].fact.name for each in group.members if each in state.pods)
+    names = {generated_base(pod) or pod for pod in pods}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _group(state: ClusterState, job: WaitingJob, position: int, as_of_ms: int) -> QueueGroup:
     view = job.view
     return QueueGroup(
         position=position,
@@ -67,4 +88,5 @@ def _group(job: WaitingJob, position: int, as_of_ms: int) -> QueueGroup:
         passed=job.passed,
         since_seconds=max(as_of_ms - view.created_ms, 0) // 1000 if view.created_ms else 0,
         reason=None if job.no is None else reason_of(job.no),
+        owner="" if job.is_pod else _owner(state, view.namespace, view.name),
     )

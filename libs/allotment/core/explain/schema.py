@@ -521,7 +521,9 @@ class Limit(_Sparse, frozen=True, kw_only=True):
 
 
 class QueueGroup(_Sparse, frozen=True, kw_only=True):
-    """A group, or a pod without one, that waits in a queue, and why."""
+    """A group, or a pod without one, that waits in a queue, and why. Of a group that was made for
+    pods, and is named by a uid, `owner` says whose they are.
+    """
 
     position: int
     namespace: str
@@ -534,6 +536,7 @@ class QueueGroup(_Sparse, frozen=True, kw_only=True):
     passed: int = 0
     since_seconds: int = 0
     reason: Reason | None = None
+    owner: str = ""
 
 
 class QueueHolder(_Sparse, frozen=True, kw_only=True):
@@ -549,6 +552,7 @@ class QueueHolder(_Sparse, frozen=True, kw_only=True):
     pods: int
     allocated: dict[str, int] = {}
     promised: dict[str, int] = {}
+    owner: str = ""
 
 
 class QueueExplanation(_Sparse, frozen=True, kw_only=True):
