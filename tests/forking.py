@@ -143,6 +143,8 @@ def _serve(asking: socket.socket) -> _Request | None:
             continue
         head, fds, _, _ = socket.recv_fds(asking, 4, _FDS)
         if not head:
+            for pid in says_end:  # the tests are gone, however they ended
+                os.kill(pid, signal.SIGKILL)
             return None
         asked = asking.recv(int.from_bytes(head), socket.MSG_WAITALL)
         if pid := os.fork():
