@@ -9,11 +9,13 @@ import click
 import msgspec
 
 from allotment.core.explain.difference import Differing, differences, field_amount, field_words
+from allotment.core.ledger import snapshot
 from allotment_cli import moments
-from allotment_cli.folding import AsOf, Folded, as_of, fold_at
+from allotment_cli.folding import AsOf, Folded, as_of, fold, fold_at, is_after
+from allotment_cli.moments import At
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note, table
 from allotment_cli.params import output_option
-from allotment_cli.source import FileSource, Origin, open_source, source_options
+from allotment_cli.source import FileSource, Origin, Source, open_source, source_options
 
 SCHEMA = "allotment.dev/diff/v1"
 NOW = "now"
@@ -75,18 +77,40 @@ async def _folded(origin: Origin, before: str, after: str) -> tuple[Folded, Fold
     if _is_file(before) and _is_file(after):
         return await _of_file(before), await _of_file(after)
     async with open_source(origin) as source:
-        found = [
-            await _of_file(text)
-            if _is_file(text)
-            else await fold_at(source, _moment(text), says=False, option=word)
-            for word, text in (("A", before), ("B", after))
-        ]
-    return found[0], found[1]
+        if _is_file(before):
+            return await _of_file(before), await _at(source, _moment(source, after, "B"))
+        one = _moment(source, before, "A")
+        if _is_file(after):
+            return await _at(source, one), await _of_file(after)
+        other = _moment(source, after, "B")
+        if is_after(one, other):
+            return await _one_by_one(source, one, other)
+        if is_after(other, one):
+            later = await _one_by_one(source, other, one)
+            return later[1], later[0]
+        return await _at(source, one), await _at(source, other)
 
 
-def _moment(text: str) -> str | None:
-    """A moment as `fold_at` takes it: None is now."""
-    return None if text == NOW else text.removeprefix(NOW)
+async def _one_by_one(source: Source, one: At | None, other: At | None) -> tuple[Folded, Folded]:
+    """Two moments, the later one folded on from the earlier one: the log is read once."""
+    first = await _at(source, one)
+    image = snapshot.encode(first.state)
+    second = await _at(source, other, after=first)
+    return first._replace(state=snapshot.decode(image)), second
+
+
+async def _at(source: Source, at: At | None, *, after: Folded | None = None) -> Folded:
+    folded = await fold(source, at, after=after)
+    if at is None:
+        return folded._replace(time_ms=max(source.now_ms(), folded.time_ms))
+    return folded
+
+
+def _moment(source: Source, text: str, word: str) -> At | None:
+    """A moment as `fold` takes it: None is now. Raises `CliError` that names A or B."""
+    if text == NOW:
+        return None
+    return moments.parse(text.removeprefix(NOW), source.now_ms(), word)
 
 
 def _is_file(text: str) -> bool:

@@ -30,7 +30,9 @@ from allotment.core.explain.doctor import (
     sources,
     work_of,
 )
+from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
+from allotment.core.logport import Record
 from allotment.core.units import age_text, rfc3339
 from allotment_cli import local, moments
 from allotment_cli import source as logs
@@ -286,9 +288,10 @@ async def _examine(origin: Origin, at: str | None, fix: bool, answers: _Answers)
         drift = Drift()
         if origin.file is None and at is None:
             drift = await _drift(origin, source, fix, answers)
-        folded = await fold_at(source, at)
+        earlier = _Earlier(source.now_ms() - IDLE_AFTER_S * 1000)
+        folded = await fold_at(source, at, foreseer=earlier.foresee if at is None else None)
         found = [*findings(folded.state, folded.time_ms), *drift.found]
-        found += await _standstill(source, folded)
+        found += await _standstill(source, folded, earlier)
         info = await source.stream_info() if at is None else None
         if info is not None:
             found += of_log(_stream_of(info, folded.time_ms))
@@ -378,16 +381,40 @@ def _key(finding: Finding) -> tuple[str, str]:
     return finding.code, finding.subject
 
 
-async def _standstill(source: logs.Source, folded: Folded) -> list[Finding]:
-    """What has been left undone; the log is read a second time only if something is."""
+class _Earlier:
+    """The state at an earlier moment, kept on the way there, so that the log need not be read a
+    second time; only while there is something to do.
+    """
+
+    def __init__(self, ms: int) -> None:
+        self._until_ns = (ms + 1) * 1_000_000
+        self._image = b""
+        self._is_past = False
+
+    def foresee(self, record: Record, state: ClusterState) -> None:
+        """Before a record takes effect."""
+        if not self._is_past and record.time_ns >= self._until_ns:
+            self._is_past = True
+            if state.seq and (state.pending or state.reserved):
+                self._image = snapshot.encode(state)
+
+    async def state(self, source: logs.Source, time_ms: int) -> ClusterState:
+        """The state at that moment; the log is read again if it was not passed on the way."""
+        if self._image and (time_ms + 1) * 1_000_000 == self._until_ns:
+            return snapshot.decode(self._image)
+        return (await fold(source, AtTime(time_ms), None)).state
+
+
+async def _standstill(source: logs.Source, folded: Folded, earlier: _Earlier) -> list[Finding]:
+    """What has been left undone."""
     state, time_ms = folded.state, folded.time_ms
     decided_ms = await _time_of(source, state.decision_seq)
     is_silent = bool(state.pending) and time_ms - decided_ms > IDLE_AFTER_S * 1000
     now = work_of(state, is_silent=is_silent)
     if not now:
         return []
-    earlier = await fold(source, AtTime(time_ms - IDLE_AFTER_S * 1000), None)
-    before = work_of(earlier.state, is_silent=is_silent)
+    state_then = await earlier.state(source, time_ms - IDLE_AFTER_S * 1000)
+    before = work_of(state_then, is_silent=is_silent)
     return of_standstill(state, before, now, time_ms, decided_ms)
 
 

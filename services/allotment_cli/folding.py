@@ -81,14 +81,13 @@ async def fold_at(
     *,
     foreseer: Foreseer | None = None,
     says: bool = True,
-    option: str = "--at",
 ) -> Folded:
-    """Fold to the moment that `option` names, or to the newest record; `says` which on stderr.
+    """Fold to the moment that `--at` names, or to the newest record; `says` on stderr where it is.
 
     Raises `CliError` for a moment that is none, or beyond the end of the log.
     """
     now_ms = source.now_ms()
-    at = None if text is None else moments.parse(text, now_ms, option)
+    at = None if text is None else moments.parse(text, now_ms)
     folded = await fold(source, at, observer, foreseer)
     if at is None:
         folded = folded._replace(time_ms=max(now_ms, folded.time_ms))
@@ -104,18 +103,37 @@ async def fold(
     at: At | None,
     observer: Observer | None = None,
     foreseer: Foreseer | None = None,
+    *,
+    after: Folded | None = None,
 ) -> Folded:
-    """Fold to a moment (None: the newest record)."""
+    """Fold to a moment (None: the newest record); on from `after`, whose state is used up, if that
+    is given and `is_after` says so of the two.
+    """
     with uncollected():
-        return await _fold(source, at, observer, foreseer)
+        return await _fold(source, at, observer, foreseer, after)
+
+
+def is_after(one: At | None, other: At | None) -> bool:
+    """Whether the fold to `other` has what the fold to `one` has, and perhaps more. Between a
+    sequence and a time nobody can tell before the log is read.
+    """
+    if other is None or isinstance(one, AtSequence) != isinstance(other, AtSequence):
+        return other is None
+    return one is not None and tuple(one) <= tuple(other)
 
 
 async def _fold(
-    source: Source, at: At | None, observer: Observer | None, foreseer: Foreseer | None
+    source: Source,
+    at: At | None,
+    observer: Observer | None,
+    foreseer: Foreseer | None,
+    after: Folded | None,
 ) -> Folded:
     last_seq, until_ns = await end_of(source, at)
     state, kept = ClusterState(), _Kept(0, 0, (), b"")
-    if observer is None and source.snapshots is not None:
+    if after is not None:
+        state, kept = after.state, _Kept(after.time_ms, after.time_ms, after.unreadable, b"")
+    elif observer is None and source.snapshots is not None:
         state, kept = await _restore(source, source.snapshots, last_seq, until_ns)
     unreadable = list(kept.unreadable)
     last: Record | None = None

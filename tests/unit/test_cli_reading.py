@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from click.testing import CliRunner, Result
 from allotment.core.explain.difference import differences
 from allotment.core.explain.node import explain_node
 from allotment.core.explain.views import summaries
+from allotment.core.logport import Record
 from allotment_cli import completion, explain, folding, output
 from allotment_cli.main import main
+from allotment_cli.source import FileSource
 from allotment_proto import subjects
 from allotment_proto.events import NodeGone
 from allotment_proto.facts import Constraints, Toleration
@@ -188,6 +191,53 @@ def test_a_pod_that_was_deleted_and_made_again_is_another_one(tmp_path: Path) ->
     other = str(earlier.write(tmp_path / "other.jsonl"))
     across = allot("diff", other, path).stdout
     assert re.search(r"~ +default/web +status +Reserved +Running", across), "by name in two logs"
+
+
+@pytest.fixture
+def records_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sequences that commands read, as often as they do."""
+    found: list[int] = []
+    read = FileSource.read
+
+    async def counted(
+        source: FileSource, first_seq: int, last_seq: int
+    ) -> AsyncGenerator[list[Record]]:
+        async for batch in read(source, first_seq, last_seq):
+            found.extend(record.seq for record in batch)
+            yield batch
+
+    monkeypatch.setattr(FileSource, "read", counted)
+    return found
+
+
+@pytest.mark.parametrize("other", ["now", "12", "31"])
+@pytest.mark.parametrize("one", ["4", "12", "25"])
+def test_diff_reads_the_log_once_and_finds_what_two_folds_do(
+    one: str, other: str, log: Path, recorded: Recorder, records_read: list[int]
+) -> None:
+    states = [
+        fold(recorded.records if text == "now" else recorded.records[: int(text)])
+        for text in (one, other)
+    ]
+    for (before, after), words in ((states, (one, other)), (states[::-1], (other, one))):
+        records_read.clear()
+        shown = allot("diff", *words, "--file", str(log), "-o", "json").stdout
+        found = msgspec.json.decode(shown)["differences"]
+        assert found == msgspec.json.decode(msgspec.json.encode(differences(before, after)))
+        assert len(records_read) == len(set(records_read)), "no record twice"
+
+
+def test_the_doctor_reads_the_log_once(tmp_path: Path, records_read: list[int]) -> None:
+    log = Recorder()
+    log.node("n1", cards=1)
+    log.decide(log.pod("p"))  # reserved, and nobody binds it
+    log.now_ms += 120_000
+    log.node("n2", cards=1)
+    path = log.write(tmp_path / "log.jsonl")
+    result = allot("doctor", "--file", str(path))
+    assert "NothingBound" in result.stdout
+    again = [seq for seq in records_read if records_read.count(seq) > 1]
+    assert set(again) <= {log.state.decision_seq}, "only to see when the last decision was made"
 
 
 def test_diff_takes_ages_and_says_which_moment_is_none(log: Path) -> None:
