@@ -3,7 +3,7 @@
 import contextlib
 import io
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import anyio
@@ -338,6 +338,38 @@ async def test_snapshots_are_taken_now_and_then(
         assert kept == ["06", "09"]
         wanted = snapshot.encode(fold.state)
     assert snapshot.encode(await scene.state(snapshots=True)) == wanted
+
+
+class _Trickling(MemoryLog):
+    """A log that is read record by record, as a long one is read batch by batch."""
+
+    async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
+        async with contextlib.aclosing(super().follow(after_seq)) as batches:
+            async for batch in batches:
+                for record in batch:
+                    yield [record]
+
+
+@pytest.mark.parametrize(("behind", "written"), [(100, [10]), (4, [4, 8, 10])])
+async def test_catching_up_takes_few_snapshots_and_one_at_its_end(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, behind: int, written: list[int]
+) -> None:
+    monkeypatch.setattr(fold_module, "SNAPSHOT_EVERY_EVENTS", 2)
+    monkeypatch.setattr(fold_module, "SNAPSHOT_EVERY_EVENTS_BEHIND", behind)
+    encoded: list[int] = []
+    really = snapshot.encode
+
+    def encode_and_note(state: ClusterState) -> bytes:
+        encoded.append(state.seq)
+        return really(state)
+
+    monkeypatch.setattr(snapshot, "encode", encode_and_note)
+    scene.log = _Trickling()
+    await scene.add(*HISTORY)
+    async with scene.following(snapshots=True) as fold:
+        await anyio.wait_all_tasks_blocked()
+        assert fold.state.seq == len(HISTORY)
+    assert encoded == written
 
 
 # What must end a service

@@ -24,6 +24,10 @@ from allotment_proto.events import Envelope
 
 SNAPSHOT_EVERY_EVENTS = 200_000
 """A record holds one event or hundreds; what a start must fold again is counted in events."""
+SNAPSHOT_EVERY_EVENTS_BEHIND = 1_000_000
+"""The same while it catches up: what is written then is only for a start that is killed in it, and
+encoding the state costs as much as folding tens of thousands of events.
+"""
 CHECK_EVERY_RECORDS = 20
 """So often one node's books are checked, node after node: all at once would hold everything up."""
 TURN_EVENTS = 100
@@ -107,9 +111,11 @@ class Fold:
                     self.caught_up.set()
                 turn, self._turn = self._turn, anyio.Event()
                 turn.set()
+                due = SNAPSHOT_EVERY_EVENTS_BEHIND
                 if self.caught_up.is_set():
                     self._check_in_turn()
-                if self._events_since_snapshot >= SNAPSHOT_EVERY_EVENTS:
+                    due = SNAPSHOT_EVERY_EVENTS
+                if self._events_since_snapshot >= due:
                     await self.save_snapshot()
 
     async def wait_for(self, seq: int) -> None:
