@@ -12,11 +12,13 @@ import msgspec
 
 from allotment.adapters.kube.objects import ObjectMeta
 from allotment.core.ledger.groups import NOT_ADMITTED
-from allotment.core.ledger.model import Group
+from allotment.core.ledger.model import ClusterState, Group
 from allotment.core.queues.model import JobView, Phase, Status
 from allotment.core.queues.phases import SCHEDULED, TRUE, UNSCHEDULABLE, Closing, Condition, close
 from allotment.core.queues.texts import READY, Attempt
 from allotment.core.queues.work import Job
+from allotment.core.reasons import quota_text
+from allotment_proto.events import QuotaShort
 
 Json = dict[str, Any]
 FALSE = "False"
@@ -70,31 +72,60 @@ def phase_before(group: Group, seen: SeenGroup) -> Phase:
     return PHASES.get(text, Phase.NEW)
 
 
-def closing_of(group: Group, view: JobView, before: Phase) -> Closing:
+def quota_of(state: ClusterState, group: Group) -> tuple[QuotaShort, ...]:
+    """By which amounts a quota refuses a group: what the log says of its first member that was
+    refused for what the group waits for. Other amounts alone are no news there, nor are they here.
+    """
+    code = group.gate.code if _is_refused(group) and group.gate else ""
+    code = code or (group.short.code if group.short is not None else "")
+    pods = (state.pods[uid] for uid in group.members if uid in state.pending)
+    refusals = (pod.refusal for pod in pods if pod.refusal is not None)
+    return next(
+        (r.quota for r in refusals if r.quota and r.problem is not None and r.problem.code == code),
+        (),
+    )
+
+
+def closing_of(
+    group: Group, view: JobView, before: Phase, quota: Sequence[QuotaShort] = ()
+) -> Closing:
     """Phase, counts and condition; no condition while there is no decision about the group."""
     job = Job(view)
     job.phase = before
     found = close(job, Attempt())
     if found.phase in (Phase.NEW, Phase.PENDING) and _is_refused(group):
         assert group.gate is not None
-        said = Condition(UNSCHEDULABLE, TRUE, group.gate.code, group.gate.message)
+        message = _with_amounts(group.gate.message, quota)
+        said = Condition(UNSCHEDULABLE, TRUE, group.gate.code, message)
         return found._replace(condition=said)
     condition = found.condition
     if condition is None or condition.type != UNSCHEDULABLE:
         return found
     if group.short is None:
         return found._replace(condition=None)
-    return found._replace(condition=condition._replace(message=group.short.message))
+    message = _with_amounts(group.short.message, quota)
+    return found._replace(condition=condition._replace(message=message))
+
+
+def _with_amounts(message: str, quota: Sequence[QuotaShort]) -> str:
+    return f"{message} ({'; '.join(map(quota_text, quota))})" if quota else message
 
 
 def change_of(
-    group: Group, view: JobView, seen: SeenGroup, *, now: str, transition: str
+    group: Group,
+    view: JobView,
+    seen: SeenGroup,
+    *,
+    now: str,
+    transition: str,
+    quota: Sequence[QuotaShort] = (),
 ) -> Change | None:
     """What to write; None if the PodGroup says it all already.
 
-    `now` is the time to give a new condition, `transition` its id.
+    `now` is the time to give a new condition, `transition` its id, `quota` by which amounts it is
+    refused, if it is that.
     """
-    found = closing_of(group, view, phase_before(group, seen))
+    found = closing_of(group, view, phase_before(group, seen), quota)
     said = seen.said
     wanted: Json = {
         "phase": found.phase.value,

@@ -26,7 +26,7 @@ from allotment.core.ledger.groups import NOT_ADMITTED
 from allotment.core.ledger.model import ClusterState, Group
 from allotment.core.queues.model import JobView
 from allotment.core.queues.round.members import job_of
-from allotment_binder.group_status import Change, SeenGroup, Told, change_of
+from allotment_binder.group_status import Change, SeenGroup, Told, change_of, quota_of
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import Admission, Short
 
@@ -192,7 +192,14 @@ class GroupStatuses:
                     break
             if group.fact is None or seen.metadata.uid != group.fact.uid:
                 return self._forget_seen(key)  # the log will tell
-            change = change_of(group, job, seen, now=_now(), transition=f"allotment-{state.seq}")
+            change = change_of(
+                group,
+                job,
+                seen,
+                now=_now(),
+                transition=f"allotment-{state.seq}",
+                quota=quota_of(state, group),
+            )
             if change is None:
                 self._retries.pop(key, None)
                 return None

@@ -8,10 +8,23 @@ import pytest
 
 from allotment.core.ledger.model import Group
 from allotment.core.queues.model import Phase, Status
+from allotment.core.queues.round.members import job_of
+from allotment.core.reasons import refusal_text
 from allotment_binder.gang_notices import waits_because
-from allotment_binder.group_status import Change, SeenGroup, change_of, phase_before, tail_of
-from allotment_proto.events import Admission, GroupObserved, Short
+from allotment_binder.group_status import (
+    Change,
+    SeenGroup,
+    change_of,
+    phase_before,
+    quota_of,
+    tail_of,
+)
+from allotment_proto.events import Admission, GroupObserved, QueueObserved, Short
+from allotment_proto.facts import PluginUse, Policy
+from tests import build
 from tests.unit.queues_parts import job, statuses
+from tests.unit.rounds_world import World
+from tests.unit.rounds_world import group as told_group
 
 TAIL = "pod group is not ready, 3 Pending, 3 minAvailable"
 LACKING = f"2/3 tasks in gang unschedulable: {TAIL}"
@@ -70,6 +83,34 @@ def test_nothing_is_written_that_is_said_already() -> None:
     blank = msgspec.convert({"metadata": {"uid": "g", "resourceVersion": "1"}}, SeenGroup)
     found = change(group(""), {}, blank)
     assert found == Change({"phase": "Pending"}, None)
+
+
+def test_a_quota_that_is_short_is_said_with_its_amounts() -> None:
+    """In the condition and its Event, as in the Event of the pod that was refused."""
+    number = "volcano.sh/vgpu-number"
+    tiers = ((PluginUse("gang"),), (PluginUse("predicates"), PluginUse("capacity")))
+    policy = Policy(tiers=tiers, actions=("allocate", "backfill"))
+    world = World(build.node("n1", 8, extended=((number, 80),)), policy=policy)
+    world.tell(QueueObserved(uid="q", name="team", rv=1, capability=((number, 3_000),)))
+    world.tell(told_group("g", 4, queue="team"))
+    asked = msgspec.structs.replace(build.request(build.wants(1, 0)), extended=((number, 1),))
+    for name in "abcd":
+        world.tell(build.pod(name, asked, name=name, group="default/g", role="w"))
+    decided = world.decide()
+    (refusal,) = [each for each in decided.refusals if each.quota]
+    known = world.state.groups["default/g"]
+    assert known.fact is not None
+    view = job_of(world.state, "default/g", known, known.fact)
+    quota = quota_of(world.state, known)
+    assert quota == refusal.quota
+    found = change_of(known, view, seen(), now=T2, transition="allotment-9", quota=quota)
+    assert found is not None
+    assert found.told is not None
+    (said,) = found.status["conditions"]
+    amounts = f"(queue team: 3 of 3 {number} held, wants 1)"
+    assert said["message"].endswith(amounts)
+    assert found.told.note.endswith(amounts)
+    assert amounts.removeprefix("(queue team: ") in refusal_text(refusal)
 
 
 def test_a_condition_replaces_that_of_its_type_and_spares_others() -> None:
