@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
+import msgspec
 import pytest
 from tests.build import decided, node, placement, pod, policy
 from tests.waiting import patience
@@ -16,7 +18,7 @@ from allotment.adapters.log.fold import BooksBroken, Fold
 from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.ledger import check, snapshot
-from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.ledger.model import ClusterState, Node, Pod
 from allotment.core.ledger.state import _HANDLERS
 from allotment.core.logport import LogDamaged, Record, digest_of
 from allotment.testing.memory_log import MemoryLog
@@ -357,19 +359,54 @@ async def test_catching_up_takes_few_snapshots_and_one_at_its_end(
     monkeypatch.setattr(fold_module, "SNAPSHOT_EVERY_EVENTS", 2)
     monkeypatch.setattr(fold_module, "SNAPSHOT_EVERY_EVENTS_BEHIND", behind)
     encoded: list[int] = []
-    really = snapshot.encode
+    really = snapshot.encoding
 
-    def encode_and_note(state: ClusterState) -> bytes:
+    def encode_and_note(state: ClusterState) -> Iterator[None]:
         encoded.append(state.seq)
         return really(state)
 
-    monkeypatch.setattr(snapshot, "encode", encode_and_note)
+    monkeypatch.setattr(snapshot, "encoding", encode_and_note)
     scene.log = _Trickling()
     await scene.add(*HISTORY)
     async with scene.following(snapshots=True) as fold:
         await anyio.wait_all_tasks_blocked()
         assert fold.state.seq == len(HISTORY)
     assert encoded == written
+
+
+async def test_others_have_their_turns_while_a_snapshot_is_encoded(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "_STEP", 10)
+    await scene.add(node("n1"), *(pod(f"p{number}") for number in range(200)))
+    held, encoded, longest = 0, 0, 0
+    pod_image = snapshot._pod
+
+    def counted(of: Pod) -> object:
+        nonlocal held, encoded
+        held, encoded = held + 1, encoded + 1
+        return pod_image(of)
+
+    async def take_turns() -> None:
+        nonlocal held, longest
+        while True:
+            longest, held = max(longest, held), 0
+            await anyio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(snapshot, "_pod", counted)
+    async with scene.following(snapshots=True) as fold, anyio.create_task_group() as group:
+        group.start_soon(take_turns)
+        await fold.save_snapshot()
+        group.cancel_scope.cancel()
+    assert encoded == 200
+    assert longest <= encoded // 20
+    monkeypatch.undo()
+    assert snapshot.encode(await scene.state(snapshots=True)) == snapshot.encode(fold.state)
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 65_535, 65_536])
+def test_what_is_encoded_in_steps_begins_as_an_array_does(count: int) -> None:
+    assert msgspec.msgpack.encode([0] * count) == snapshot._array_head(count) + bytes(count)
 
 
 # What must end a service

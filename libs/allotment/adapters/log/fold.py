@@ -146,17 +146,30 @@ class Fold:
         await self._turn.wait()
 
     async def save_snapshot(self) -> None:
-        """Keep the state for the next start. A snapshot is a cache: failing is worth a warning."""
+        """Keep the state for the next start. A snapshot is a cache: failing is worth a warning.
+
+        Not while `run` goes on elsewhere: the state must not move. Other tasks have their turns.
+        """
         self._events_since_snapshot = 0
         if self._snapshots is None or self._last is None or self.state.seq == self._snapshot_seq:
             return
         seq, record = self._last.seq, digest_of(self._last)
         try:
-            await self._snapshots.save(seq, snapshot.encode(self.state), record)
+            await self._snapshots.save(seq, await self._encoded(), record)
         except (OSError, OverflowError) as error:  # no disk; a number that no snapshot can hold
             self._logger.warning("snapshot not written", seq=seq, reason=str(error))
             return
         self._snapshot_seq = seq
+
+    async def _encoded(self) -> bytes:
+        steps = snapshot.encoding(self.state)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                image: bytes = done.value
+                return image
+            await anyio.lowlevel.checkpoint()
 
     async def _restore(self, last_seq: int) -> None:
         if self._snapshots is None:

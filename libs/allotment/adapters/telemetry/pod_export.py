@@ -27,7 +27,7 @@ import msgspec
 
 from allotment.adapters.telemetry.pod_traces import readable
 from allotment.adapters.telemetry.traces import TelemetryError, Tracer
-from allotment.core.explain.lives import LIVES_MAX, Lives
+from allotment.core.explain.lives import Lives
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.trace_ids import trace_id
@@ -111,14 +111,13 @@ class PodTraces:
         self,
         tracer: Tracer,
         sampling: Sampling,
-        limit: int = LIVES_MAX,
         delayed_max: int = _DELAYED_PODS_MAX,
         on_failed: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         """While the tracer's queue fills, the parts of `delayed_max` pods wait; others are handed
         over all the same, and lost if there is no room.
         """
-        self.lives = Lives(sampling.chooses, None, limit)
+        self.lives = Lives(sampling.chooses, None)
         self.spans = 0
         self._is_begun = False
         self._delayed_max = delayed_max

@@ -38,7 +38,7 @@ from allotment_proto.events import (
     PodObserved,
 )
 
-LIVES_MAX = 20_000
+_LIVES_MAX = 20_000
 _LINGER_MS = 30_000
 """After so long what is final of a pod that waits is given out, by the log's clock."""
 _SLOW_MS = 60_000
@@ -73,7 +73,7 @@ class Lives:
     """
 
     def __init__(
-        self, choose: Callable[[str], bool], since_seq: int | None = 0, limit: int = LIVES_MAX
+        self, choose: Callable[[str], bool], since_seq: int | None = 0, limit: int = _LIVES_MAX
     ) -> None:
         """Without `since_seq` nothing is given out before `begin_after` says it."""
         self.left_out = 0

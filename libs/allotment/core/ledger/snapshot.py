@@ -1,7 +1,15 @@
 """State ⇄ bytes. A snapshot is a cache: a start without one ends in the same state, byte for byte.
 
 The encoding is canonical (everything sorted), so two states are equal exactly if their bytes are.
+
+To encode a large state takes long enough to hold up an event loop. So groups, nodes and pods, of
+which it has thousands, are encoded a few at a time (`encoding`), and others may have their turns in
+between. The state must stay as it is meanwhile.
 """
+
+from collections.abc import Generator, Iterator
+from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -33,6 +41,8 @@ from allotment_proto.events import (
 from allotment_proto.facts import Amounts, Holding, Policy
 
 _SNAPSHOT_VERSION = 8
+_STEP = 250
+"""So many groups, nodes or pods are encoded in one step."""
 _Avoided = tuple[str, tuple[tuple[CardPlace, int], ...]]
 """An owner, and the cards on which a pod of it could not start, with the record that said so."""
 
@@ -124,6 +134,23 @@ class SnapshotError(Exception):
 
 def encode(state: ClusterState) -> bytes:
     """The canonical bytes of a state."""
+    steps = encoding(state)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            image: bytes = done.value
+            return image
+
+
+def encoding(state: ClusterState) -> Generator[None, None, bytes]:
+    """The same step by step; the bytes are what it returns in the end."""
+    groups = yield from _encoded(_group(key, state.groups[key]) for key in sorted(state.groups))
+    nodes = yield from _encoded(
+        _Node(n.name, n.row, n.last_stamp_s, n.fact)
+        for n in sorted(state.nodes.values(), key=lambda n: n.name)
+    )
+    pods = yield from _encoded(_pod(state.pods[uid]) for uid in sorted(state.pods))
     return msgspec.msgpack.encode(
         _Snapshot(
             v=_SNAPSHOT_VERSION,
@@ -139,7 +166,7 @@ def encode(state: ClusterState) -> bytes:
             avoided=tuple((o, tuple(sorted(c.items()))) for o, c in state.avoided.items()),
             order_seq=state.order_seq,
             time_ms=state.time_ms,
-            groups=tuple(_group(key, state.groups[key]) for key in sorted(state.groups)),
+            groups=groups,
             queues=tuple(state.queues[name] for name in sorted(state.queues)),
             classes=tuple(state.classes[name] for name in sorted(state.classes)),
             holds=state.holds,
@@ -151,17 +178,34 @@ def encode(state: ClusterState) -> bytes:
             evicting=tuple(state.evicting[uid] for uid in sorted(state.evicting)),
             spared=tuple(sorted(state.spared.items())),
             rows=len(state.rows),
-            nodes=tuple(
-                _Node(n.name, n.row, n.last_stamp_s, n.fact)
-                for n in sorted(state.nodes.values(), key=lambda n: n.name)
-            ),
-            pods=tuple(_pod(state.pods[uid]) for uid in sorted(state.pods)),
+            nodes=nodes,
+            pods=pods,
             pending=tuple(sorted(state.pending)),
             voided=tuple(sorted(state.voided.items())),
             corrected=tuple(found for _, found in sorted(state.corrected.items())),
             served=tuple(state.served),
         )
     )
+
+
+def _encoded(items: Iterator[msgspec.Struct]) -> Generator[None, None, Any]:
+    """An array of these, encoded a step at a time: what it returns is encoded as it stands."""
+    parts: list[bytes] = []
+    count = 0
+    while some := list(islice(items, _STEP)):
+        parts.append(msgspec.msgpack.encode(some)[len(_array_head(len(some))) :])
+        count += len(some)
+        yield
+    return msgspec.Raw(_array_head(count) + b"".join(parts))
+
+
+def _array_head(count: int) -> bytes:
+    """How an array of so many items begins in MessagePack: the shortest of three forms."""
+    if count < 16:
+        return bytes([0x90 | count])
+    if count < 1 << 16:
+        return b"\xdc" + count.to_bytes(2, "big")
+    return b"\xdd" + count.to_bytes(4, "big")
 
 
 def decode(payload: bytes) -> ClusterState:
