@@ -84,7 +84,7 @@ class SubGroupRule(msgspec.Struct, frozen=True):
     least: int
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pod of a job.
 
     `request` is what is counted (see `resources` for units; `pods` may be in it). `node` is where
@@ -134,7 +134,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return 1, 0, self.created_ms, self.uid
 
 
-class JobView(msgspec.Struct, frozen=True, kw_only=True):
+class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A PodGroup and its pods.
 
     `priority` is its PriorityClass's value. `card_request` is the annotation

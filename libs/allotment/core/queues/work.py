@@ -46,6 +46,14 @@ class _Counts(dict[_Key, int]):
             del self[key]
 
 
+_NO_COUNTS: _Counts[Any] = _Counts()
+_NOTHING_BY_NAME: dict[Any, Any] = {}
+"""What jobs without roles and sub groups share, as lone pods are. Thousands of those are made while
+rounds follow each other, and dictionaries that stay empty were a good part of what they cost. Never
+written to.
+"""
+
+
 class Job:
     """A job while a session works on it: the status of every task, and what follows from that."""
 
@@ -74,14 +82,15 @@ class Job:
         self.given: dict[str, str] = {}
         """Task uid → the node that the session gave it."""
         self.counts = _Counts[Status]()
-        self.role_counts: dict[str, _Counts[Status]] = {}
-        self.role_best_effort = _Counts[str]()
-        self.sub_counts: dict[tuple[str, str], _Counts[Status]] = {}
+        self.role_counts: dict[str, _Counts[Status]] = _NOTHING_BY_NAME
+        self.role_best_effort: _Counts[str] = _NO_COUNTS
+        self.sub_counts: dict[tuple[str, str], _Counts[Status]] = _NOTHING_BY_NAME
         """By sub group, like `role_counts`."""
-        self.sub_best_effort = _Counts[tuple[str, str]]()
+        self.sub_best_effort: _Counts[tuple[str, str]] = _NO_COUNTS
         self.best_effort_pending = 0
         self.ready_count = 0
-        self.role_minima = dict(view.min_task_member)
+        least = view.min_task_member
+        self.role_minima: dict[str, int] = dict(least) if least else _NOTHING_BY_NAME
         self.allocated = NOTHING
         """What tasks of `CHARGED_SET` ask for."""
         for task in view.tasks:
@@ -150,10 +159,16 @@ class Job:
         if status in READY_SET:
             self.ready_count += sign
         if task.role:
+            if self.role_counts is _NOTHING_BY_NAME:
+                self.role_counts = {}
             self.role_counts.setdefault(task.role, _Counts()).move(status, sign)
         if task.sub_group[0]:
+            if self.sub_counts is _NOTHING_BY_NAME:
+                self.sub_counts = {}
             self.sub_counts.setdefault(task.sub_group, _Counts()).move(status, sign)
         if status is Status.PENDING and task.is_best_effort and not task.gated:
+            if self.role_best_effort is _NO_COUNTS:
+                self.role_best_effort, self.sub_best_effort = _Counts(), _Counts()
             self.best_effort_pending += sign
             self.role_best_effort.move(task.role, sign)
             self.sub_best_effort.move(task.sub_group, sign)
@@ -335,16 +350,16 @@ class World:
             self._at_gate[job.is_single][uid] = None
 
     def _remove(self, uid: str) -> None:
-        self.unplaced.pop(uid, None)
-        self._orders.pop(uid, None)
-        self._places.pop(uid, None)
         job = self._jobs.drop(uid)
         if job is None:
+            self.unplaced.pop(uid, None)
             return
+        self._orders.pop(uid, None)
+        self._places.pop(uid, None)
         for task in job.task_uids:
             self._tasks.pop(task, None)
-        for waiting in self._at_gate.values():
-            waiting.pop(uid, None)
+        if job.is_at_gate:
+            del self._at_gate[job.is_single][uid]
         names = self.by_queue[job.queue]
         del names[uid]
         if not names:
