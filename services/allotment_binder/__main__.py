@@ -71,10 +71,13 @@ async def _live(
     """One life after the other, each from getting the lease to losing it."""
     await world.bus.subscribe(subjects.PROPOSAL, decider.on_proposal)
     ctx.ready("proposals", True)
-    with ctx.until_stop():
-        while True:
-            await world.active()
-            await life()
+    async with anyio.create_task_group() as following:
+        following.start_soon(decider.keep_up)
+        with ctx.until_stop():
+            while True:
+                await world.active()
+                await life()
+        following.cancel_scope.cancel()
 
 
 def _expose(ctx: Context, work: Binder) -> None:

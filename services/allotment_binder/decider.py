@@ -104,6 +104,17 @@ class Decider:
                 "bind", (_now_us() - received_us) / 1e6, span.trace_id, settled.seq or None
             )
 
+    async def keep_up(self) -> None:
+        """Let what decides follow the nodes, so that the next proposal need not wait for it."""
+        fold = self.world.fold
+        await fold.caught_up.wait()
+        while True:
+            try:
+                self._ready().open_ahead()
+            except Exception:  # the proposal that meets it as well says so
+                self._deciding = None
+            await fold.changed()
+
     async def _settle(self, proposal: Proposal, received_us: int) -> Settled:
         """Append the decision; checked again and retried when another one took its place."""
         fold = self.world.fold

@@ -45,6 +45,10 @@ class Deciding:
         self._rounds = Rounds(state)
         self._board: Board | None = None
 
+    def open_ahead(self) -> None:
+        """Read what nodes offer, so that the next proposal need not wait for it."""
+        self._rounds.open_ahead()
+
     def decide(self, proposal: Proposal, now_s: int, stage: StageTime) -> Answer:
         """Every placement is asked for again, on top of those accepted before it, and so is what
         the proposal says about groups and quotas. What the state does not bear out is not argued

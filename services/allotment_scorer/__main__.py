@@ -147,23 +147,17 @@ class Scorer:
         """Let the board follow the log as it moves, and the round what nodes offer, so that the
         next cycle need not wait for it.
         """
-        fold, nodes_seq = self.world.fold, -1
+        fold = self.world.fold
         await fold.caught_up.wait()
         while True:
             board = self._ready_board()
             board.begin()
             board.end()
-            state = fold.state
-            if state.is_batched and state.nodes_seq != nodes_seq:
-                nodes_seq = state.nodes_seq
-                self._open_ahead()
+            try:
+                self._ready_rounds().open_ahead()
+            except Exception:  # the cycle that meets it as well says so
+                self._rounds = None
             await fold.changed()
-
-    def _open_ahead(self) -> None:
-        try:
-            self._ready_rounds().session()
-        except Exception:  # the cycle that meets it as well says so
-            self._rounds = None
 
     def waiting_gauges(self) -> list[Gauge]:
         """The pods that wait, by reason, and for how long the oldest of each is there."""

@@ -64,6 +64,16 @@ class Rounds:
         self._world: World | None = None
         self._made_from: object = None
         self._session: Session | None = None
+        self._ahead_seq = -1
+
+    def open_ahead(self) -> None:
+        """Read what nodes offer, if that changed, so that the next round need not. Not between the
+        steps of a round: the last session is over.
+        """
+        state = self.state
+        if state.is_batched and state.nodes_seq != self._ahead_seq:
+            self._ahead_seq = state.nodes_seq
+            self.session()
 
     def session(self, on_step: OnStep = untimed) -> Session:
         """The plugins of the policy in force, opened on the state; the last session is over."""

@@ -1,4 +1,4 @@
-"""The scorer has read what nodes offer before the first pod comes."""
+"""Scorer and binder have read what nodes offer before the first pod comes."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -6,6 +6,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
+from allotment_binder.decider import Decider
 from allotment_proto.events import QueueObserved
 from allotment_scorer.__main__ import Scorer
 from tests import build
@@ -20,6 +21,7 @@ class _Fold:
     def __init__(self, world: World) -> None:
         self.state = world.state
         self.listeners: list[object] = []
+        self.restored: list[object] = []
         self.caught_up = anyio.Event()
         self.caught_up.set()
         self.news = anyio.Event()
@@ -63,10 +65,33 @@ async def test_a_round_that_cannot_be_opened_ahead_is_left_to_its_cycle(
 ) -> None:
     fold = _Fold(world)
     scorer = _scorer(fold)
-    broken = SimpleNamespace(session=lambda: 1 // 0)
+    broken = SimpleNamespace(open_ahead=lambda: 1 // 0)
     monkeypatch.setattr(scorer, "_ready_rounds", lambda: broken)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(scorer.keep_up)
         await anyio.wait_all_tasks_blocked()
         assert scorer._rounds is None
+        tasks.cancel_scope.cancel()
+
+
+def _decider(fold: _Fold) -> Decider:
+    ctx: Any = SimpleNamespace(
+        settings=SimpleNamespace(instance="b-1"), readiness=None, ready=None, log=None
+    )
+    return Decider(ctx, cast("Any", SimpleNamespace(fold=fold)), lambda decided, upheld: None)
+
+
+@pytest.mark.anyio
+async def test_the_binder_has_read_them_too(world: World) -> None:
+    fold = _Fold(world)
+    decider = _decider(fold)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(decider.keep_up)
+        await anyio.wait_all_tasks_blocked()
+        totals = decider._ready()._rounds.views.totals
+        assert totals.read == NODES
+        world.tell(build.node("n1", 4, rv=2, extended=(("nvidia.com/gpu", 4),)))
+        fold.news.set()
+        await anyio.wait_all_tasks_blocked()
+        assert totals.read == NODES + 1
         tasks.cancel_scope.cancel()
