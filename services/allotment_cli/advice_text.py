@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from allotment.core.explain.schema import Counterfactual
 from allotment.core.explain.words import advice_title, fit_text, gang_advice_title
-from allotment_cli.output import heading, table
+from allotment_cli.output import Prose, heading, table
 
 
 def advice_lines(found: Sequence[Counterfactual], *, never: bool = False) -> list[str]:
@@ -19,4 +19,4 @@ def gang_advice_lines(found: Sequence[Counterfactual]) -> list[str]:
 
 def _lines(title: str, found: Sequence[Counterfactual]) -> list[str]:
     _, *lines = table(("", " "), [[each.text, fit_text(each)] for each in found], indent="  ")
-    return ["", heading(title), *lines]
+    return ["", heading(Prose(title, 2)), *lines]

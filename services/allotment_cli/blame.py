@@ -27,14 +27,14 @@ from allotment_cli.folding import AsOf, Folded, as_of, fold_at
 from allotment_cli.gone import node_is_missing
 from allotment_cli.moments import moment_text
 from allotment_cli.names import meant
-from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, suggest, table
+from allotment_cli.output import DOCUMENTS, Prose, emit, emit_document, heading, suggest, table
 from allotment_cli.params import at_option, output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
 
 SCHEMA = "allotment.dev/blame/v1"
 OTHERS = "others"
 """By whom a pod was bound that no decision of the log placed."""
-RESERVATIONS = "These are reservations from the log. Real use may differ: see nvidia-smi or DCGM."
+RESERVATIONS = "These are reservations. Real use may differ: see nvidia-smi or DCGM."
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -217,7 +217,7 @@ def blame_lines(cards: Sequence[BlamedCard], now_ms: int, seq: int) -> list[str]
     """The whole screen: a block a card."""
     lines: list[str] = []
     for card in cards:
-        lines += ["", heading(_title(card, seq))]
+        lines += ["", heading(Prose(_title(card, seq), 2))]
         rows = list(_rows(card, now_ms))
         if not rows:
             lines.append("  nobody holds any of it")

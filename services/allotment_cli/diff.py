@@ -132,7 +132,8 @@ def diff_lines(found: Sequence[Differing]) -> list[str]:
         of_kind = [each for each in found if each.kind == kind]
         lines += ["", heading(f"{kind}s".capitalize())]
         rows = [row for each in of_kind for row in _rows(each)]
-        lines += table(("", "NAME", "WHAT", "A", "B"), rows, indent="  ")
+        headers = ("", "NAME", "WHAT", "A", "B")
+        lines += table(headers, rows, indent="  ", blank=headers[2:])
         counts.append(f"{len(of_kind)} {kind}{'s' * (len(of_kind) != 1)}")
     return [*lines[1:], "", f"different: {', '.join(counts)}"]
 

@@ -73,12 +73,21 @@ def _head(found: NodeExplanation) -> Iterator[tuple[str, str]]:
     yield (
         "Host",
         f"{cpu_text(view.free_cpu_milli)} of {cpu_text(view.cpu_milli)} CPU free, "
-        f"{bytes_text(view.free_host_memory_bytes)} of {bytes_text(view.host_memory_bytes)} free",
+        f"{bytes_text(view.free_host_memory_bytes)} of {bytes_text(view.host_memory_bytes)} "
+        "memory free",
     )
     if found.taints:
         yield "Taints", ", ".join(found.taints)
     fits = sum(each.pods for each in found.answers if each.fits)
-    yield "Waiting", f"{found.waiting} pods wait; {fits} of them fit here"
+    yield "Waiting", _waiting_text(found.waiting, fits)
+
+
+def _waiting_text(waiting: int, fits: int) -> str:
+    """``3 pods wait; 1 fits here``."""
+    if not waiting:
+        return "no pods wait"
+    pods = "1 pod waits" if waiting == 1 else f"{waiting} pods wait"
+    return f"{pods}; {fits or 'none'} fit{'s' * (fits <= 1)} here"
 
 
 def _card_lines(cards: Sequence[CardView], counted: Sequence[CountedView]) -> list[str]:
@@ -119,4 +128,4 @@ def _answer_lines(answers: Sequence[Answer]) -> list[str]:
 def _why(each: Answer) -> str:
     if each.fits:
         return f"waits: {each.waits_for}" if each.waits_for else ""
-    return each.detail
+    return "" if each.detail == each.verdict else each.detail

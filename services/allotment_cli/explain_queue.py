@@ -61,7 +61,11 @@ def queue_lines(found: QueueExplanation, *, everything: bool = False) -> list[st
     """The whole screen."""
     lines: list[str] = [field(label, text) for label, text in _head(found)]
     if found.limits:
-        lines += ["", heading(f"Limits ({plugin_text(found.plugin)})"), *_limit_lines(found)]
+        lines += [
+            "",
+            heading(Prose(f"Limits ({plugin_text(found.plugin)})", 2)),
+            *_limit_lines(found),
+        ]
     shown = found.waiting if everything else found.waiting[:GROUPS_SHOWN]
     if shown:
         lines += ["", heading("Waiting, in order"), *_group_lines(shown, found.refuses)]

@@ -142,7 +142,7 @@ def _why(names: Sequence[str], pod: FitPod) -> Iterator[str]:
     can = "can never fit on these nodes" if never else f"do{'es' * one} not fit now"
     shown = ", ".join(names[:NAMES_SHOWN])
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    yield heading(f"{shown}{more} {can}")
+    yield heading(Prose(f"{shown}{more} {can}", 2))
     if pod.problem:
         yield _field("Problem", pod.problem)
     elif pod.cause:

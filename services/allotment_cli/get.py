@@ -48,8 +48,10 @@ from allotment_cli.source import Origin, Source, open_source, source_options
 from allotment_cli.watching import check_watch
 
 UNREADABLE_SHOWN = 3
-_OPTIONAL = ("COMPUTE", "MEMORY")
-"""What a narrow screen leaves out: of pods, whose cards say as much."""
+_OPTIONAL = ("COMPUTE", "MEMORY", "PROBLEMS", "IDLE")
+"""What a narrow screen leaves out: of pods, whose cards say as much; of nodes, whose problems are
+listed below.
+"""
 COMMANDS = {
     "nodes": (
         "allotment_cli.get",

@@ -249,7 +249,9 @@ def summary_lines(found: Sequence[CardsSummary], *, by_zone: bool) -> list[str]:
     ]
     if by_zone:
         rows.sort(key=lambda row: row[0])
-    first, *rest = table(headers, rows, right=headers[2 + by_zone :], optional=("PARTLY",))
+    first, *rest = table(
+        headers, rows, right=headers[2 + by_zone :], optional=("PARTLY", "FULL", "LARGEST")
+    )
     return [heading(first), *rest]
 
 

@@ -80,12 +80,16 @@ class _Layout:
         self.indent = indent
         self._least = [0] * len(headers)
         """How narrow a column may become: numbers and words stay whole."""
-        self.take(headers)
+        self.take(headers, breaks=True)
 
-    def take(self, cells: Sequence[str]) -> None:
+    def take(self, cells: Sequence[str], *, breaks: bool = False) -> None:
+        """Make room for the cells of a row. Amounts, which are flush right, stay on one line unless
+        it `breaks`, as headers do.
+        """
         for at, cell in enumerate(cells):
             self.widths[at] = max(self.widths[at], len(cell))
-            parts = [cell] if self.flush[at] else [p for w in cell.split(" ") for p in _parts(w)]
+            is_whole = self.flush[at] and not breaks
+            parts = [cell] if is_whole else [p for w in cell.split(" ") for p in _parts(w)]
             self._least[at] = max(self._least[at], *map(len, parts), 0)
 
     def left_out(self, width: int | None) -> list[str]:

@@ -28,6 +28,17 @@ from tests import build
 from tests.recording import Recorder, busy_cluster, fold, uid_of
 from tests.recording_batch import busy_queues
 
+TOO_BIG = """
+kind: Pod
+apiVersion: v1
+metadata: {name: too-big-7c9f8}
+spec:
+  schedulerName: allotment
+  containers:
+  - resources: {limits: {volcano.sh/vgpu-number: 1, volcano.sh/vgpu-memory: 900000}}
+    name: main
+"""
+
 
 @pytest.fixture(scope="module")
 def recorded() -> Recorder:
@@ -353,6 +364,27 @@ def test_a_cell_is_folded_between_words_and_after_commas() -> None:
         "bb  -      y",
     ]
     assert output.wrapped(lines, None) == list(lines)
+
+
+def test_headers_of_amounts_are_folded_where_amounts_are_not() -> None:
+    lines = output.table(("N", "MEMORY FREE"), [["a", "10 GiB"]], right=("MEMORY FREE",))
+    assert output.wrapped(lines, 9) == ["N  MEMORY", "     FREE", "a  10 GiB"]
+    assert output.wrapped(lines, 8) == ["N  MEMORY", "     FREE", "a  10 GiB"], "never cut"
+
+
+def test_no_screen_is_wider_than_a_terminal_of_80(log: Path) -> None:
+    """But for names and codes, which stay whole: `get nodes` and `explain node` may need more."""
+    commands = (
+        *("get pods", "get cards", "ledger --summary", "blame gpu-01"),
+        *("explain research/llama", "explain research/never", "diff 4 now"),
+        *("usage", "queue list", "job list -A", "story big", "trace big", "doctor", "fit -f -"),
+    )
+    for command in commands:
+        result = CliRunner(env={"COLUMNS": "80"}).invoke(
+            main, [*command.split(), "--file", str(log)], input=TOO_BIG
+        )
+        wide = [line for line in result.stdout.splitlines() if len(line) > 80]
+        assert not wide, (command, wide)
 
 
 def test_a_narrow_screen_leaves_optional_columns_out() -> None:
