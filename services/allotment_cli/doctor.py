@@ -290,7 +290,8 @@ async def _examine(origin: Origin, at: str | None, fix: bool, answers: _Answers)
             drift = await _drift(origin, source, fix, answers)
         earlier = _Earlier(source.now_ms() - IDLE_AFTER_S * 1000)
         folded = await fold_at(source, at, foreseer=earlier.foresee if at is None else None)
-        found = [*findings(folded.state, folded.time_ms), *drift.found]
+        with waiting("looking at pods, nodes and cards"):
+            found = [*findings(folded.state, folded.time_ms), *drift.found]
         found += await _standstill(source, folded, earlier)
         info = await source.stream_info() if at is None else None
         if info is not None:
@@ -410,11 +411,13 @@ async def _standstill(source: logs.Source, folded: Folded, earlier: _Earlier) ->
     state, time_ms = folded.state, folded.time_ms
     decided_ms = await _time_of(source, state.decision_seq)
     is_silent = bool(state.pending) and time_ms - decided_ms > IDLE_AFTER_S * 1000
-    now = work_of(state, is_silent=is_silent)
+    with waiting("trying what could be decided"):
+        now = work_of(state, is_silent=is_silent)
     if not now:
         return []
     state_then = await earlier.state(source, time_ms - IDLE_AFTER_S * 1000)
-    before = work_of(state_then, is_silent=is_silent)
+    with waiting("trying what could be decided then"):
+        before = work_of(state_then, is_silent=is_silent)
     return of_standstill(state, before, now, time_ms, decided_ms)
 
 

@@ -21,6 +21,7 @@ from allotment_cli.moments import AtSequence
 from allotment_cli.names import near, no_such_node, pod_name
 from allotment_cli.output import DOCUMENTS, emit, emit_document, suggest
 from allotment_cli.params import at_option, namespace_option, output_option, watch_option
+from allotment_cli.progress import waiting
 from allotment_cli.source import Origin, Source, open_source, source_options
 from allotment_cli.watching import LEAVE_OUT_WATCH, check_watch, watch
 from allotment_proto import subjects
@@ -172,9 +173,10 @@ class _Asked:
         placed = story.placed
         before = None if placed is None else await self.bases.state(source, placed.decided.basis)
         kin = None if story.latest is None else await kin_of(source, story, story.latest, folded)
-        return explain_pod(
-            state, story, folded.time_ms, before=before, node=node, kin=kin, advised=advised
-        )
+        with waiting("trying what would make it fit"):
+            return explain_pod(
+                state, story, folded.time_ms, before=before, node=node, kin=kin, advised=advised
+            )
 
 
 async def collect(

@@ -32,6 +32,7 @@ from allotment_cli.output import (
     table,
 )
 from allotment_cli.params import namespace_option
+from allotment_cli.progress import waiting
 from allotment_cli.source import Source
 
 PENDING_EXIT = 3
@@ -57,7 +58,8 @@ def gang(
 
     async def explain(source: Source, folded: Folded, *, advised: bool) -> GangExplanation:
         key = group_key(folded.state, space, bare)
-        return explain_gang(folded.state, key, folded.time_ms, advised=advised)
+        with waiting("trying what would make it fit"):
+            return explain_gang(folded.state, key, folded.time_ms, advised=advised)
 
     found = answer(asked, explain, gang_lines, _next)
     if exit_code and found.status.phase in WAITS:

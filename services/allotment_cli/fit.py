@@ -19,6 +19,7 @@ from allotment_cli.moments import moment_text
 from allotment_cli.names import usual_namespace
 from allotment_cli.output import DOCUMENTS, Prose, emit, emit_document, heading, table
 from allotment_cli.params import at_option, output_option
+from allotment_cli.progress import waiting
 from allotment_cli.source import Origin, open_source, source_options
 from allotment_cli.surroundings import surroundings
 
@@ -84,7 +85,8 @@ async def _fit(origin: Origin, documents: Sequence[Placed], at: str | None) -> F
         raise CliError(_without_pods(made), "give manifests of pods, or of what makes pods")
     for event in made.events:
         apply(state, event, state.seq + 1)
-    found = fit(state, made.uids, seq, folded.time_ms, made.skipped)
+    with waiting("trying the pods, and what would make others fit"):
+        found = fit(state, made.uids, seq, folded.time_ms, made.skipped)
     return msgspec.structs.replace(found, assumed=tuple(around.assumed))
 
 

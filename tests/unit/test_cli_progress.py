@@ -1,12 +1,17 @@
 """A bar comes where somebody looks and something takes its time, and nowhere else."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from allotment_cli import progress as module
+from allotment_cli.main import main
 from allotment_cli.progress import SHOWN_AFTER_S, in_silence, progress, waiting
+from tests.recording_batch import busy_queues
 
 
 class Clock:
@@ -102,3 +107,31 @@ def test_a_program_is_told_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with waiting("waiting", Due):
         pass
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "module"),
+    [
+        ("explain pod p", "explain"),
+        ("explain gang big", "explain_gang"),
+        ("fit -f -", "fit"),
+        ("doctor", "doctor"),
+    ],
+)
+def test_what_may_take_long_says_so(
+    words: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    @contextmanager
+    def waited(text: str) -> Iterator[None]:
+        said.append(text)
+        yield
+
+    log = busy_queues()
+    log.pod("p")
+    path = str(log.write(tmp_path / "log.jsonl"))
+    monkeypatch.setattr(f"allotment_cli.{module}.waiting", waited)
+    pod = "{kind: Pod, metadata: {name: p}, spec: {schedulerName: volcano}}"
+    CliRunner().invoke(main, [*words.split(), "--file", path], input=pod)
+    assert [text for text in said if text.startswith(("trying", "looking"))]
