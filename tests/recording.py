@@ -152,6 +152,7 @@ class Recorder:
         problem: Problem | None = None,
         scheduler: str = "allotment",
         uid: str = "",
+        asks: PodRequest | None = None,
     ) -> str:
         self._rv += 1
         wanted = request if request is not None else vgpu()
@@ -169,6 +170,7 @@ class Recorder:
             scheduler=scheduler,
             request=wanted,
             problem=problem,
+            asks=asks,
         )
         self.append(subjects.pod(uid), "watcher/0", observed)
         return uid

@@ -108,6 +108,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     `unplaced` are the requests of a broken pod of which nobody can tell the cards: each counts on
     every card that it can be on, and the rest of those cards can be given out (none: the node's
     cards take nothing new, as before version 5).
+    `asks` is what a pod with a `problem` asks for all the same, as far as it can be read: its
+    `request` is empty. It decides nothing.
     """
 
     uid: str
@@ -147,6 +149,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     misnamed: tuple[tuple[str, str], ...] = ()
     card_resources: tuple[str, ...] = ()
     unplaced: tuple[DeviceRequest, ...] = ()
+    asks: PodRequest | None = None
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

@@ -97,11 +97,12 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
     who, status, decision = found.subject, found.status, found.decision
     yield field("Pod", f"{who.namespace}/{who.name}   uid {who.uid}")
     yield field("Status", status_text(found))
-    wants = wants_text(found.request)
+    wants, asked = wants_text(found.request), found.request
+    is_read = wants or asked.cpu_milli or asked.host_memory_bytes
     unknown = "unknown: its request cannot be read"
     if status.cause == VOLUME_NOT_READY:
         unknown = "not known before its volumes are there"
-    yield field("Wants", unknown if status.problem and not wants else wants or "no device")
+    yield field("Wants", unknown if status.problem and not is_read else wants or "no device")
     if found.life is not None:
         yield from ask_fields(found.life)
     if status.problem:

@@ -325,6 +325,29 @@ def test_a_pod_that_waits_for_a_claim_is_not_called_wrong() -> None:
     assert "Problem    VolumeNotReady: claim data does not exist" in text
 
 
+def test_a_pod_whose_claim_is_missing_says_what_it_wants_beside_it() -> None:
+    log = Recorder()
+    log.node("n1", cards=2)
+    claim = Problem("VolumeNotReady", "claim data", "does not exist")
+    asks = build.request(build.wants(8_000, 25))
+    log.pod("p", PodRequest(), problem=claim, asks=asks)
+    text = shown(log)
+    assert "Wants      1 GPU: 7.8 GiB memory, 25% compute" in text
+    assert "not known before" not in text
+
+
+def test_a_gang_says_what_a_member_wants_whose_claim_is_missing() -> None:
+    world = World(build.node("n1", 4))
+    world.tell(group("a", 2))
+    asks = build.request(build.wants(8_000, 25))
+    claim = Problem("VolumeNotReady", "claim data", "does not exist")
+    world.tell(build.pod("a-0", asks, name="a-0", group="default/a"))
+    lacking = build.pod("a-1", PodRequest(), name="a-1", group="default/a", problem=claim)
+    world.tell(msgspec.structs.replace(lacking, asks=asks))
+    (wanted,) = explain_gang(world.state, "default/a", 1_000).wants
+    assert (wanted.pods, wanted.request.compute_percent) == (2, 25)
+
+
 def test_without_a_change_that_helps_the_cause_has_advice_of_its_own() -> None:
     log = Recorder()
     log.node("n1")

@@ -1,13 +1,14 @@
 """Kubernetes JSON → facts: who a pod is and what it takes of its host, as people write it."""
 
+import msgspec
 import pytest
 
 from allotment.core import reasons
 from allotment.core.placement.rules.selectors import term_matches
 from allotment_proto.events import Ending
-from allotment_proto.facts import (
-    PodRequest,
-)
+from allotment_proto.facts import PodRequest, Policy, Problem
+from allotment_watcher.normalise import Lens, pod_through
+from allotment_watcher.objects import PodObject
 from tests.unit.kube_json import (
     GIB,
     Json,
@@ -240,9 +241,31 @@ def test_a_device_asked_for_by_request_only_is_refused() -> None:
 def test_a_pod_with_resource_claims_is_left_to_others() -> None:
     pod = pod_json(container("a", {}))
     pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
-    problem = seen(pod).problem
-    assert problem is not None
-    assert "resourceClaims" in problem.place
+    pod["spec"]["containers"] = [container("a", {"volcano.sh/vgpu-number": "1"})]
+    found = seen(pod)
+    assert found.problem is not None
+    assert "resourceClaims" in found.problem.place
+    assert found.request == PodRequest()
+    assert found.asks is not None, "what it asks for beside the claims"
+    assert [wanted.count for wanted in found.asks.devices] == [1]
+
+
+def test_a_pod_whose_claim_is_missing_says_what_it_asks_for() -> None:
+    """Its request stays empty: what decides is that it has a problem."""
+    pod = msgspec.convert(pod_json(container("a", {"volcano.sh/vgpu-number": "2"})), PodObject)
+    missing = Problem(reasons.VOLUME_NOT_READY, "PersistentVolumeClaim ns/data", "does not exist")
+    lens = Lens(Policy())
+    found, free = pod_through(lens, pod, missing), pod_through(lens, pod)
+    assert (found.request, found.problem) == (PodRequest(), missing)
+    assert found.asks == free.request
+    assert [wanted.count for wanted in free.request.devices] == [2]
+    assert free.asks is None
+
+
+def test_a_pod_whose_request_is_wrong_asks_for_nothing_that_is_known() -> None:
+    found = seen(pod_json(container("a", {"volcano.sh/vgpu-number": "many"})))
+    assert found.problem is not None
+    assert found.asks is None
 
 
 def test_required_affinity_without_terms_matches_nothing() -> None:

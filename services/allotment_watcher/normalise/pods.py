@@ -71,8 +71,9 @@ def pod_through(
     )
     priorities = membership.priorities_of(annotations, spec.priority)
     problem: Problem | None = None
+    asks: PodRequest | None = None
     try:
-        request = _request_of_kind(_kind(pod), lens)
+        request = asks = _request_of_kind(_kind(pod), lens)
         if isinstance(wanted, Problem):
             raise Invalid(wanted)
         if is_of_us and not node and not lens.has_groups_made:
@@ -126,8 +127,22 @@ def pod_through(
         ending=_ending(status, is_ended=phase in ENDED, is_deleting=bool(meta.deletion_timestamp)),
         misnamed=misnamed(annotations) if is_of_us and phase not in ENDED else (),
         unplaced=() if phase in ENDED else held.unplaced,
+        asks=_read(pod, lens, asks) if problem is not None and not node else None,
     )
     return fact if is_of_us or node else _left_to_others(fact, devices.named(source, lens))
+
+
+def _read(pod: objects.PodObject, lens: Lens, asks: PodRequest | None) -> PodRequest | None:
+    """What a pod with a problem asks for: known where its volumes or its group are the problem, and
+    where resource claims are, of all else; None where it cannot be read.
+    """
+    if asks is not None or not pod.spec.resource_claims:
+        return asks
+    spec = msgspec.structs.replace(pod.spec, resource_claims=None)
+    try:
+        return _request_of_kind(_kind(msgspec.structs.replace(pod, spec=spec)), lens)
+    except Invalid:
+        return None
 
 
 def _ending(status: objects.PodStatus, *, is_ended: bool, is_deleting: bool) -> Ending | None:
@@ -176,6 +191,7 @@ def _left_to_others(fact: PodObserved, card_resources: tuple[str, ...]) -> PodOb
         problem=None,
         claims=(),
         card_resources=card_resources,
+        asks=None,
     )
 
 

@@ -96,9 +96,7 @@ def explain_gang(
         never_preempts=found.never_preempts,
         queue=fact.queue,
         queue_state="" if queue is None else queue.state,
-        wants=()
-        if ruled is None
-        else tuple(Wanted(pods=n, request=request_of(asked)) for asked, n in ruled.wants),
+        wants=() if ruled is None else tuple(_wants(state, group, ruled)),
         units=memory_units(state.devices),
         min_resources={} if ruled is None else dict(ruled.least),
         problem=None
@@ -144,6 +142,20 @@ def _advice(state: ClusterState, key: str, ruled: GroupVerdict) -> GangAdvice:
         return GangAdvice(tuple(each.shown() for each in gang_advice(state, key, ruled)))
     asked, pod_name = never
     return GangAdvice(tuple(each.shown() for each in empty_advice(state, asked)), pod_name)
+
+
+def _wants(state: ClusterState, group: Group, ruled: GroupVerdict) -> Iterator[Wanted]:
+    """What its waiting pods ask for, also those whose request cannot be granted as it is: for the
+    round those ask for nothing.
+    """
+    counts = Counter(dict(ruled.wants))
+    facts = (state.pods[uid].fact for uid in group.members if uid in state.pending)
+    for asks in (fact.asks for fact in facts if fact.asks is not None):
+        counts[PodRequest()] -= 1
+        counts[asks] += 1
+    for request, pods in counts.items():
+        if pods > 0:
+            yield Wanted(pods=pods, request=request_of(request))
 
 
 def _never_fits(

@@ -35,6 +35,7 @@ from allotment.core.explain.nodes import (
 )
 from allotment.core.explain.pod_story import Attempt, PodLife, PodStory
 from allotment.core.explain.pod_views import (
+    asked_by,
     group_cause,
     pod_status,
     preemptor_name,
@@ -135,7 +136,7 @@ def explain(
         subject=Subject(kind="Pod", namespace=fact.namespace, name=fact.name, uid=fact.uid),
         as_of=AsOf(seq=state.seq, time=rfc3339(as_of_ms), time_ms=as_of_ms),
         status=status,
-        request=request_of(fact.request, fact.card_resources),
+        request=request_of(asked_by(fact), fact.card_resources),
         funnel=steps,
         closest=tuple(closest(state, asked, _lacking(answers), never=not one_day))
         if short_of_room

@@ -10,6 +10,7 @@ from allotment.core.ledger.groups import NOT_ADMITTED
 from allotment.core.ledger.model import ACTIVE, ENDED, RESERVED, SINGLE, ClusterState, Pod
 from allotment.core.placement.devices import cards_asked
 from allotment.core.reasons import NOT_ACKNOWLEDGED, WAITING_FOR_PLUGIN
+from allotment_proto.events import PodObserved
 from allotment_proto.facts import Amounts, DeviceRequest, PodRequest
 
 
@@ -60,7 +61,7 @@ def pod_view(state: ClusterState, pod: Pod) -> PodView:
         compute_percent=sum(h.cores_pct for h in holdings),
         compute_whole=compute_whole(node, holdings[0]) if holdings else 100,
         extended=plain(held.extended if held is not None else fact.request.extended),
-        asks=asks_text(fact.request.devices, fact.request.extended),
+        asks=asks_text(asked_by(fact).devices, asked_by(fact).extended),
         seq=held.seq if held is not None else 0,
         created_ms=fact.created_ms,
     )
@@ -123,6 +124,11 @@ def asks_text(devices: tuple[DeviceRequest, ...], extended: Amounts) -> str:
         parts.append(f"{wanted.count} × ({memory}, {wanted.cores_pct}%)")
     parts += [f"{name}: {amount}" for name, amount in plain(extended).items()]
     return ", ".join(parts)
+
+
+def asked_by(fact: PodObserved) -> PodRequest:
+    """What a pod asks for, also one whose request cannot be granted as it is."""
+    return fact.request if fact.asks is None else fact.asks
 
 
 def request_of(request: PodRequest, unrecorded: tuple[str, ...] = ()) -> Request:

@@ -10,7 +10,7 @@ from allotment.core.explain import life, pod_story
 from allotment.core.explain.counterfactual import term_text
 from allotment.core.explain.life import End, EvictedFor, Life, Phase, Relative, Stage, Try
 from allotment.core.explain.pod_story import Attempt, Moment, PodLife, PodStory, Span
-from allotment.core.explain.pod_views import pod_status, request_of
+from allotment.core.explain.pod_views import asked_by, pod_status, request_of
 from allotment.core.explain.schema import AsOf, Line, Subject
 from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.reasons import refusal_text
@@ -143,7 +143,8 @@ def _glimpse(state: ClusterState, kin: pod_story.Kin) -> Relative:
 def _ask_of(told: PodLife) -> life.Ask:
     """What the pod asked for while it waited."""
     fact = told.asked
-    request, constraints = fact.request, fact.request.constraints
+    request = asked_by(fact)
+    constraints = request.constraints
     return life.Ask(
         request=request_of(request, fact.card_resources),
         node_selector=dict(constraints.node_selector),
