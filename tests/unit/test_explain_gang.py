@@ -33,6 +33,7 @@ from allotment_proto.events import (
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
 from tests.unit.rounds_world import World, group
+from tests.unit.sub_groups import halves, in_parts
 
 NOW_MS = 1_000_000
 GATED = ("enqueue", "allocate", "backfill")
@@ -153,6 +154,25 @@ def test_the_pod_without_which_a_group_cannot_start_is_named() -> None:
     assert found.member == "huge"
     assert found.changes == gang(world, "a").counterfactuals
     assert all(each.members_fit is None for each in found.changes)
+
+
+def test_pods_of_a_sub_group_are_tried_together_as_in_a_round() -> None:
+    """Three cards, partitions of two pods: the third pod finds a card, and waits for its peer."""
+    world = World(build.node("n1", 3))
+    world.tell(group("a", 2, sub_groups=halves(2, 1)))
+    uids = in_parts(world, "xxyyz")
+    found = gang(world, "a")
+    assert states(found) == [("placeable", "n1")] * 2 + [("blocked", "")] * 3
+    reasons = {member.name: member.reason for member in found.members}
+    lacking, beside, few = (reasons[uid] for uid in (uids[3], uids[2], uids[4]))
+    assert lacking is not None
+    assert lacking.code == "InsufficientGPUMemory"
+    assert beside is not None
+    assert "pods of sub group w y are placed together, and a-w-3 finds no place" in beside.message
+    assert few is not None
+    assert few.message == "sub group w z lacks 2 pods to be whole, and 1 wait"
+    world.decide()
+    assert world.placed() == set(uids[:2])
 
 
 def test_who_is_ahead() -> None:

@@ -247,7 +247,7 @@ class _Round:
         failed = self._failed_roles[job.uid]
         limits = self.in_force.limits(job)
         while waiting:
-            unit, lacking = _take_unit(self.session, job, waiting)
+            unit, lacking = take_unit(self.session, job, waiting)
             if lacking is not None:
                 refused += [(task.uid, lacking) for task in unit]
                 continue
@@ -281,7 +281,7 @@ class _Round:
                 self.port.undo(port_mark)
             short = unit[len(found)]
             refused.append((short.uid, no))
-            refused += [(one.uid, _beside(short, no)) for one in unit if one is not short]
+            refused += [(one.uid, beside(short, no)) for one in unit if one is not short]
             if not is_tried:
                 continue
             if short.role and not found:
@@ -291,7 +291,7 @@ class _Round:
         return tuple(placed), tuple(refused)
 
 
-def _take_unit(session: Session, job: Job, waiting: list[Task]) -> tuple[list[Task], No | None]:
+def take_unit(session: Session, job: Job, waiting: list[Task]) -> tuple[list[Task], No | None]:
     """The next of the tasks to be tried (the first is at the end) with those that have to be placed
     together with it, taken from the list; and why they cannot be tried.
     """
@@ -311,7 +311,7 @@ def _take_unit(session: Session, job: Job, waiting: list[Task]) -> tuple[list[Ta
     )
 
 
-def _beside(short: Task, no: No) -> No:
+def beside(short: Task, no: No) -> No:
     """Why a task waits that found a place, or was not tried, because another one found none."""
     return No(
         GANG_INCOMPLETE,

@@ -22,7 +22,7 @@ from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.bounds import Bounds, bounded, bounds_of
 from allotment.core.placement.rules.local_volumes import within
 from allotment.core.placement.unserved import nearest
-from allotment.core.queues.actions.allocate import try_places
+from allotment.core.queues.actions.allocate import beside, take_unit, try_places
 from allotment.core.queues.answers import No, closed, recordable
 from allotment.core.queues.eligible import class_of, is_never
 from allotment.core.queues.limits import Limits
@@ -41,7 +41,7 @@ from allotment.core.queues.plugins.capacity import Capacity
 from allotment.core.queues.plugins.card import CapacityCard
 from allotment.core.queues.plugins.proportion import Proportion
 from allotment.core.queues.reckoning import QueueBook
-from allotment.core.queues.reservations import Hold, holds_in_force
+from allotment.core.queues.reservations import Hold, HoldsInForce, holds_in_force
 from allotment.core.queues.resources import (
     CPU,
     MEMORY,
@@ -632,34 +632,67 @@ def _members(opened: _Opened, job: Job) -> Iterator[MemberVerdict]:
 
 def _tried(opened: _Opened, job: Job) -> list[MemberVerdict]:
     """Every member that wants a place, tried on top of those before it: unlike in a round all are
-    tried, so that each can be told what it lacks. Nothing stays assumed.
+    tried, so that each can be told what it lacks. Those of a sub group find their places together
+    or not at all, as in a round. Nothing stays assumed.
     """
     session, board = opened.session, Board(opened.state)
     in_force = holds_in_force(session, opened.holds)
-    no_part, limits = in_force.closed(job) or session.overused(job.queue), in_force.limits(job)
-    mark = session.mark()
-    found = []
+    no_part = in_force.closed(job) or session.overused(job.queue)
+    due = in_force.in_turn(job, session.due_tasks(job))
+    if no_part is not None:
+        return [_blocked(task, no_part) for task in due]
+    waiting, limits = list(due)[::-1], in_force.limits(job)
+    start = session.mark()
+    found: list[MemberVerdict] = []
     board.begin()
     try:
         places = Places(opened.state, board, RULES)
-        for task in in_force.in_turn(job, session.due_tasks(job)):
-            no = no_part or in_force.allocatable(job, task)
-            if no is not None:
-                found.append(_blocked(task, no))
+        while waiting:
+            unit, lacking = take_unit(session, job, waiting)
+            if lacking is not None:
+                found += [_blocked(task, lacking) for task in unit]
                 continue
-            asked = in_force.limits_of(job, task, limits)
-            answer = try_places(places.try_place, in_force, job, task, asked)
-            if isinstance(answer, No):
-                refusal = places.refusals.get(task.uid)
-                found.append(_blocked(task, answer, refusal.reasons if refusal else ()))
-                continue
-            card = answer.card or (asked.cards[0] if asked.cards else "")
-            session.assume(job, task, Status.ALLOCATED, card, answer.node)
-            found.append(MemberVerdict(task.name, task.role, PLACEABLE, answer.node))
+            mark, place_mark = session.mark(), places.mark()
+            placed: list[MemberVerdict] = []
+            for task in unit:
+                member = _try_one(session, in_force, places, job, task, limits)
+                if member.no is None:
+                    placed.append(member)
+                    continue
+                if placed:
+                    session.undo(mark)
+                    places.undo(place_mark)
+                said = beside(task, member.no)
+                others = (_blocked(one, said) for one in unit if one is not task)
+                placed = [member, *others]
+                break
+            found += placed
     finally:
         board.end()
-        session.undo(mark)
+        session.undo(start)
     return found
+
+
+def _try_one(
+    session: Session,
+    in_force: HoldsInForce,
+    places: Places,
+    job: Job,
+    task: Task,
+    limits: Limits,
+) -> MemberVerdict:
+    """One member tried; a place that it finds is assumed."""
+    no = in_force.allocatable(job, task)
+    if no is not None:
+        return _blocked(task, no)
+    asked = in_force.limits_of(job, task, limits)
+    answer = try_places(places.try_place, in_force, job, task, asked)
+    if isinstance(answer, No):
+        refusal = places.refusals.get(task.uid)
+        return _blocked(task, answer, refusal.reasons if refusal else ())
+    card = answer.card or (asked.cards[0] if asked.cards else "")
+    session.assume(job, task, Status.ALLOCATED, card, answer.node)
+    return MemberVerdict(task.name, task.role, PLACEABLE, answer.node)
 
 
 def _blocked(task: Task, no: No, reasons: tuple[tuple[str, int], ...] = ()) -> MemberVerdict:
