@@ -7,7 +7,7 @@ import anyio
 import pytest
 from tests.build import node, pod, policy, request, wants
 from tests.contract.binder_loops import Api, add, at_work
-from tests.unit.test_bind_times import counted
+from tests.turns import counted
 from tests.waiting import until
 
 from allotment.adapters.log.bus import Message

@@ -8,19 +8,13 @@ from allotment.core.ledger.state import apply
 from allotment_binder.bind_times import BindTimes
 from allotment_binder.pacer import Pacer
 from tests.build import decided, holding, node, placement, pod, policy, state_of
+from tests.turns import counted
 
 PLACE = ("n1", ("vgpu", "devices", 1))
 
 
 async def _ready() -> None:
     """Nothing has to be prepared."""
-
-
-def counted(times: BindTimes) -> tuple[int, int]:
-    """How many turns were counted, and their sum in microseconds."""
-    turns = next(h for h in times.histograms() if h.name.startswith("allot_acknowledgement"))
-    rows = list(turns.rows.values())
-    return sum(row.cumulative()[-1] for row in rows), sum(row.sum_us for row in rows)
 
 
 def long_ago() -> int:
