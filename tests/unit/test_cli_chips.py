@@ -3,9 +3,10 @@
 import pytest
 
 from allotment.core.explain.amounts import compute_text, part_text
+from allotment.core.explain.nodes import closest, node_steps
 from allotment.core.explain.pod_views import pod_views, request_of
 from allotment.core.explain.views import cards_of, node_problems, node_views, usable_compute
-from allotment.core.explain.words import wants_text
+from allotment.core.explain.words import near_words, wants_text
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices.base import PodSource
 from allotment.core.reasons import main_cause
@@ -68,6 +69,29 @@ def test_a_chip_that_is_taken_whole_has_no_cores_left() -> None:
     lines = ledger_lines(ledgers(state))
     assert "  20/20  default/pod-w" in lines[2]
     assert "  0/20  -" in lines[3]
+
+
+def test_a_chip_in_two_halves_has_no_cores_left_for_who_looks_for_the_nearest() -> None:
+    """Pieces by memory book no AI cores, and leave none to others all the same."""
+    word = chips.B910.common_word
+    half = f"{word}/vir10_3c_32g"
+    held = (
+        build.pod(
+            name,
+            node="n910",
+            phase="Running",
+            holdings=(Holding(ascend.FAMILY, 0, "a", 32768, 0, half),),
+        )
+        for name in ("one", "other")
+    )
+    registered = chips.ascend_source(chips.entry("a", word))
+    state = build.state_of(chips.node("n910", chips.inventory(ascend.FAMILY, registered)), *held)
+    asked = chips.request(ascend.FAMILY, chips.pod_source(chips.asks("Ascend910B3", memory=16384)))
+    assert wants_text(request_of(asked)) == "1 NPU: 16.0 GiB memory"
+    (nearest,) = closest(state, asked, "InsufficientGPUMemory")
+    assert near_words(nearest) == ("0 MiB", "0 AI cores", "16.0 GiB memory")
+    (step,) = node_steps(state, state.nodes["n910"], asked).cards
+    assert (step.free_memory_bytes, step.free_compute_percent) == (0, 0)
 
 
 def test_pods_that_hold_chips() -> None:

@@ -26,7 +26,14 @@ from allotment.core.explain.schema import (
     NodeSteps,
     Step,
 )
-from allotment.core.explain.views import MIB, card_name, card_word, holders_of, whole_of
+from allotment.core.explain.views import (
+    MIB,
+    card_name,
+    card_word,
+    holders_of,
+    usable_cores,
+    whole_of,
+)
 from allotment.core.ledger.ledger import Card, Ledger
 from allotment.core.ledger.model import ENDED, ClusterState, Group, Node
 from allotment.core.placement.devices import FAMILIES, by_family
@@ -157,7 +164,7 @@ def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeStep
                     memory_bytes=card.fact.memory_mib * MIB,
                     free_memory_bytes=card.free_memory_mib * MIB,
                     compute_whole=whole_of(card),
-                    free_compute_percent=card.free_cores_pct,
+                    free_compute_percent=usable_cores(card),
                     verdict=reasons.NO_GPU
                     if family not in state.policy.families
                     else refused[0]
@@ -408,7 +415,7 @@ def _lack(
         device=card_name(card),
         reason=code,
         free_memory_bytes=card.free_memory_mib * MIB,
-        free_compute_percent=card.free_cores_pct,
+        free_compute_percent=usable_cores(card),
         compute_whole=whole_of(card),
         free_slots=card.free_slots,
         short=short,

@@ -388,6 +388,17 @@ def usable_compute(card: CardView) -> int:
     return 0 if is_full(card) and not is_percent else card.free_compute_percent
 
 
+def usable_cores(card: Card) -> int:
+    """The same of a card in the books."""
+    fact = card.fact
+    is_used_up = (
+        card.free_slots < 1
+        or (fact.memory_mib > 0 and card.free_memory_mib < 1)
+        or (fact.cores_pct > 0 and card.free_cores_pct < 1)
+    )
+    return 0 if is_used_up and fact.cores_pct not in PERCENT else card.free_cores_pct
+
+
 def _counted_model(node: Node, resource: str) -> str:
     """What the node's label says of the model of cards that are only counted, or else their
     resource's name.
