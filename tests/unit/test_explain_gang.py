@@ -508,5 +508,10 @@ def test_a_group_that_was_made_for_pods_is_shown_by_whose_they_are(
     asked = build.request(build.wants(99_000, 0))
     for name in names:
         world.tell(build.pod(name, asked, name=name, group=f"default/podgroup-{uid}", role="w"))
+    world.tell(group("zz", 1))
+    world.tell(build.pod("zz", asked, name="zz", group="default/zz", role="w"))
     (line,) = [line for line in queue_lines(queue(world)) if line.startswith("  1  ")]
     assert line.split()[1] == f"default/{shown}"
+    place = gang(world, "zz").in_queue
+    assert place is not None
+    assert (place.position, place.ahead) == (2, (f"default/{shown}",))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from allotment.core.explain.advice import empty_advice, gang_advice
+from allotment.core.explain.made_groups import place_in_queue
 from allotment.core.explain.nodes import group_short_even_empty, present
 from allotment.core.explain.pod import fits_empty_cluster, is_barred
 from allotment.core.explain.pod_views import request_of
@@ -105,7 +106,7 @@ def explain_gang(
         gate=None if ruled is None else _gate(ruled, group),
         said=_said(group),
         members=members,
-        in_queue=place_among(waiting, key),
+        in_queue=place_in_queue(state, waiting, key),
         queues=place_among(ruled.queues, fact.queue)
         if ruled is not None and key in waiting
         else None,

@@ -22,6 +22,7 @@ from allotment.core.explain.advice import advice, is_gang
 from allotment.core.explain.competition import competition, decided_by
 from allotment.core.explain.lacks import lacks
 from allotment.core.explain.life import PodExplanation
+from allotment.core.explain.made_groups import place_in_queue
 from allotment.core.explain.nodes import (
     FITS,
     closest,
@@ -53,7 +54,6 @@ from allotment.core.explain.schema import (
     Subject,
     TraceRef,
     WaitingFor,
-    place_among,
     quota_of,
     reason_of,
 )
@@ -149,7 +149,7 @@ def explain(
         counterfactuals=_advice(state, fact, ruled, asked, answers).changes
         if waits and advised
         else (),
-        in_queue=place_among(ruled.waiting, _queue_name(fact)) if waits else None,
+        in_queue=place_in_queue(state, ruled.waiting, _queue_name(fact)) if waits else None,
         queue=ruled.queue if waits else "",
         advice=_general(status),
         placement=_placed(state, told, pod),

@@ -3,7 +3,7 @@
 The limits are those of the plugin that is in force: the same books that decide are shown.
 """
 
-from allotment.core.explain.pod_story import generated_base
+from allotment.core.explain.made_groups import owner_of
 from allotment.core.explain.schema import (
     QUEUE_SCHEMA,
     AsOf,
@@ -17,7 +17,6 @@ from allotment.core.explain.schema import (
     place_among,
     reason_of,
 )
-from allotment.core.jobs.keys import MADE_GROUP
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices import memory_units
 from allotment.core.queues.round.verdict import WaitingJob, queue_verdict
@@ -52,26 +51,11 @@ def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplana
         ),
         kept=kept_of(found.holds),
         holders=tuple(
-            QueueHolder(**each._asdict(), owner=_owner(state, each.namespace, each.name))
+            QueueHolder(**each._asdict(), owner=owner_of(state, each.namespace, each.name))
             for each in found.holders
         ),
         units=memory_units(state.devices),
     )
-
-
-def _owner(state: ClusterState, namespace: str, name: str) -> str:
-    """Whose pods a group has that is named by a uid: the pod that has this uid, else what stands
-    before the generated ends of their names; empty for other groups, and where names differ.
-    """
-    group = state.groups.get(f"{namespace}/{name}")
-    if group is None or not name.startswith(MADE_GROUP):
-        return ""
-    uid = name.removeprefix(MADE_GROUP)
-    if uid in group.members and uid in state.pods:
-        return state.pods[uid].fact.name
-    pods = (state.pods[each].fact.name for each in group.members if each in state.pods)
-    names = {generated_base(pod) or pod for pod in pods}
-    return names.pop() if len(names) == 1 else ""
 
 
 def _group(state: ClusterState, job: WaitingJob, position: int, as_of_ms: int) -> QueueGroup:
@@ -88,5 +72,5 @@ def _group(state: ClusterState, job: WaitingJob, position: int, as_of_ms: int) -
         passed=job.passed,
         since_seconds=max(as_of_ms - view.created_ms, 0) // 1000 if view.created_ms else 0,
         reason=None if job.no is None else reason_of(job.no),
-        owner="" if job.is_pod else _owner(state, view.namespace, view.name),
+        owner="" if job.is_pod else owner_of(state, view.namespace, view.name),
     )

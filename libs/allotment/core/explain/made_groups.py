@@ -1,0 +1,40 @@
+"""Groups that were made for pods: they are named by a uid, which tells nobody whose they are."""
+
+from collections.abc import Sequence
+
+from allotment.core.explain.pod_story import generated_base
+from allotment.core.explain.schema import AHEAD_SHOWN, Place
+from allotment.core.jobs.keys import MADE_GROUP
+from allotment.core.ledger.model import ClusterState
+
+
+def owner_of(state: ClusterState, namespace: str, name: str) -> str:
+    """Whose pods a group has that is named by a uid: the pod that has this uid, else what stands
+    before the generated ends of their names; empty for other groups, and where names differ.
+    """
+    group = state.groups.get(f"{namespace}/{name}")
+    if group is None or not name.startswith(MADE_GROUP):
+        return ""
+    uid = name.removeprefix(MADE_GROUP)
+    if uid in group.members and uid in state.pods:
+        return state.pods[uid].fact.name
+    pods = (state.pods[each].fact.name for each in group.members if each in state.pods)
+    names = {generated_base(pod) or pod for pod in pods}
+    return names.pop() if len(names) == 1 else ""
+
+
+def place_in_queue(state: ClusterState, waiting: Sequence[str], name: str) -> Place | None:
+    """The place of a group (`NAMESPACE/NAME`) or of a lone pod (`pod NAMESPACE/NAME`) among those
+    who wait; None if it does not.
+    """
+    if name not in waiting:
+        return None
+    at = waiting.index(name)
+    ahead = tuple(_said(state, each) for each in waiting[:at][:AHEAD_SHOWN])
+    return Place(position=at + 1, length=len(waiting), ahead=ahead)
+
+
+def _said(state: ClusterState, waiting: str) -> str:
+    namespace, _, name = waiting.partition("/")
+    owner = owner_of(state, namespace, name)
+    return f"{namespace}/{owner}" if owner else waiting
