@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 200
-# Half as many again as processors: every second end-to-end test waits for a clock.
-WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n + (n + 1) / 2)))
+# Twice as many as processors: every second end-to-end test waits for a clock.
+WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # In this order: what takes longest begins first, and small files fill the end.
 FAST := tests/sim tests/property tests/golden tests/unit
