@@ -17,7 +17,10 @@ from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.base import DevicePolicy
 from allotment.core.placement.policies.fgd import Fgd
 from allotment.core.placement.policies.headroom import Headroom
-from allotment.core.placement.policies.typical import HOST_MOST, PPM, Mix, exact_mix, mean_mix
+from allotment.core.placement.policies.learning import LEARNERS, learn
+from allotment.core.placement.policies.net_headroom import NetHeadroom
+from allotment.core.placement.policies.typical import HOST_MOST, PPM, Mix
+from allotment.core.placement.policies.valued import Valued
 from allotment.core.placement.rules.points import KIB_BITS
 from allotment_proto.events import Event, MixLearned, PodObserved, PolicyLoaded
 from allotment_proto.facts import PodRequest, Policy, Typical
@@ -35,7 +38,7 @@ def learned(events: list[Event], name: str) -> Mix:
     counts: Counter[PodRequest] = Counter(
         event.request for event in events if isinstance(event, PodObserved)
     )
-    return (exact_mix if name == "fgd" else mean_mix)(counts, CARD_MIB)
+    return learn(name, counts, CARD_MIB)
 
 
 def with_policy(events: list[Event], name: str) -> list[Event]:
@@ -51,7 +54,8 @@ def with_policy(events: list[Event], name: str) -> list[Event]:
     return out
 
 
-MADE: dict[str, type[Fgd] | type[Headroom]] = {"fgd": Fgd, "headroom": Headroom}
+MADE: dict[str, type[Valued]] = {made.name: made for made in (Fgd, Headroom, NetHeadroom)}
+assert MADE.keys() == LEARNERS.keys()
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))

@@ -17,9 +17,11 @@ from allotment.core.placement.policies.comparison import (
 )
 from allotment.core.placement.policies.fgd import STEPS_NANO, Fgd
 from allotment.core.placement.policies.headroom import Headroom
+from allotment.core.placement.policies.net_headroom import NetHeadroom
 from allotment.core.placement.policies.typical import (
     PPM,
     Fragmentation,
+    card_mix,
     cards_of,
     cluster_fragmentation,
     exact_mix,
@@ -30,7 +32,7 @@ from allotment.core.placement.policies.typical import (
 from allotment.core.placement.rules.points import POINT_MICRO
 from allotment_proto.events import Event
 from allotment_proto.facts import Policy, Selection, Typical
-from tests.build import GIB, holding, node, pod, policy, request, state_of, wants
+from tests.build import GIB, card, holding, node, pod, policy, request, state_of, wants
 
 CARD = 16_000
 HALF = request(wants(8_000, 0), cpu_milli=1_000)
@@ -62,6 +64,17 @@ def test_mean_mix_puts_sizes_together_and_leaves_out_pods_without_cards() -> Non
     assert [shape.weight_ppm for shape in mix] == [750_000, 250_000]
     assert mix[0].request.cpu_milli == 2_000
     assert mix[0].request.memory_bytes == 5 * GIB // 3
+
+
+def test_card_mix_counts_cards_where_mean_mix_counts_pods() -> None:
+    """Two pods of two cards are 4 of 100 pods, and 4 of 52 cards."""
+    pods = {HALF: 96, WHOLE: 2, CPU_ONLY: 50}
+    assert [shape.request.devices[0].count for shape in mean_mix(pods, CARD)] == [1]
+    mix = card_mix(pods, CARD)
+    assert [shape.request.devices[0].count for shape in mix] == [1, 2]
+    assert [shape.weight_ppm for shape in mix] == [PPM * 48 // 52, PPM * 4 // 52]
+    assert [shape.worth_milli for shape in mix] == [500, 2_000]
+    assert card_mix({CPU_ONLY: 5}, CARD) == card_mix({}, CARD) == ()
 
 
 @pytest.mark.parametrize(
@@ -140,6 +153,19 @@ def test_headroom_keeps_idle_cards_only_for_a_mix_that_wants_them(
     assert chosen(monkeypatch, Headroom(mean_mix({HALF: 1}, CARD)), *events) == "n2 GPU-0"
     both = mean_mix({HALF: 1, SINGLE: 1}, CARD)
     assert chosen(monkeypatch, Headroom(both), *events) == "n2 GPU-1"
+
+
+def test_net_headroom_puts_what_is_small_on_small_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On any card it costs the room for one pod like it; it fills 3/4 of a small one. Headroom sees
+    no difference, and takes the node that is fuller.
+    """
+    share = request(wants(6_000, 0))
+    small = node("n2", [card(0, memory_mib=8_000), card(1, memory_mib=8_000)])
+    mix = card_mix({share: 1}, CARD)
+    used = pod("x", node="n1", holdings=(holding("GPU-0", 8_000, 0),))
+    events = (node("n1", 1), small, used, pod("a", share))
+    assert chosen(monkeypatch, Headroom(mix), *events).startswith("n1 ")
+    assert chosen(monkeypatch, NetHeadroom(mix), *events).startswith("n2 ")
 
 
 def test_headroom_sends_what_needs_much_cpu_to_where_there_is_much(

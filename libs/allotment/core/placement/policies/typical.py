@@ -1,11 +1,12 @@
 """What typical pods ask for, learned from pods seen, and how much of a node they could use.
 
-A *mix* is a handful of shapes with the share of pods that have them. Two ways to make one:
+A *mix* is a handful of shapes with the share of pods that have them. Ways to make one:
 
 * `exact_mix` keeps distinct shapes (CPU, cards, card types), as fragmentation counts them (Weng et
   al., USENIX ATC 2023, section 3);
 * `mean_mix` keeps distinct sizes (cards, card types), each with its pods' mean CPU and memory: a
-  few of these say as much as many distinct shapes.
+  few of these say as much as many distinct shapes;
+* `card_mix` is the same with sizes counted by the cards that their pods ask for.
 
 A card is 1000 milli, whatever its size in MiB. Pods with several device requests are left out.
 """
@@ -63,6 +64,24 @@ def mean_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = S
 
     Arguments as for `exact_mix`.
     """
+    counts, mean = _by_size(pods)
+    return _frequent(counts, mean, card_mib, most)
+
+
+def card_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = SHAPES_MOST) -> Mix:
+    """The sizes for whose pods most cards are asked, each with its mean CPU and memory (floored).
+
+    Arguments as for `exact_mix`: at most `most` sizes, no more than make up 95 % of the cards.
+    """
+    counts, mean = _by_size(pods)
+    cards = {size: number * _worth_milli(size, card_mib) for size, number in counts.items()}
+    return _frequent({size: milli for size, milli in cards.items() if milli}, mean, card_mib, most)
+
+
+def _by_size(
+    pods: Mapping[PodRequest, int],
+) -> tuple[dict[PodRequest, int], Callable[[PodRequest], PodRequest]]:
+    """How many pods with devices there are of a size, and the size with the means of its pods."""
     counts: dict[PodRequest, int] = {}
     sums: dict[PodRequest, tuple[int, int]] = {}
     for request, number in pods.items():
@@ -79,7 +98,7 @@ def mean_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = S
         cpu_milli, memory_bytes = (amount // counts[size] for amount in sums[size])
         return msgspec.structs.replace(size, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
 
-    return _frequent(counts, mean, card_mib, most)
+    return counts, mean
 
 
 def _size(request: PodRequest) -> PodRequest:

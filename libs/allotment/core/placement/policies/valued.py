@@ -1,4 +1,4 @@
-"""What `fgd` and `headroom` share: nodes have a value, and the place where it suffers least wins.
+"""What policies that look ahead share: nodes have a value; where it suffers least a pod goes.
 
 A policy of this kind says what a node's cards and host are worth to a mix of typical pods, once in
 plain loops and once on columns; everything else follows: the card whose charge costs least is

@@ -1,0 +1,57 @@
+"""Net headroom: what a pod fills of its cards, less the room that this costs the pods to come.
+
+`headroom` with two changes, for clusters where pods come, wait and go.
+
+Sizes are weighed by the cards that their pods ask for, not by how many pods there are (`card_mix`).
+Counted by pods, jobs of four or eight cards are so few that the mix leaves them out, and what keeps
+no room for them makes them wait longest although they are a large part of the load.
+
+And what the pod fills of its cards is counted for the place. On cards of one size that is the same
+everywhere. A pod that asks for MiB fills much of a small card and little of a large one: it goes to
+the small one, unless that costs other pods more than it gains.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from allotment.core.placement.board.packing import Ints
+from allotment.core.placement.devices.free import Free
+from allotment.core.placement.policies.headroom import Headroom
+from allotment.core.placement.policies.tables import Cards, HostColumns, Tables
+from allotment.core.placement.policies.typical import PPM, card_milli
+from allotment.core.placement.policies.valued import Host
+
+_MOST_FILLED = 8_000 * PPM
+"""What a pod of eight cards fills. Points begin there: gains are above 0 and points at most 100."""
+
+_ppm = np.array(PPM)
+_most_filled = np.array(_MOST_FILLED)
+_sum = np.add.reduce
+
+
+class NetHeadroom(Headroom):
+    """Wants a mix of sizes weighed by cards (`typical.card_mix`). Without one, best fit decides."""
+
+    name = "net-headroom"
+
+    def value(self, family: str, cards: Sequence[Free], host: Host) -> int:
+        """The headroom less what is idle, in 10⁻⁹ cards."""
+        return super().value(family, cards, host) - PPM * sum(map(card_milli, cards))
+
+    def values(self, tables: Tables, cards: Cards, host: HostColumns, now: int) -> Ints:
+        worth = super().values(tables, cards, host, now)
+        worth -= _ppm * _sum(cards.idle_milli, axis=0)
+        return worth
+
+    def gains_each(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
+        idle, left = cards.idle_milli
+        gain = super().gains_each(tables, cards, host)
+        gain += _ppm * (idle - left)
+        return gain
+
+    def micro(self, gain: int) -> int:
+        return super().micro(gain - _MOST_FILLED)
+
+    def micros(self, gain: Ints) -> Ints:
+        return super().micros(gain - _most_filled)
