@@ -5,9 +5,9 @@ is a PodGroup and its pods, a *task* is one of these pods, a *role* is what its 
 Times are moments that somebody recorded (Unix milliseconds); nothing here looks at a clock.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
@@ -169,11 +169,6 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     topology: TaskTopology | None = None
 
     @property
-    def kind(self) -> None:
-        """No other job is known to count for the same; see `Lone.kind`."""
-        return None
-
-    @property
     def task_uids(self) -> tuple[str, ...]:
         return tuple(task.uid for task in self.tasks)
 
@@ -189,47 +184,65 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
+class LoneKind:
+    """What pods without a PodGroup have in common that count for the same in the books of their
+    queue and stand at the same level of its order. Kinds are equal only if they are the same one.
+    """
+
+    __slots__ = ("is_at_gate", "is_waiting", "queue", "sample")
+
+    def __init__(self, sample: JobView) -> None:
+        """`sample` is the first of them, as it was seen: what another one is called, how old it is
+        and where it is does not follow from it.
+        """
+        self.sample = sample
+        self.queue = sample.queue
+        self.is_at_gate = sample.is_at_gate
+        self.is_waiting = sample.is_waiting
+
+
 class Lone:
     """A pod without a PodGroup, as much of its `JobView` as a round asks of all that wait or run.
 
     There are thousands of them, and a round tries a few hundred. `make` makes the view, once
-    somebody asks for more. Those of a `kind` count for the same in the books of their queue, so
-    they are counted and not looked at one by one.
+    somebody asks for more. Those of a `kind` are counted and not looked at one by one.
     """
 
-    __slots__ = (
-        "created_ms",
-        "is_at_gate",
-        "is_waiting",
-        "kind",
-        "make",
-        "queue",
-        "task_uids",
-        "uid",
-    )
+    __slots__ = ("created_ms", "kind", "make", "task", "uid")
 
     is_single: ClassVar[bool] = True
 
     def __init__(
-        self,
-        uid: str,
-        task: str,
-        queue: str,
-        created_ms: int,
-        kind: Hashable,
-        make: Callable[[], JobView],
-        *,
-        is_at_gate: bool,
-        is_waiting: bool,
+        self, uid: str, task: str, created_ms: int, kind: LoneKind, make: Callable[[], JobView]
     ) -> None:
         self.uid = uid
-        self.task_uids = (task,)
-        self.queue = queue
+        self.task = task
         self.created_ms = created_ms
         self.kind = kind
         self.make = make
-        self.is_at_gate = is_at_gate
-        self.is_waiting = is_waiting
+
+    @property
+    def queue(self) -> str:
+        return self.kind.queue
+
+    @property
+    def is_at_gate(self) -> bool:
+        return self.kind.is_at_gate
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.kind.is_waiting
+
+
+class Changes(NamedTuple):
+    """Jobs that are new, other than they were, or gone."""
+
+    jobs: Mapping[str, JobView | Lone | None]
+    """All of them by uid, as they are now."""
+    kinds: Mapping[LoneKind, int]
+    """How many more lone pods of each kind there are now."""
+    others: Sequence[str]
+    """The uids of those that are or were more than lone pods of a kind."""
 
 
 class NodeGroups(msgspec.Struct, frozen=True):

@@ -5,9 +5,10 @@ those that counting everything anew would give. Jobs of a kind are counted: of a
 that ask for the same one is looked at, and what it adds is added a thousand times at once.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple, Protocol, TypeVar
 
+from allotment.core.queues.model import Changes, JobView, Lone, LoneKind
 from allotment.core.queues.resources import NOTHING, Resources, Tally
 
 
@@ -49,14 +50,12 @@ _KINDS_MAX = 4096
 """So many kinds are remembered. Those that are forgotten are asked about once more."""
 
 
-class Countable(Protocol):
-    """A job as far as it is counted: its queue, and of what kind it is (None: of none)."""
-
+class _InQueue(Protocol):
     @property
     def queue(self) -> str: ...
 
-    @property
-    def kind(self) -> Hashable | None: ...
+
+_Job = TypeVar("_Job", bound=_InQueue)
 
 
 class _Entry:
@@ -72,50 +71,64 @@ class _Entry:
 class Reckoning:
     """The shares of all jobs as one plugin counts them, added up by queue."""
 
-    def __init__(self, jobs: Iterable[str]) -> None:
+    def __init__(self, jobs: Mapping[str, JobView | Lone], *, by_kind: bool = True) -> None:
+        """Without `by_kind` each of the lone pods is looked at as well."""
+        self._by_kind = by_kind
         self._entries: dict[str, _Entry] = {}
         """By job, what was added for it."""
-        self._kinds: dict[Hashable, _Entry] = {}
+        self._kinds: dict[LoneKind, _Entry] = {}
         self._tallies: dict[str, tuple[Tally, Tally, Tally, Tally]] = {}
-        self._stale = set(jobs)
+        self._stale: set[str] = set()
+        self._more: dict[LoneKind, int] = {}
+        """How many more lone pods of each kind there are than were added up."""
+        for uid, job in jobs.items():
+            if by_kind and isinstance(job, Lone):
+                self._more[job.kind] = self._more.get(job.kind, 0) + 1
+            else:
+                self._stale.add(uid)
 
-    def forget(self, jobs: Iterable[str]) -> None:
-        """These jobs are new, other than they were, or gone."""
-        self._stale.update(jobs)
+    def follow(self, changes: Changes) -> None:
+        """Take note of what changed; it is counted when the books are asked for."""
+        if not self._by_kind:
+            self._stale.update(changes.jobs)
+            return
+        self._stale.update(changes.others)
+        more = self._more
+        for kind, number in changes.kinds.items():
+            more[kind] = more.get(kind, 0) + number
 
     def books(
         self,
         queues: Collection[str],
-        job_of: Callable[[str], Countable | None],
-        share_of: Callable[[str], Share],
+        job_of: Callable[[str], _Job | None],
+        share_of: Callable[[_Job], Share],
+        sample_of: Callable[[LoneKind], _Job],
     ) -> dict[str, QueueBook]:
         """The books of these queues. `job_of` tells if there is such a job; `share_of`, what it
-        adds, is asked only for those that changed, and of a kind for the first.
+        adds, is asked only for those that changed, and of a kind for its sample.
         """
         changes: dict[_Entry, int] = {}
-        entries, kinds = self._entries, self._kinds
         for uid in self._stale:
-            before = entries.pop(uid, None)
+            before = self._entries.pop(uid, None)
             if before is not None:
-                changes[before] = changes.get(before, 0) - 1
+                changes[before] = -1
             job = job_of(uid)
-            if job is None:
-                continue
-            kind = job.kind
-            now = None if kind is None else kinds.get(kind)
-            if now is None:
-                now = _Entry(job.queue, share_of(uid))
-                if kind is not None:
-                    if len(kinds) >= _KINDS_MAX:
-                        kinds.clear()
-                    kinds[kind] = now
-            entries[uid] = now
-            changes[now] = changes.get(now, 0) + 1
+            if job is not None:
+                now = self._entries[uid] = _Entry(job.queue, share_of(job))
+                changes[now] = 1
         self._stale.clear()
+        for kind, number in self._more.items():
+            if number:
+                entry = self._kinds.get(kind)
+                if entry is None:
+                    if len(self._kinds) >= _KINDS_MAX:
+                        self._kinds.clear()
+                    entry = self._kinds[kind] = _Entry(kind.queue, share_of(sample_of(kind)))
+                changes[entry] = number
+        self._more.clear()
         for entry, times in changes.items():
-            if times:
-                for tally, part in self._parts(entry):
-                    tally.add(part, times)
+            for tally, part in self._parts(entry):
+                tally.add(part, times)
         return {name: self._book(name) for name in queues}
 
     def _parts(self, entry: _Entry) -> Iterator[tuple[Tally, Resources]]:

@@ -13,6 +13,7 @@ from allotment.core.queues.model import (
     CHARGED_SET,
     READY_SET,
     VALID_SET,
+    Changes,
     Cluster,
     JobView,
     Lone,
@@ -218,10 +219,10 @@ class _Jobs(Mapping[str, Job]):
         if known is not None and known.sources.get(uid) is source and uid in known._made:
             self._made[uid] = known._made[uid]
 
-    def drop(self, uid: str) -> JobView | Lone | None:
-        """Forget a job; what it was made of, if it was there."""
-        self._made.pop(uid, None)
-        return self.sources.pop(uid, None)
+    def drop(self, uid: str) -> bool:
+        """Forget a job; whether it was made."""
+        del self.sources[uid]
+        return self._made.pop(uid, None) is not None
 
 
 class _JobOf(Mapping[str, Job]):
@@ -314,25 +315,21 @@ class World:
     def opened(self) -> int:
         return self._jobs.opened
 
-    def follow(
-        self, changed: Mapping[str, JobView | Lone | None], cluster: Cluster, now_ms: int
-    ) -> None:
-        """Take over what changed since the last session, which was closed: jobs that are new, other
-        or gone (None), and what the cluster has. The queues are the same.
+    def follow(self, changes: Changes, cluster: Cluster, now_ms: int) -> None:
+        """Take over what changed since the last session, which was closed: jobs, and what the
+        cluster has. The queues are the same.
         """
         if cluster.total is not self.cluster.total:
             self._places.clear()
             self._rationed.clear()
         self.cluster, self.now_ms = cluster, now_ms
-        for uid in changed:
+        for uid, job in changes.jobs.items():
             self._remove(uid)
-        for job in changed.values():
             if job is not None:
                 self._add(job)
-        for reckoning in self._reckonings.values():
-            reckoning.forget(changed)
-        for uid in changed:
             self.trail.add(uid)
+        for reckoning in self._reckonings.values():
+            reckoning.follow(changes)
 
     def _add(self, job: JobView | Lone, known: _Jobs | None = None) -> None:
         uid, queue = job.uid, job.queue
@@ -344,26 +341,34 @@ class World:
             names = self.by_queue[queue] = {}
         names[uid] = None
         self._jobs.add(job, known)
-        for task in job.task_uids:
-            self._tasks[task] = uid
+        if isinstance(job, Lone):
+            self._tasks[job.task] = uid
+        else:
+            for task in job.task_uids:
+                self._tasks[task] = uid
         if job.is_at_gate:
             self._at_gate[job.is_single][uid] = None
 
     def _remove(self, uid: str) -> None:
-        job = self._jobs.drop(uid)
+        job = self._jobs.sources.get(uid)
         if job is None:
             self.unplaced.pop(uid, None)
             return
-        self._orders.pop(uid, None)
-        self._places.pop(uid, None)
-        for task in job.task_uids:
-            self._tasks.pop(task, None)
+        if self._jobs.drop(uid):
+            self._orders.pop(uid, None)
+            self._places.pop(uid, None)
+        if isinstance(job, Lone):
+            del self._tasks[job.task]
+        else:
+            for task in job.task_uids:
+                self._tasks.pop(task, None)
         if job.is_at_gate:
             del self._at_gate[job.is_single][uid]
-        names = self.by_queue[job.queue]
+        queue = job.queue
+        names = self.by_queue[queue]
         del names[uid]
         if not names:
-            del self.by_queue[job.queue]
+            del self.by_queue[queue]
 
     def waiting(self, uids: Iterable[str]) -> Iterator[Job]:
         """Those of these jobs that are there, and wait at their queue's gate or for places."""
@@ -387,13 +392,8 @@ class World:
         """
         reckoning = self._reckonings.get(by)
         if reckoning is None:
-            reckoning = self._reckonings[by] = Reckoning(self.jobs)
-        jobs = self._jobs
-        job_of = jobs.sources.get if by_kind else self._view_of
-        return reckoning.books(self.queues, job_of, lambda uid: share_of(jobs[uid]))
-
-    def _view_of(self, uid: str) -> JobView | None:
-        return self._jobs[uid].view if uid in self._jobs else None
+            reckoning = self._reckonings[by] = Reckoning(self._jobs.sources, by_kind=by_kind)
+        return reckoning.books(self.queues, self.jobs.get, share_of, lambda kind: Job(kind.sample))
 
     def kept(self, by: str, make: Callable[[], _Made]) -> _Made:
         """What a plugin makes of the queues and of what the cluster has: as long as both are the

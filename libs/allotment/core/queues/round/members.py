@@ -1,5 +1,6 @@
 """Groups, pods and queues of the state as plain values for the order and quota plugins."""
 
+from collections.abc import Hashable
 from functools import lru_cache, partial
 
 from allotment.core.jobs.keys import DEFAULT_QUEUE, MADE_GROUP
@@ -13,6 +14,7 @@ from allotment.core.queues.model import (
     WAITING,
     JobView,
     Lone,
+    LoneKind,
     NodeGroups,
     Phase,
     QueueView,
@@ -45,6 +47,8 @@ _PHASES = {phase.value: phase for phase in Phase}
 
 _REQUESTS_MAX = 4096
 """So many requests are remembered with what pods count for that have them."""
+_KINDS_MAX = 4096
+"""So many kinds are known at a time. Two may be alike of which one was forgotten."""
 
 
 @lru_cache(_REQUESTS_MAX)
@@ -153,25 +157,38 @@ def _phase(state: ClusterState, pod: Pod) -> Phase:
     return Phase.INQUEUE
 
 
-def lone(state: ClusterState, pod: Pod) -> JobView | Lone:
-    """A pod without a group, as much of it as is asked of all. Ask on while the state stays."""
-    fact = pod.fact
-    if not fact.queue:
-        return _single_before_v5(state, pod)
-    phase, status = _phase(state, pod), _status(state, pod)
-    # all that its shares depend on; `_single` takes what it asks for at least from the request
-    kind = fact.queue, phase, status, fact.request, _counted(state, pod)
-    is_at_gate = phase in WAITING
-    return Lone(
-        SINGLE + fact.uid,
-        fact.uid,
-        fact.queue,
-        fact.created_ms,
-        kind,
-        partial(_single, state, pod),
-        is_at_gate=is_at_gate,
-        is_waiting=is_at_gate or (status is Status.PENDING and not fact.gated),
-    )
+class Lones:
+    """Lone pods of one state, as much of each as is asked of all."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._kinds: dict[Hashable, LoneKind] = {}
+
+    def forget_kinds(self) -> None:
+        """What all are made from has changed."""
+        self._kinds.clear()
+
+    def of(self, uid: str, pod: Pod) -> JobView | Lone:
+        """A pod without a group, `uid` as a job. Ask on while the state stays."""
+        state, fact = self._state, pod.fact
+        if not fact.queue:
+            return _single_before_v5(state, pod)
+        # all that its shares and its level follow from, beside what all are made from
+        asked = (
+            fact.queue,
+            fact.priority_class,
+            fact.gated,
+            _phase(state, pod),
+            _status(state, pod),
+            fact.request,
+            _counted(state, pod),
+        )
+        kind = self._kinds.get(asked)
+        if kind is None:
+            if len(self._kinds) >= _KINDS_MAX:
+                self._kinds.clear()
+            kind = self._kinds[asked] = LoneKind(_single(state, pod))
+        return Lone(uid, fact.uid, fact.created_ms, kind, partial(_single, state, pod))
 
 
 def _single_before_v5(state: ClusterState, pod: Pod) -> JobView:

@@ -102,17 +102,16 @@ class Rounds:
     def _follow(self) -> World:
         """The world of the last session brought up to date, or another one."""
         views = self.views
-        changed = views.follow()
+        changes = views.follow()
         cluster, queues = views.cluster(), views.queues()
         made_from = self._tiers, cluster.cards, cluster.share_resources, queues
         world = self._world
-        if world is None or changed is None or made_from != self._made_from:
+        if world is None or changes is None or made_from != self._made_from:
             view = View(cluster=cluster, queues=queues, now_ms=views.now_ms)
             world = self._world = World(view, world, views.jobs.values())
             self._made_from = made_from
         else:
-            jobs_now = {uid: views.jobs.get(uid) for uid in changed}
-            world.follow(jobs_now, cluster, views.now_ms)
+            world.follow(changes, cluster, views.now_ms)
         return world
 
     def run(

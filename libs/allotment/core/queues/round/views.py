@@ -13,13 +13,21 @@ from heapq import heapify, heappop, heappush
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.placement.devices import FAMILIES
-from allotment.core.queues.model import Cluster, JobView, Lone, QueueView, View
+from allotment.core.queues.model import (
+    Changes,
+    Cluster,
+    JobView,
+    Lone,
+    LoneKind,
+    QueueView,
+    View,
+)
 from allotment.core.queues.resources import NOTHING
 from allotment.core.queues.round.members import (
+    Lones,
     is_made_for_pods,
     job_of,
     left_over,
-    lone,
     queue_of,
 )
 from allotment.core.queues.round.totals import Totals
@@ -38,9 +46,9 @@ class Views:
         self.made = 0
         self.totals = Totals(state)
         self._jobs: dict[str, JobView | Lone] = {}
-        self._moments: dict[str, int] = {}
-        """By job, when it was made."""
-        self._at_gate: set[str] = set()
+        self._lones = Lones(state)
+        self._at_gate = 0
+        """How many jobs are not let in."""
         self._created = _Latest()
         self._followed = -1
         self._made_from: tuple[object, ...] = ()
@@ -61,8 +69,8 @@ class Views:
             now_ms=self.now_ms,
         )
 
-    def follow(self) -> Iterable[str] | None:
-        """Look again at what changed: the jobs that are new, other or gone; None: all may be."""
+    def follow(self) -> Changes | None:
+        """Look again at what changed; None: all may have."""
         state = self.state
         made_from = tuple(state.classes.values()), state.policy_seq, state.devices_seq
         weighed_otherwise = self.totals.follow()
@@ -71,16 +79,12 @@ class Views:
         if names is None or weighed_otherwise or made_from != self._made_from:
             self._made_from = made_from
             self._jobs.clear()
-            self._moments.clear()
-            self._at_gate.clear()
+            self._lones.forget_kinds()
+            self._at_gate = 0
             self._created = _Latest()
-            for uid in _all_jobs(state):
-                self._look_at(uid)
+            self._look_at(_all_jobs(state))
             return None
-        changed = set(names)
-        for uid in changed:
-            self._look_at(uid)
-        return changed
+        return self._look_at(set(names))
 
     def cluster(self) -> Cluster:
         """Totals over the nodes; what is in use only while some group waits to be let in."""
@@ -105,23 +109,35 @@ class Views:
         """The last moment that is known: that was noted, or when the youngest job was made."""
         return max(self.state.time_ms, self._created.value)
 
-    def _look_at(self, uid: str) -> None:
-        now = self._made(uid)
-        before_ms, now_ms = self._moments.get(uid), None
-        self._at_gate.discard(uid)
-        if now is None:
-            self._jobs.pop(uid, None)
-            self._moments.pop(uid, None)
-        else:
-            self._jobs[uid] = now
-            if now.is_at_gate:
-                self._at_gate.add(uid)
-            now_ms = self._moments[uid] = now.created_ms
-        if before_ms != now_ms:
-            if before_ms is not None:
-                self._created.remove(before_ms)
-            if now_ms is not None:
-                self._created.add(now_ms)
+    def _look_at(self, uids: Iterable[str]) -> Changes:
+        jobs, created = self._jobs, self._created
+        changed: dict[str, JobView | Lone | None] = {}
+        kinds: dict[LoneKind, int] = {}
+        others: list[str] = []
+        for uid in uids:
+            before, now = jobs.get(uid), self._made(uid)
+            changed[uid] = now
+            if isinstance(before, JobView) or isinstance(now, JobView):
+                others.append(uid)
+            if isinstance(before, Lone):
+                kinds[before.kind] = kinds.get(before.kind, 0) - 1
+            if before is not None:
+                self._at_gate -= before.is_at_gate
+            if now is None:
+                if before is not None:
+                    del jobs[uid]
+                    created.remove(before.created_ms)
+                continue
+            jobs[uid] = now
+            self._at_gate += now.is_at_gate
+            if isinstance(now, Lone):
+                kinds[now.kind] = kinds.get(now.kind, 0) + 1
+            if before is None:
+                created.add(now.created_ms)
+            elif before.created_ms != now.created_ms:
+                created.remove(before.created_ms)
+                created.add(now.created_ms)
+        return Changes(changed, kinds, others)
 
     def _made(self, uid: str) -> JobView | Lone | None:
         """A job; None if there is none of the name."""
@@ -135,7 +151,7 @@ class Views:
                 counts = pod.fact.uid in state.pending
             else:
                 counts = pod.fact.scheduler in state.policy.scheduler_names
-            return lone(state, pod) if counts else None
+            return self._lones.of(uid, pod) if counts else None
         group = state.groups.get(uid)
         if group is None:
             return None
