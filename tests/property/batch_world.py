@@ -60,7 +60,7 @@ class World(Cluster):
         """The same by all who could be asked."""
         batch = list(uids)
         found = self.rounds.run(batch, self.board)
-        afresh = Rounds(self.state).run(batch, Evaluator(self.state))
+        afresh = Rounds(self.state, one_by_one=True).run(batch, Evaluator(self.state))
         assert msgspec.json.encode(found) == msgspec.json.encode(afresh)
         restored = snapshot.decode(snapshot.encode(self.state))
         again = Rounds(restored).run(batch, Board(restored))

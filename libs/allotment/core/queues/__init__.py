@@ -37,7 +37,10 @@ differs: the same cycle, the same decision, the same fold.
   they add to their queues' books (`queues/reckoning`) serve the next one: only jobs that changed
   are made and counted anew. Of lone pods less is kept (`model.Lone`): a job is made of one when a
   round tries it, and those that ask for the same are counted together. The filter keeps those that
-  wait in lines (`lines.py`) and looks at the heads.
+  wait in lines (`lines.py`) and looks at the heads. Where a queue's quota covers all lone pods of
+  a batch together (`round/covered.py`, `Plugin.covers`), they are placed in their order and none
+  becomes a job; the property tests hold such a round, and the binder's check of it, against asking
+  job by job (`Rounds(..., one_by_one=True)`).
 * The **filter** chooses which groups are due: something happened since they were tried that may
   help them. It opens no session while nothing can be due, and lets pods gather between cycles
   for as long as a cycle takes. The **scorer** runs the round on one state; the **binder**

@@ -6,19 +6,29 @@ thrown away; once it is closed, nothing of its changes is left in its world.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from allotment.core.queues import votes
 from allotment.core.queues.answers import No
 from allotment.core.queues.limits import BucketPoints, CardPoints, NodePoints, NodeRule
-from allotment.core.queues.model import JobView, Phase, QueueView, Status, Task, View
-from allotment.core.queues.plugins.base import Order, Plugin
+from allotment.core.queues.model import (
+    JobView,
+    LoneKind,
+    Phase,
+    QueueView,
+    Status,
+    Task,
+    View,
+)
+from allotment.core.queues.plugins.base import Key, Order, Plugin, Together
 from allotment.core.queues.plugins.registry import Configured
 from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
 from allotment.core.queues.timings import PLUGIN, OnStep, untimed
 from allotment.core.queues.turns import in_turns
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import QUEUE_UNKNOWN
+
+_T = TypeVar("_T", bound=object)
 
 
 class _Entry(NamedTuple):
@@ -115,18 +125,40 @@ class Session:
         return self.world.place_of(job, self._job_key)  # all is as it was when the session opened
 
     def _job_key(self, job: Job) -> Order:
-        parts = [ask(job) for ask in self._job_keys]
         view = job.view
-        return (*parts, (view.created_ms, view.namespace, view.name, job.uid))
+        return (*self._level(job), (view.created_ms, view.namespace, view.name, job.uid))
+
+    def _level(self, job: Job) -> Order:
+        return tuple([ask(job) for ask in self._job_keys])
+
+    def level_of(self, kind: LoneKind) -> Order:
+        """What plugins say of the place of lone pods of a kind, while `goes_by_kind`."""
+        return self.world.level_of(kind, self._level)
+
+    @property
+    def goes_by_kind(self) -> bool:
+        """Whether all plugins say the same of lone pods of a kind."""
+        return all(plugin.goes_by_kind for plugin in self._all)
 
     def in_job_order(self, jobs: Iterable[Job]) -> list[Job]:
         """Jobs of one queue in the order of their keys. Where no plugin tells jobs apart, the
         namespaces take turns, or age decides if they take none.
         """
-        keyed = sorted((self.job_key(job), job.uid, job) for job in jobs)
-        if self.served is not None and len({job.view.namespace for _, _, job in keyed}) > 1:
-            keyed = list(in_turns(keyed, _level, _namespace, self.served))
-        return [job for _, _, job in keyed]
+        return self._in_turns([(self.job_key(job), job.view.namespace, job) for job in jobs])
+
+    def in_lone_order(self, pods: Iterable[tuple[LoneKind, Key, str, _T]]) -> list[_T]:
+        """The same of lone pods, each with its kind, the end of its key, its namespace, and what is
+        answered for it.
+        """
+        return self._in_turns(
+            [((*self.level_of(kind), last), name, pod) for kind, last, name, pod in pods]
+        )
+
+    def _in_turns(self, keyed: list[tuple[Order, str, _T]]) -> list[_T]:
+        keyed.sort(key=_key)
+        if self.served is not None and len({namespace for _, namespace, _ in keyed}) > 1:
+            return [item for _, _, item in in_turns(keyed, _level, _namespace, self.served)]
+        return [item for _, _, item in keyed]
 
     def task_key(self, task: Task) -> Order:
         parts = [ask(task) for ask in self._task_keys]
@@ -173,8 +205,11 @@ class Session:
                     asked.setdefault(job.queue, {}),
                     least if job.view.is_single else least.beyond(NOTHING),
                 )
-        together = {queue: Resources(amounts) for queue, amounts in asked.items()}
-        return all(plugin.lets_all_in(together) for plugin in self._flat("job_enqueueable"))
+        return self.lets_all_in({queue: Resources(amounts) for queue, amounts in asked.items()})
+
+    def lets_all_in(self, asked: Mapping[str, Resources]) -> bool:
+        """The same of those whose minima are at most this together, by queue."""
+        return all(plugin.lets_all_in(asked) for plugin in self._flat("job_enqueueable"))
 
     def let_in(self, job: Job) -> None:
         """The group becomes Inqueue, and all who vote on it note what it may ask for."""
@@ -190,6 +225,27 @@ class Session:
 
     def allocatable(self, job: Job, task: Task) -> No | None:
         return votes.first_no(self._allocatable, self.world.queues[job.queue], job, task)
+
+    def covers(self, name: str, pods: Together) -> bool:
+        """Whether a queue's quota covers pods that ask for this together, in whatever order."""
+        queue = self.world.queues[name]
+        asked = dict.fromkeys((*self._flat("allocatable"), *self._flat("overused")))
+        return all(plugin.covers(queue, pods) for plugin in asked)
+
+    def starts_alone(self, job: Job) -> bool:
+        """Whether a job of one task wants a place for it, and needs nothing else to be placed
+        anywhere.
+        """
+        due = self.due_tasks(job)
+        if len(due) != len(job.tasks) or self.job_valid(job) is not None:
+            return False
+        (task,) = due
+        if self.missing_beside(job, task) or self.bucket_points(job, task) is not None:
+            return False
+        before = job.move(task, Status.ALLOCATED)
+        is_ready = self.job_ready(job)
+        job.move(task, before)
+        return is_ready
 
     def cards(self, job: Job, task: Task) -> tuple[str, ...] | None:
         """The cards for which there is quota, the preferred in front; None: any will do."""
@@ -357,7 +413,11 @@ class Session:
         return (plugin for tier in self._at(point) for plugin in tier)
 
 
-_Keyed = tuple[Order, str, Job]
+_Keyed = tuple[Order, str, object]
+
+
+def _key(keyed: _Keyed) -> Order:
+    return keyed[0]
 
 
 def _level(keyed: _Keyed) -> Order:
@@ -366,7 +426,7 @@ def _level(keyed: _Keyed) -> Order:
 
 
 def _namespace(keyed: _Keyed) -> str:
-    return keyed[2].view.namespace
+    return keyed[1]
 
 
 def unknown_queue(job: JobView) -> No:

@@ -17,6 +17,7 @@ from allotment.core.queues.model import (
     Cluster,
     JobView,
     Lone,
+    LoneKind,
     QueueView,
     Status,
     SubGroupRule,
@@ -255,10 +256,12 @@ class World:
         "_at_gate",
         "_jobs",
         "_kept",
+        "_levels",
         "_orders",
         "_places",
         "_rationed",
         "_reckonings",
+        "_samples",
         "_tasks",
         "by_queue",
         "children",
@@ -301,6 +304,8 @@ class World:
         self._kept: dict[str, tuple[Resources, Any]] = {}
         self._orders: dict[str, list[Task]] = {}
         self._places: dict[str, Any] = {}
+        self._samples: dict[LoneKind, Job] = {}
+        self._levels: dict[LoneKind, Any] = {}
         self._rationed: dict[tuple[str, Resources], tuple[str, ...]] = {}
         """What `rationed` answers, as long as the cluster has the same."""
         self.children: dict[str, list[str]] = {}
@@ -321,6 +326,7 @@ class World:
         """
         if cluster.total is not self.cluster.total:
             self._places.clear()
+            self._levels.clear()
             self._rationed.clear()
         self.cluster, self.now_ms = cluster, now_ms
         for uid, job in changes.jobs.items():
@@ -370,6 +376,28 @@ class World:
         if not names:
             del self.by_queue[queue]
 
+    def source(self, uid: str) -> JobView | Lone | None:
+        """What is known of a job that has a part in the order, without making one of it."""
+        return self._jobs.sources.get(uid)
+
+    def sample(self, kind: LoneKind) -> Job:
+        """A job that stands for all lone pods of a kind, and is none of `jobs`. Whoever changes it
+        takes that back at once.
+        """
+        found = self._samples.get(kind)
+        if found is None:
+            if len(self._samples) >= _REQUESTS_MAX:
+                self._samples.clear()
+                self._levels.clear()
+            self._jobs.opened += 1
+            found = self._samples[kind] = Job(kind.sample)
+        return found
+
+    @property
+    def has_groups_at_gate(self) -> bool:
+        """Whether others than lone pods were not let in as the session opened."""
+        return bool(self._at_gate[False])
+
     def waiting(self, uids: Iterable[str]) -> Iterator[Job]:
         """Those of these jobs that are there, and wait at their queue's gate or for places."""
         for uid in uids:
@@ -393,7 +421,7 @@ class World:
         reckoning = self._reckonings.get(by)
         if reckoning is None:
             reckoning = self._reckonings[by] = Reckoning(self._jobs.sources, by_kind=by_kind)
-        return reckoning.books(self.queues, self.jobs.get, share_of, lambda kind: Job(kind.sample))
+        return reckoning.books(self.queues, self.jobs.get, share_of, self.sample)
 
     def kept(self, by: str, make: Callable[[], _Made]) -> _Made:
         """What a plugin makes of the queues and of what the cluster has: as long as both are the
@@ -422,6 +450,14 @@ class World:
         known = self._places.get(job.uid)
         if known is None:
             known = self._places[job.uid] = key(job)
+        return cast("_Made", known)
+
+    def level_of(self, kind: LoneKind, key: Callable[[Job], _Made]) -> _Made:
+        """Where lone pods of a kind stand, but for what tells them apart."""
+        known = self._levels.get(kind)
+        if known is None:
+            sample = self.sample(kind)
+            known = self._levels[kind] = key(sample)
         return cast("_Made", known)
 
     def parent(self, name: str) -> str:

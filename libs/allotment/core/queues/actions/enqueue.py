@@ -37,11 +37,7 @@ def enqueue(session: Session, singles: Collection[str] = ()) -> Enqueued:
     for name, jobs in waiting.items():
         waiting[name] = session.in_job_order(jobs)[::-1]  # the best at the end
     let_in: list[str] = []
-    refused = [
-        (uid, unknown_queue(view))
-        for uid, view in sorted(session.unplaced.items())
-        if view.phase in WAITING and (not view.is_single or uid in singles)
-    ]
+    refused = list(without_queue(session, singles))
     for tied in _tied(session, waiting):
         rows = [waiting[name] for name in tied]
         while rows:
@@ -57,6 +53,15 @@ def enqueue(session: Session, singles: Collection[str] = ()) -> Enqueued:
                     refused.append((job.uid, no))
             rows = [row for row in rows if row]
     return Enqueued(tuple(let_in), tuple(refused))
+
+
+def without_queue(session: Session, singles: Collection[str]) -> tuple[tuple[str, No], ...]:
+    """Who is refused because there is no such queue; of pods without a group of these only."""
+    return tuple(
+        (uid, unknown_queue(view))
+        for uid, view in sorted(session.unplaced.items())
+        if view.phase in WAITING and (not view.is_single or uid in singles)
+    )
 
 
 def _tied(session: Session, names: Iterable[str]) -> Iterator[list[str]]:

@@ -5,9 +5,9 @@ of two keys the smaller comes first, and equal keys leave it to the next plugin,
 as comparing pair by pair and cheaper.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -45,6 +45,16 @@ SWITCHES: dict[str, str] = {
 ALWAYS = frozenset(("job_valid",))
 
 
+class Together(NamedTuple):
+    """Pods of one queue, as its quota counts them."""
+
+    requests: Collection[Resources]
+    """What they ask for, each amount once."""
+    total: Resources
+    least: Resources
+    """Of each name the least that one of them asks for."""
+
+
 class NoArguments(msgspec.Struct, frozen=True):
     """Of a plugin that can be told nothing."""
 
@@ -57,6 +67,9 @@ class Plugin:
     declared: ClassVar[Arguments] = {}
     """What the configuration can tell it, by key, each with its field of `settings`."""
     settings: ClassVar[type[msgspec.Struct]] = NoArguments
+    goes_by_kind: ClassVar[bool] = False
+    """Whether what it says of a lone pod follows from its kind (`model.LoneKind`) and from what its
+    queue has."""
 
     def __init__(self, arguments: Any, world: World) -> None:
         """Opened on a round's working copies, with an instance of `settings`."""
@@ -122,6 +135,13 @@ class Plugin:
     def allocatable(self, queue: QueueView, job: Job, task: Task) -> No | None:
         """Why the queue's quota does not cover the task."""
         return None
+
+    def covers(self, queue: QueueView, pods: Together) -> bool:
+        """Whether all of these pods get what they ask for of the queue's quota, in whatever order
+        they are placed and whichever of them find no place: so that at none of their turns the
+        queue is overused, and none is refused. False where that cannot be told.
+        """
+        return False
 
     def cards(self, queue: QueueView, job: Job, task: Task) -> tuple[str, ...] | None:
         """The cards for which there is quota, the preferred in front; None if it does not say."""

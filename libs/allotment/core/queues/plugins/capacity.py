@@ -15,7 +15,7 @@ import msgspec
 from allotment.core.plugin_arguments import Argument, Arguments, Kind, boolean
 from allotment.core.queues.answers import PERMIT, No, Vote, closed, quota_insufficient, short_of
 from allotment.core.queues.model import OPEN, ROOT, QueueView, Task
-from allotment.core.queues.plugins.base import Key, Plugin
+from allotment.core.queues.plugins.base import Key, Plugin, Together
 from allotment.core.queues.plugins.proportion import real_capability, refused_at_gate
 from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
@@ -115,6 +115,7 @@ class _Tree:
 
 class Capacity(Plugin):
     name: ClassVar[str] = "capacity"
+    goes_by_kind: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(
         ("queue_order", "allocatable", "preemptive", "reclaimable", "job_enqueueable")
     )
@@ -162,6 +163,15 @@ class Capacity(Plugin):
             if short:
                 return quota_insufficient(name, short_of(name, short, book, most, task.request))
         return None
+
+    def covers(self, queue: QueueView, pods: Together) -> bool:
+        if self._takes_nothing(queue) is not None:
+            return False
+        names = {n for each in pods.requests for n in self._world.rationed(queue.name, each)}
+        return all(
+            self.books[name].allocated.plus(pods.total).is_within(self.tree.capability[name], names)
+            for name in self.tree.chain(queue.name)
+        )
 
     def job_enqueueable(self, job: Job) -> Vote | No:
         queue = self._world.queues[job.queue]

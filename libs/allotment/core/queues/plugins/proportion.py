@@ -26,7 +26,7 @@ from allotment.core.queues.answers import (
     short_of,
 )
 from allotment.core.queues.model import OPEN, QueueView, Task
-from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
+from allotment.core.queues.plugins.base import Key, NoArguments, Plugin, Together
 from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
     CPU,
@@ -135,6 +135,7 @@ def _deserved(total: Resources, queues: Sequence[_Wants]) -> dict[str, Resources
 
 class Proportion(Plugin):
     name: ClassVar[str] = "proportion"
+    goes_by_kind: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(
         (
             "queue_order",
@@ -188,6 +189,16 @@ class Proportion(Plugin):
         if not names:
             return None
         return quota_insufficient(queue.name, short_of(queue.name, names, book, most, task.request))
+
+    def covers(self, queue: QueueView, pods: Together) -> bool:
+        if queue.state != OPEN:
+            return False
+        held = self.books[queue.name].allocated.plus(pods.total)
+        names = {n for each in pods.requests for n in self._world.rationed(queue.name, each)}
+        if not held.is_within(self._most.get(queue.name, NOTHING), names):
+            return False
+        # it may have all that it deserves once the last has its place, but not before that
+        return not self._full.get(queue.name, NOTHING).is_within(held.minus(pods.least))
 
     def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
         return self.allocatable(queue, job, task)

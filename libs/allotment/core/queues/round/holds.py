@@ -6,7 +6,7 @@ pods, or whose queue takes nothing.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -39,9 +39,8 @@ def holds_now(
     nodes = emptied or Emptied(state)
     waits = {
         key: Wait(group.short_since, group.passed, group.short.queue)
-        for key in state.short
-        if (group := state.groups[key]).short is not None
-        and group.passed >= _RULE.patience
+        for key, group in _passed_by(state)
+        if group.short is not None
         and key in session.jobs
         and not nodes.is_known_too_small(session, session.jobs[key], group)
     }
@@ -59,6 +58,19 @@ def holds_now(
             _pieces(state, session, job) >= _RULE.pieces_least and _could_start(state, session, job)
         ),
     )
+
+
+def may_hold(state: ClusterState) -> bool:
+    """Whether anything may be held for somebody in a round that begins on this state."""
+    return bool(state.holds or state.nominated or next(_passed_by(state), None))
+
+
+def _passed_by(state: ClusterState) -> Iterator[tuple[str, Group]]:
+    """The groups that waited for as long as it takes until something is held for them."""
+    for key in state.short:
+        group = state.groups[key]
+        if group.passed >= _RULE.patience:
+            yield key, group
 
 
 def recorded(holds: Sequence[Hold]) -> tuple[Held, ...]:

@@ -12,12 +12,13 @@ has overtaken. Either way nothing is lost: whoever asked runs the round on his o
 from collections.abc import Iterator, Sequence
 
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.rules.bounds import bounded, kept_back, outside
+from allotment.core.placement.rules.bounds import OPEN, bounded, kept_back, outside
 from allotment.core.queues.actions.allocate import sub_group_name
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import WAITING, Status, Task
 from allotment.core.queues.reservations import HoldsInForce, holds_in_force
 from allotment.core.queues.round.bounding import Bounding
+from allotment.core.queues.round.covered import Covered
 from allotment.core.queues.round.rounds import RULES, Opening, Rounds
 from allotment.core.queues.work import Job
 from allotment_proto.events import Placement
@@ -38,7 +39,7 @@ def objection(rounds: Rounds, proposal: Proposal, kept: Sequence[Placement]) -> 
         speaks = proposal.shorts or proposal.admissions or proposal.wholes
         is_of_groups = bool(speaks) or proposal.holds is not None
         return "it speaks of groups, and there are no queues" if is_of_groups else ""
-    opening = rounds.open(proposal.batch)
+    opening = rounds.open(proposal.batch, placed=[placement.uid for placement in kept])
     found = next(_of_groups(state, opening, proposal), "") or _of_places(
         state, opening, proposal, kept
     )
@@ -92,6 +93,8 @@ def _of_places(
     """Whether some placement is not its pod's: asked in order, each on top of those before it."""
     session = opening.session
     trial = _Places(state, opening)
+    if opening.covered is not None:
+        return trial.take_covered(opening.covered, kept)
     in_wholes = {uid for whole in proposal.wholes for uid in whole}
     placed: dict[str, Job] = {}
     for placement in kept:
@@ -142,11 +145,20 @@ class _Places:
             limits = self._in_force.limits_of(job, task, limits)
             limits = limits._replace(bucket=None)  # which node is best is not asked here
         for cards in limits.choices:
-            if self._is_within(task, node, limits, cards):
+            if self._is_within(task.uid, node, limits, cards):
                 card = self._bounding.card_at(node, cards)
                 self._session.assume(job, task, Status.ALLOCATED, card)
                 return ""
         return f"node {node} is not for it"
+
+    def take_covered(self, found: Covered, kept: Sequence[Placement]) -> str:
+        """Why one of the pods may not have its place, of which only nodes may say no."""
+        limits = self._in_force.limits(found.sample)
+        for placement in kept:
+            if not self._is_within(placement.uid, placement.node, limits, ()):
+                name = f"{placement.namespace}/{placement.name}"
+                return f"pod {name}: node {placement.node} is not for it"
+        return ""
 
     def _turn(self, job: Job, task: Task) -> str:
         """Why it cannot be a job's turn."""
@@ -158,9 +170,11 @@ class _Places:
             no = session.overused(job.queue) or self._in_force.closed(job)
         return "" if no is None else no.message
 
-    def _is_within(self, task: Task, name: str, limits: Limits, cards: tuple[str, ...]) -> bool:
-        """Whether the round's own bounds let the task go to a node."""
-        request = self._state.pods[task.uid].fact.request
-        asked = bounded(request, self._bounding.bounds(limits, cards))
+    def _is_within(self, uid: str, name: str, limits: Limits, cards: tuple[str, ...]) -> bool:
+        """Whether the round's own bounds let a pod go to a node."""
+        bounds = self._bounding.bounds(limits, cards)
+        if bounds == OPEN:
+            return True
+        asked = bounded(self._state.pods[uid].fact.request, bounds)
         labels = self._state.nodes[name].labels
         return outside(asked, labels, name) is None and kept_back(asked, name) is None

@@ -87,9 +87,13 @@ class Places:
         return Hopeless(together, self._no(answer))
 
     def try_place(self, task: Task, limits: Limits) -> Placed | No:
+        return self.try_pod(task.uid, limits)
+
+    def try_pod(self, uid: str, limits: Limits) -> Placed | No:
+        """A place for a pod that waits."""
         refusals: list[Refusal] = []
         for cards in limits.choices:
-            answer = place(self._pod(task, limits, cards), self._ranker)
+            answer = place(self._pod(uid, limits, cards), self._ranker)
             if isinstance(answer, Placement):
                 self._assume(answer)
                 return Placed(answer.node, self._bounding.card_at(answer.node, cards))
@@ -99,7 +103,7 @@ class Places:
     def find(self, task: Task, limits: Limits) -> Placement | None:
         """The same without a word about why not."""
         for cards in limits.choices:
-            answer = place(self._pod(task, limits, cards), self._ranker)
+            answer = place(self._pod(task.uid, limits, cards), self._ranker)
             if isinstance(answer, Placement):
                 self._assume(answer)
                 return answer
@@ -107,7 +111,7 @@ class Places:
 
     def requests(self, task: Task, limits: Limits) -> list[PodRequest]:
         """What is asked for the task: one request for each choice of cards that it may have."""
-        pods = [self._pod(task, limits, cards) for cards in limits.choices]
+        pods = [self._pod(task.uid, limits, cards) for cards in limits.choices]
         return [situated(pod, self._state) for pod in pods]
 
     def _holds_at_most(self, request: PodRequest, count: int) -> int:
@@ -151,8 +155,8 @@ class Places:
         code = main_cause(refusal.reasons)
         return No(code, refusal_text(refusal))
 
-    def _pod(self, task: Task, limits: Limits, cards: tuple[str, ...]) -> PodObserved:
-        pod = self._state.pods[task.uid].fact
+    def _pod(self, uid: str, limits: Limits, cards: tuple[str, ...]) -> PodObserved:
+        pod = self._state.pods[uid].fact
         return self._within(pod, self._bounding.bounds(limits, cards))
 
     def _within(self, pod: PodObserved, bounds: Bounds) -> PodObserved:

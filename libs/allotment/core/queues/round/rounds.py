@@ -5,7 +5,7 @@ be run again from the log. Groups that have no pod in the batch are not tried; a
 and quota. A group's minimum is placed as a whole or not at all, what it has beyond that pod by pod.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,15 +15,16 @@ from allotment.core.placement.cycle import BATCH_MAX, Outcome, run_cycle
 from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.actions.allocate import allocate
 from allotment.core.queues.actions.backfill import backfill
-from allotment.core.queues.actions.enqueue import Enqueued, enqueue
+from allotment.core.queues.actions.enqueue import Enqueued, enqueue, without_queue
 from allotment.core.queues.answers import No
 from allotment.core.queues.model import WAITING, Status, Task, View
 from allotment.core.queues.plugins.registry import PLUGINS, Configured, configure
 from allotment.core.queues.reservations import Hold, holds_in_force
+from allotment.core.queues.round.covered import Covered, covered, in_order, take_over
 from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
 from allotment.core.queues.round.places import Places
-from allotment.core.queues.round.victims import Hunt, keeping
+from allotment.core.queues.round.victims import MAKING_ROOM, Hunt, keeping
 from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
 from allotment.core.queues.timings import ACTION, SESSION, OnStep, untimed
@@ -50,13 +51,20 @@ class Opening(NamedTuple):
     admissions: tuple[Admission, ...]
     held: tuple[Held, ...]
     holds: tuple[Hold, ...]
+    covered: Covered | None = None
+    """The jobs of the batch, if it takes no asking job by job: then none was let in."""
 
 
 class Rounds:
-    """Rounds on one state, with the views of groups that did not change kept in between."""
+    """Rounds on one state, with the views of groups that did not change kept in between. `at_once`
+    counts those for which it took no asking job by job.
+    """
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, *, one_by_one: bool = False) -> None:
+        """With `one_by_one` each job is asked about all the same, and the answers do not differ."""
         self.state = state
+        self.at_once = 0
+        self._one_by_one = one_by_one
         self.views = Views(state)
         self._emptied = Emptied(state)
         self._tiers: list[list[Configured]] = []
@@ -86,17 +94,30 @@ class Rounds:
         on_step(SESSION, "")
         return self._session
 
-    def open(self, batch: Sequence[str], on_step: OnStep = untimed) -> "Opening":
-        """What comes before any pod of the batch is tried; the last session is over."""
-        session = self.session(on_step)
+    def open(
+        self, batch: Sequence[str], on_step: OnStep = untimed, *, placed: Iterable[str] = ()
+    ) -> Opening:
+        """What comes before any pod of the batch is tried; the last session is over. Are there some
+        `placed` that are not in the batch, it takes asking each.
+        """
+        session, by_gate = self.session(on_step), "enqueue" in self.state.policy.actions
         wanted = {_job_of(self.state, uid) for uid in batch}
+        found = None if self._one_by_one else covered(self.state, session, wanted)
+        if found is not None and any(uid not in found.pods for uid in placed):
+            found = None
         admitted = Enqueued((), ())
-        if "enqueue" in self.state.policy.actions:
+        if by_gate and found is None:
             admitted = enqueue(session, wanted)
+        elif by_gate:
+            admitted = Enqueued((), without_queue(session, wanted))
+        if by_gate:
             on_step(ACTION, "enqueue")
+        admissions = self._admissions(admitted)
+        if found is not None:
+            self.at_once += 1
+            return Opening(session, wanted, admitted, admissions, (), (), found)
         held = holds_now(self.state, session, self._emptied)
         kept = (hold for hold in keeping(self.state) if hold.job in session.jobs)
-        admissions = self._admissions(admitted)
         return Opening(session, wanted, admitted, admissions, recorded(held), (*held, *kept))
 
     def _follow(self) -> World:
@@ -130,37 +151,76 @@ class Rounds:
         state = self.state
         if not state.is_batched:
             return msgspec.structs.replace(run_cycle(state, batch, ranker), rules=rules)
-        session, wanted, admitted, admissions, held, holds = self.open(batch, on_step)
-        actions = state.policy.actions
+        opening = self.open(batch, on_step)
+        session, actions = opening.session, state.policy.actions
         ranker.begin()
         try:
             places = Places(state, ranker, rules)
             made = OutcomeBuilder(state, session, places)
-            made.take_refused(admitted, wanted.union(said.group for said in admissions))
-            for key in sorted(wanted):
-                self._take_orphan(made, session, key, batch)
-            pending_too = "enqueue" not in actions
-            turns = allocate(session, places, holds=holds, wanted=wanted, pending_too=pending_too)
-            for turn in turns:
-                made.take(turn)
-                if len(places.placements) >= most:
-                    break
-            on_step(ACTION, "allocate")
-            if "backfill" in actions:
-                for turn in backfill(
-                    session, places, holds=holds, wanted=wanted, pending_too=pending_too
-                ):
-                    made.take(turn)
-                on_step(ACTION, "backfill")
-            hunt = Hunt(state, session, places, holds_in_force(session, holds), wanted)
+            let_in_or_refused = (said.group for said in opening.admissions)
+            made.take_refused(opening.admitted, opening.wanted.union(let_in_or_refused))
+            if opening.covered is not None:
+                wanted = self._place_covered(opening, opening.covered, places, made, most, on_step)
+            else:
+                for key in sorted(opening.wanted):
+                    self._take_orphan(made, session, key, batch)
+                self._place_one_by_one(opening, places, made, most, on_step)
+                wanted = opening.wanted
+            hunt = Hunt(state, session, places, holds_in_force(session, opening.holds), wanted)
             victims = hunt.run(actions, on_step)
         finally:
             ranker.end()
-        outcome = made.outcome(admissions, held if held != state.holds else None)
+        held = opening.held if opening.held != state.holds else None
+        outcome = made.outcome(opening.admissions, held)
         session.close()
         return msgspec.structs.replace(
             outcome, evictions=victims.evictions, nominations=victims.nominations, rules=rules
         )
+
+    def _place_one_by_one(
+        self, opening: Opening, places: Places, made: OutcomeBuilder, most: int, on_step: OnStep
+    ) -> None:
+        session, actions = opening.session, self.state.policy.actions
+        pending_too = "enqueue" not in actions
+        for turn in allocate(
+            session, places, holds=opening.holds, wanted=opening.wanted, pending_too=pending_too
+        ):
+            made.take(turn)
+            if len(places.placements) >= most:
+                break
+        on_step(ACTION, "allocate")
+        if "backfill" in actions:
+            for turn in backfill(
+                session, places, holds=opening.holds, wanted=opening.wanted, pending_too=pending_too
+            ):
+                made.take(turn)
+            on_step(ACTION, "backfill")
+
+    def _place_covered(
+        self,
+        opening: Opening,
+        found: Covered,
+        places: Places,
+        made: OutcomeBuilder,
+        most: int,
+        on_step: OnStep,
+    ) -> Collection[str]:
+        """Pods about which only nodes have a say; for which of their jobs others may have to go."""
+        session, actions = opening.session, self.state.policy.actions
+        limits = holds_in_force(session, ()).limits(found.sample)
+        for uid in in_order(self.state, session, found):
+            answer = places.try_pod(uid, limits)
+            if isinstance(answer, No):
+                made.take_lone(uid, answer)
+            elif len(places.placements) >= most:
+                break
+        on_step(ACTION, "allocate")
+        if "backfill" in actions:
+            on_step(ACTION, "backfill")  # which is for pods that ask for nothing
+        if len(places.placements) == len(found.pods) or MAKING_ROOM.isdisjoint(actions):
+            return ()
+        take_over(session, found, {uid: each.node for uid, each in places.placements.items()})
+        return opening.wanted
 
     def _take_orphan(
         self, made: OutcomeBuilder, session: Session, key: str, batch: Sequence[str]

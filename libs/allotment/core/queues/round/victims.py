@@ -58,6 +58,10 @@ _SOURCES = {
 """By the action that asks; all in the order in which they are asked."""
 
 
+MAKING_ROOM = frozenset(_SOURCES)
+"""The actions that evict."""
+
+
 def keeping(state: ClusterState) -> tuple[Hold, ...]:
     """The nodes that are kept for the pods for which others had to go."""
     found = []
