@@ -10,9 +10,9 @@ from typing import TypeVar
 import msgspec
 
 from allotment_proto import registry
-from allotment_proto.events import ENVELOPE_VERSION, Envelope, PodObserved
+from allotment_proto.events import ENVELOPE_VERSION, Envelope
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settled
-from allotment_proto.sharing import share
+from allotment_proto.sharing import read_envelope
 
 Message = Feasible | Proposal | Settled
 M = TypeVar("M", Feasible, Proposal, Settled)
@@ -59,19 +59,18 @@ def decode_envelope(payload: bytes, subject: str = "") -> Envelope:
     NATS grants to each service: a decision counts only where the binder alone can append one.
     """
     try:
-        envelope = _envelope.decode(payload)
+        envelope = read_envelope(payload)
     except UNREADABLE as error:
+        check_envelope(payload)  # raises, and names the place in the record
         raise UndecodableError(_why(payload, ENVELOPE_VERSION, error)) from error
     if not 1 <= envelope.v <= ENVELOPE_VERSION:
         raise UndecodableError(_version_text(envelope.v, ENVELOPE_VERSION))
-    for event in envelope.events:
-        if type(event) is PodObserved:
-            share(event)
-        address = registry.KIND[type(event)].topic.address
-        if subject and subject != address and (subject in _FIXED or address in _FIXED):
-            name = type(event).__name__
-            where = f"on {address}" if address in _FIXED else "on a fact's subject"
-            raise UndecodableError(f"{name} is not for {subject}; it belongs {where}")
+    if subject:
+        for kind in dict.fromkeys(map(type, envelope.events)):
+            address = registry.KIND[kind].topic.address
+            if subject != address and (subject in _FIXED or address in _FIXED):
+                where = f"on {address}" if address in _FIXED else "on a fact's subject"
+                raise UndecodableError(f"{kind.__name__} is not for {subject}; it belongs {where}")
     return envelope
 
 
