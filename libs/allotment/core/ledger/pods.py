@@ -72,26 +72,38 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
         state.corrected.pop(fact.uid, None)
         charge(state, pod, adopted(fact))
         return
-    seen = adopted(fact)
-    seen.acknowledged = seen.acknowledged or held.acknowledged
     if held.seq:
         # Whose Binding took effect, a claim that differs does not tell: it stays reserved until
         # the binder, who asks the API server, has said how it ended.
-        is_as_decided = fact.broken is None and agrees(held.holdings, claimed(fact))
-        seen.phase = BOUND if is_as_decided else held.phase
-        seen.seq, seen.stamp_s = held.seq, held.stamp_s
+        is_bound = held.phase == BOUND or (
+            fact.broken is None and agrees(held.holdings, claimed(fact))
+        )
+        phase = BOUND if is_bound else held.phase
+        if not held.broken and _takes_of_host(held, fact):  # nearly all that is seen of pods
+            _confirm(state, held, phase)
+            return
+        seen = adopted(fact)
+        seen.phase, seen.seq, seen.stamp_s = phase, held.seq, held.stamp_s
         seen.holdings, seen.broken = held.holdings, False
         seen.volumes = held.volumes
-    elif held.holdings and not held.broken:
-        seen.holdings, seen.broken = confirmed(held.holdings, fact.holdings), False
+    else:
+        seen = adopted(fact)
+        if held.holdings and not held.broken:
+            seen.holdings, seen.broken = confirmed(held.holdings, fact.holdings), False
+    seen.acknowledged = seen.acknowledged or held.acknowledged
     seen.holdings = state.nodes[held.node].holdings_of(seen)
-    if _is_as_booked(held, seen):
-        if held.phase != seen.phase:
-            held.phase = BOUND
-            state.reserved.pop(fact.uid, None)
+    if _is_as_booked(held, seen) and _takes_of_host(held, fact):
+        _confirm(state, held, seen.phase)
         return
     release(state, pod, seq)
     charge(state, pod, seen)
+
+
+def _confirm(state: ClusterState, held: Allocation, phase: str) -> None:
+    """The books stay as they are; a reservation may be known to be bound by now."""
+    if held.phase != phase:
+        held.phase = BOUND
+        state.reserved.pop(held.uid, None)
 
 
 def adopted(fact: PodObserved) -> Allocation:
@@ -152,6 +164,8 @@ def _learn_start(state: ClusterState, pod: Pod, before: PodObserved | None, seq:
     fact, held = pod.fact, pod.allocation
     if held is None or before is None:
         return
+    if (before.bind_phase, before.reason) == (fact.bind_phase, fact.reason):
+        return
     start = _start_of(fact)
     if _start_of(before) == start or (start == PHASE_SUCCESS and not state.avoided):
         return
@@ -185,17 +199,24 @@ def _start_of(fact: PodObserved) -> str:
 
 
 def _is_as_booked(held: Allocation, seen: Allocation) -> bool:
-    """Whether the books stay as they are. A pod may be resized in place: what it takes of its host
-    changes while its cards do not.
-    """
+    """Whether the books of the cards stay as they are."""
     return (
         held.holdings == seen.holdings
         and held.broken == seen.broken
         and held.unplaced == seen.unplaced
-        and held.tags == seen.tags
-        and held.cpu_milli == seen.cpu_milli
-        and held.memory_bytes == seen.memory_bytes
-        and held.extended == seen.extended
+    )
+
+
+def _takes_of_host(held: Allocation, fact: PodObserved) -> bool:
+    """Whether a pod takes of its host what is booked, and counts as that to others on its cards. It
+    may be resized in place: what it takes of its host changes while its cards do not.
+    """
+    request = fact.request
+    return (
+        held.tags == fact.tags
+        and held.cpu_milli == request.cpu_milli
+        and held.memory_bytes == request.memory_bytes
+        and held.extended == request.extended
     )
 
 
