@@ -13,8 +13,7 @@ import yaml
 
 from allotment.core.ledger.check import check, oversold
 from allotment.core.ledger.model import Pod
-from allotment_proto.events import NodeObserved
-from tests.e2e.audit import events, fold, replay
+from tests.e2e.audit import fold, replay
 from tests.e2e.stack import Json, Stack, vgpu
 
 NODES = """
@@ -137,15 +136,18 @@ class Cluster:
         self.stack.patch_node(node, {"metadata": {"annotations": {FAULT: text}}})
 
     def lose(self, node: str, text: str) -> None:
-        """A fault of cards, seen by the scheduler."""
-        before = len(self.tellings(node))
+        """A fault of a card, seen by the scheduler."""
+        before = self.healthy(node)
         self.fault(node, text)
-        self.stack.until(lambda: len(self.tellings(node)) > before, f"{node} is told anew")
+        self.stack.until(lambda: self.healthy(node) < before, f"{text} of {node} is in the log")
 
-    def tellings(self, node: str) -> list[NodeObserved]:
-        """What the log holds of a node, one after another."""
-        told = (event for event in events(self.stack) if isinstance(event, NodeObserved))
-        return [event for event in told if event.name == node]
+    def healthy(self, node: str) -> frozenset[str]:
+        """The cards of a node that the log's newest fact calls healthy."""
+        fact = fold(self.stack.records()).nodes[node].fact
+        assert fact is not None
+        return frozenset(
+            card.id for inventory in fact.inventories for card in inventory.cards if card.healthy
+        )
 
     def annotation(self, name: str, key: str) -> str:
         return str(self.stack.pod(name)["metadata"]["annotations"].get(key, ""))

@@ -10,12 +10,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from allotment.adapters.kube.config import load_access
@@ -31,6 +32,8 @@ pytestmark = [
 ]
 MARK = "TEST_OF_LOCAL_MODE"
 PAUSE_S = 0.05
+LOOP_TURNS = 5
+"""More than asyncio takes from a child's end to a closed transport."""
 STAND_IN = """
 import http.server, json, os, sys
 
@@ -57,6 +60,7 @@ class Bench:
         self.home = directory / "home"
         self.said: list[str] = []
         self.mark = str(directory)
+        self.supervisors: set[int] = set()
         script = directory / "stand_in.py"
         script.write_text(STAND_IN)
         argv = (sys.executable, "-S", str(script), NATS, KUBECONFIG)
@@ -64,7 +68,11 @@ class Bench:
 
     async def up(self, **more: Any) -> dict[str, Any]:
         arguments = {"detach": True, "services": self.services, "say": self.said.append, **more}
-        return await up(self.home, **arguments)
+        found = await up(self.home, **arguments)
+        state = read_state(self.home / "state.json")
+        if state is not None:
+            self.supervisors.add(state.supervisor.pid)
+        return found
 
     async def down(self) -> bool:
         return await down(self.home, say=self.said.append)
@@ -98,6 +106,18 @@ class Bench:
 
         await self.settles(nothing_left)
 
+    async def forgotten(self) -> None:
+        """Until the event loop knows that no supervisor is left. They were made to outlive what
+        started them, and here it is this process that has to take note of their end.
+        """
+
+        async def none_left() -> bool:
+            return not self.supervisors.intersection(_processes())
+
+        await self.settles(none_left)
+        for _ in range(LOOP_TURNS):
+            await anyio.lowlevel.checkpoint()
+
     def pids(self) -> tuple[int, int]:
         """Of the supervisor and the warden."""
         state = read_state(self.home / "state.json")
@@ -105,13 +125,21 @@ class Bench:
         return state.supervisor.pid, state.warden.pid
 
 
+def _processes() -> set[int]:
+    """Also those of which only the end is still to be taken note of."""
+    return {
+        int(directory.name) for directory in Path("/proc").iterdir() if directory.name.isdigit()
+    }
+
+
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     monkeypatch.setenv(MARK, str(tmp_path))
     made = Bench(tmp_path)
     yield made
     for pid in made.left():
         os.kill(pid, signal.SIGKILL)
+    await made.forgotten()
 
 
 def service(found: dict[str, Any], name: str) -> dict[str, Any]:

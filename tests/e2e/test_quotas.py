@@ -161,9 +161,12 @@ def test_pods_in_a_namespace_that_names_a_queue_share_its_capability(stack: Stac
             if not p["spec"].get("nodeName") and "PodScheduled" in str(p.get("status"))
         ]
 
-    stack.until(lambda: len(waiting()) == 8, "8 of 12 wait and know why")
-    bound = [p["metadata"]["name"] for p in pods() if p["spec"].get("nodeName")]
-    assert len(bound) == 4
+    def bound() -> list[Json]:
+        return [p for p in pods() if p["spec"].get("nodeName")]
+
+    stack.until(
+        lambda: (len(bound()), len(waiting())) == (4, 8), "4 of 12 are bound, 8 wait and know why"
+    )
     has = {"cpu": "4", "memory": "0", "pods": "4"}
     stack.until(lambda: allocated(stack, "team") == has, "the queue says what it has")
     pod(stack, "elsewhere", 1)
