@@ -28,24 +28,26 @@ Context = ServiceContext[BinderSettings]
 async def run(ctx: Context) -> None:
     settings = ctx.settings
     ctx.ready("proposals", False, "not listening yet")
-    async with open_world(ctx) as world:
-        if not settings.bind:
+    if not settings.bind:
+        async with open_world(ctx) as world:
             await _only_decide(ctx, world)
-            return
-        async with (
-            kube.connect(
-                settings.kubeconfig, settings.kube_context, concurrency=settings.kube_concurrency
-            ) as client,
-            kube.connect(
-                settings.kubeconfig,
-                settings.kube_context,
-                concurrency=ASIDE_CONCURRENCY,
-                throttle_wait_s_max=0.0,
-            ) as aside,
-        ):
-            work = Binder(ctx, world, client, aside)
-            _expose(ctx, work)
-            await _live(ctx, world, work.decider, work.run)
+        return
+    async with (
+        kube.connect(
+            settings.kubeconfig, settings.kube_context, concurrency=settings.kube_concurrency
+        ) as client,
+        kube.connect(
+            settings.kubeconfig,
+            settings.kube_context,
+            concurrency=ASIDE_CONCURRENCY,
+            throttle_wait_s_max=0.0,
+        ) as aside,
+        open_world(ctx) as world,
+    ):
+        # Before the fold reads its first record: the binder learns from it who was deleted.
+        work = Binder(ctx, world, client, aside)
+        _expose(ctx, work)
+        await _live(ctx, world, work.decider, work.run)
 
 
 async def _only_decide(ctx: Context, world: World) -> None:

@@ -101,6 +101,7 @@ class Binder:
 
     def _on_record(self, record: Record, envelope: Envelope) -> None:
         if self.pacer is None:
+            self._look_on(envelope)
             return
         for event in envelope.events:
             match event:
@@ -117,6 +118,12 @@ class Binder:
                     self.gangs.applied(event, record.seq)
                 case _:
                     pass
+
+    def _look_on(self, envelope: Envelope) -> None:
+        """Take note of what the log will not show any more when this binder's turn comes."""
+        gone = {event.uid for event in envelope.events if isinstance(event, PodGone)}
+        ago_s = max(time.time() - envelope.at_ms / 1000, 0.0)
+        self.deleted.follow(self.world.fold.state, gone, ago_s)
 
     def _look(self, pacer: Pacer, uid: str, at_ms: int) -> None:
         state = self.world.fold.state
@@ -242,7 +249,8 @@ class Binder:
 
     def _held(self, pacer: Pacer) -> frozenset[Place]:
         """Where nobody is bound now, as a device plugin would not find the right record."""
-        before = self.deleted.places(lambda uid: pacer.place_of(uid) is not None)
+        reserved = self.world.fold.state.reserved
+        before = self.deleted.places(lambda uid: uid in reserved or pacer.place_of(uid) is not None)
         return self.unserved.places() | before
 
     async def _clean(self, fact: PodObserved, erasing: set[str]) -> None:

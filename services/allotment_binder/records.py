@@ -19,7 +19,7 @@ another one's. Its correction says whose, and the books follow (`Unserved.correc
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import anyio
@@ -282,6 +282,12 @@ def _place_of(held: Allocation) -> Place | None:
     return None if question is None else (held.node, question)
 
 
+def _asked_at(held: Allocation) -> Place | None:
+    """Where a plugin is asked for what was allocated."""
+    question = plugin_question(held.holdings)
+    return None if question is None else (held.node, question)
+
+
 class _Hold(msgspec.Struct):
     place: Place
     ahead: frozenset[str]
@@ -295,13 +301,43 @@ class Deleted:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._holds: list[_Hold] = []
+        self._changes_seen = 0
 
-    def hold(self, place: Place, ahead: frozenset[str]) -> None:
+    def hold(self, place: Place, ahead: frozenset[str], ago_s: float = 0.0) -> None:
         """A pod is gone that a plugin had still to serve, after those `ahead` of it."""
-        self._holds.append(_Hold(place, ahead, self._clock() + LATE_AFTER_S))
+        self._holds.append(_Hold(place, ahead, self._clock() + LATE_AFTER_S - ago_s))
+
+    def follow(self, state: ClusterState, gone: Collection[str], ago_s: float) -> None:
+        """Take note of a record that was just folded, written `ago_s` ago, in which the pods `gone`
+        are gone: while another binder is active, or the log is read again.
+
+        Nobody here knows which Bindings were sent. So each of these pods may have been bound that
+        its plugin has not served, and so may those decided before it.
+        """
+        first = self._changes_seen - state.changes_dropped
+        self._changes_seen = state.changes_dropped + len(state.changes)
+        if not gone or ago_s >= LATE_AFTER_S:
+            return
+        for _, released, sign in state.changes[max(first, 0) :]:
+            if sign >= 0 or released is None or released.uid not in gone:
+                continue
+            place, node = _asked_at(released), state.nodes.get(released.node)
+            if place is None or not released.waits_for_plugin:
+                continue
+            others = node.allocations.values() if node is not None else ()
+            # Of those that ask the same only one at a time is bound: an older one that was not
+            # served yet waits for this place itself.
+            ahead = {
+                other.uid
+                for other in others
+                if other.waits_for_plugin
+                and age(other) < age(released)
+                and _asked_at(other) not in (None, place)
+            }
+            self.hold(place, frozenset(ahead), ago_s)
 
     def places(self, is_served: Callable[[str], bool]) -> frozenset[Place]:
-        """`is_served` tells of a pod whether its plugin still has to serve it."""
+        """`is_served` tells of a pod whether its plugin still has to serve it, or may have to."""
         now_s = self._clock()
         for hold in self._holds:
             if not hold.is_next and not any(map(is_served, hold.ahead)):

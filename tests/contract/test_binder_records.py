@@ -215,6 +215,52 @@ def test_nobody_waits_for_a_deleted_pod_for_ever() -> None:
     assert deleted.places(lambda uid: True) == frozenset()
 
 
+def gone(uid: str) -> PodGone:
+    return PodGone(uid=uid, namespace="default", name=uid, rv=99)
+
+
+def after(ago_s: float, *ended: str) -> frozenset[tuple[str, tuple[str, str, int]]]:
+    """Which places a binder holds that reads of pods that are gone, and so begins."""
+    state = state_of(policy(), node("n1", 4), pod("two"), pod("served"), pod("deleted"))
+    pair = (holding("GPU-0"), holding("GPU-1"))
+    deleted = Deleted()
+    apply(state, decided(placement("two", "n1", *pair)), 10)
+    apply(state, decided(placement("served", "n1", holding("GPU-2"))), 11)
+    served = pod("served", node="n1", phase="Running", bind_phase="success", rv=2)
+    apply(state, served, 12)
+    apply(state, decided(placement("deleted", "n1", holding("GPU-3"))), 13)
+    deleted.follow(state, (), 0.0)
+    for uid in ended:
+        apply(state, gone(uid), 14)
+    deleted.follow(state, ended, ago_s)
+    return deleted.places(lambda uid: uid == "two")
+
+
+def test_a_binder_that_begins_has_read_who_was_deleted_before_its_turn() -> None:
+    assert after(1.0, "deleted") == {PLACE}
+    assert after(1.0, "served") == frozenset(), "its plugin was through with it"
+    assert after(1.0, "deleted", "two") == {PLACE, ("n1", ("vgpu", "devices", 2))}
+    assert after(LATE_AFTER_S, "deleted") == frozenset(), "its kubelet is past it"
+
+
+def test_what_it_read_of_lasts_until_those_before_are_served() -> None:
+    now_s, waits = 100.0, {"two"}
+    state = state_of(policy(), node("n1", 4), pod("two"), pod("same"), pod("deleted"))
+    apply(state, decided(placement("two", "n1", holding("GPU-0"), holding("GPU-1"))), 10)
+    apply(state, decided(placement("same", "n1", holding("GPU-2"))), 11)
+    apply(state, decided(placement("deleted", "n1", holding("GPU-3"))), 12)
+    apply(state, gone("deleted"), 13)
+    deleted = Deleted(lambda: now_s)
+    deleted.follow(state, {"deleted"}, 30.0)
+    now_s += PASSED_AFTER_S + 1
+    assert deleted.places(waits.__contains__) == {PLACE}
+    waits.clear()
+    waits.add("same")  # waits for this very place
+    assert deleted.places(waits.__contains__) == {PLACE}
+    now_s += PASSED_AFTER_S
+    assert deleted.places(waits.__contains__) == frozenset()
+
+
 CARDS = {uid: holding(f"GPU-{number}") for number, uid in enumerate("abcd")}
 
 

@@ -131,6 +131,26 @@ def test_a_pod_deleted_by_force_while_another_is_served(tmp_path: Path) -> None:
         assert_delivered(stack)
 
 
+def test_a_pod_deleted_by_force_while_no_binder_runs(tmp_path: Path) -> None:
+    """The one that starts afterwards reads in the log that it is gone."""
+    with Stack(tmp_path, NODES) as stack:
+        allocate_takes(stack, "10s")
+        create(stack, "two", vgpu(1000, 100, number=2))
+        stack.until(lambda: "two" in stack.bound(), "two is bound")
+        create(stack, "deleted", vgpu(1000, 100))
+        stack.until(lambda: "deleted" in stack.bound(), "it waits for its turn")
+        stack.kill("binder")
+        uid = stack.pod("deleted")["metadata"]["uid"]
+        stack.call("DELETE", f"{PODS}/deleted", FORCE)
+        for name in "ab":
+            create(stack, name, vgpu(2000, 100))
+        stack.until(lambda: uid not in fold(stack.records()).pods, "the log knows")
+        allocate_takes(stack, "10ms")
+        stack.start("binder")
+        until_running(stack, "two", "a", "b")
+        assert_delivered(stack)
+
+
 def test_a_device_plugin_that_restarts(tmp_path: Path) -> None:
     with Stack(tmp_path, NODES) as stack:
         allocate_takes(stack, "500ms")

@@ -36,6 +36,7 @@ from allotment_proto.facts import Holding
 from allotment_proto.messages import MESSAGE_VERSION, Outcome, Proposal, Settled
 from tests.sim.actors import Actor
 from tests.sim.api import as_annotated
+from tests.sim.follower import Follower, envelope_of
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -73,6 +74,8 @@ class Binder(Actor):
 
     def crash(self) -> None:
         super().crash()
+        if self.world.faults.forced:
+            self.follower = Follower()  # a snapshot does not say who was deleted before it
         self._reset()
 
     def receive(self, payload: bytes) -> None:
@@ -80,7 +83,7 @@ class Binder(Actor):
 
     def seen(self, seq: int, event: Event) -> None:
         if isinstance(event, PodGone):
-            self._hold(event.uid)
+            self._hold(seq, event.uid)
         if isinstance(event, PodObserved | PodGone | Bound | BindFailed):
             self._look(event.uid)
         if not isinstance(event, Decided):
@@ -97,8 +100,13 @@ class Binder(Actor):
             elif held is not None and held.seq == seq:
                 self.to_bind[placement.uid] = seq
 
-    def _hold(self, uid: str) -> None:
+    def _hold(self, seq: int, uid: str) -> None:
         """A pod is gone. If its kubelet may still come to it, nobody takes its place before."""
+        if self.takes_over_at is not None:
+            if not self.world.has("forgets the deleted of before"):
+                ago_ms = self.world.now_ms - envelope_of(self.world.log.records[seq - 1]).at_ms
+                self.deleted.follow(self.follower.state, {uid}, ago_ms / 1000)
+            return
         served = {**self.awaited, **self.sent}
         mine = served.get(uid)
         question = None if mine is None else plugin_question(mine.holdings)
@@ -140,7 +148,7 @@ class Binder(Actor):
         forgets = self.world.has("forgets to erase records")
         if self.world.dice.random() < 0.5 and not forgets and self._erase():
             return True
-        held = self.deleted.places(lambda uid: uid in self.awaited or uid in self.sent)
+        held = self.deleted.places(self._may_be_served)
         blocked = held if forgets else held | self.unserved.places()
         if self.world.has("binds before records are erased"):
             blocked = held
@@ -155,6 +163,10 @@ class Binder(Actor):
         else:
             return moved or bool(held)  # nothing comes to rest before a kubelet is past the deleted
         return True
+
+    def _may_be_served(self, uid: str) -> bool:
+        """Whether a pod's plugin still has to serve it, as far as is known."""
+        return uid in self.awaited or uid in self.sent or uid in self.follower.state.reserved
 
     def _take_over(self) -> None:
         state = self.follower.state

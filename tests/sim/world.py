@@ -80,16 +80,12 @@ class World:
             self._tick(self.dice.randint(1, 8))
             happenings.happen(self)
             actor = self.dice.choice(self.actors)
-            if self.dice.random() < self.faults.crash and self._may_crash(actor):
+            if self.dice.random() < self.faults.crash:
                 self.say(f"{actor.name}: crashes")
                 actor.crash()
             actor.step()
         self._settle()
         self._judge()
-
-    def _may_crash(self, actor: Actor) -> bool:
-        """All but the one binder that knows of pods which were deleted by force in the line."""
-        return not (self.faults.forced and actor in self.binders)
 
     # what actors may ask of the world
 
