@@ -15,11 +15,10 @@ from typing import NamedTuple
 
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.placement.cycle import BATCH_MAX
-from allotment.core.queues.model import WAITING, Status
+from allotment.core.queues.model import WAITING
 from allotment.core.queues.order import room_seq
 from allotment.core.queues.round.members import phase_of
-from allotment.core.queues.round.rounds import Rounds, best_effort
-from allotment.core.queues.work import Job
+from allotment.core.queues.round.rounds import Rounds
 from allotment_filter.batches import Batch
 from allotment_filter.lines import Lines
 from allotment_filter.orphans import orphans
@@ -71,14 +70,13 @@ class Groups:
         self._woken_seq = max(state.room_seq, state.order_seq)
         self._followed = state.jobs_trail.end
         self.lines.follow(session, self._woken_seq)
-        if not self.lines.is_any_due(session, self._had_a_turn):
+        if not self.lines.is_any_due(self._had_a_turn):
             self._had_a_turn.clear()
         again, again_most = 0, batch_max - batch_max // TURN_PART
         for job in self.lines.in_turns(session):
-            had_a_turn = job.uid in self._had_a_turn
-            if had_a_turn and uids and again + _waiting_count(job) > again_most:
+            had_a_turn, tasks = job in self._had_a_turn, session.pods_to_place(job)
+            if had_a_turn and uids and again + len(tasks) > again_most:
                 continue
-            tasks = [task.uid for task in (*session.due_tasks(job), *best_effort(job))]
             if any(uid in held_back for uid in tasks):
                 is_held_back = True
                 continue
@@ -87,7 +85,7 @@ class Groups:
                     continue
                 break
             again += len(tasks) if had_a_turn else 0
-            jobs.append(job.uid)
+            jobs.append(job)
             uids += tasks
         session.close()
         self._is_quiet = not jobs and not is_held_back
@@ -132,20 +130,15 @@ class Groups:
             or (bool(group.queue) and group.queue not in state.queues)
         )
 
-    def _is_due(self, job: Job) -> bool:
+    def _is_due(self, job: str) -> bool:
         """Whether something happened to a job that waits, or to all, since it was tried."""
         state = self.state
-        if job.uid.startswith(SINGLE):
-            pod = state.pods[job.uid.removeprefix(SINGLE)]
+        if job.startswith(SINGLE):
+            pod = state.pods[job.removeprefix(SINGLE)]
             changed_seq = max(pod.changed_seq, state.voided.get(pod.fact.uid, 0))
             known_seq, room = pod.refused_basis, room_seq(state, pod)
         else:
-            group = state.groups[job.uid]
+            group = state.groups[job]
             changed_seq, known_seq, room = group.changed_seq, group.short_basis, state.room_seq
-        tried_seq = max(self._tried.get(job.uid, 0), known_seq)
+        tried_seq = max(self._tried.get(job, 0), known_seq)
         return tried_seq == 0 or tried_seq < max(room, state.order_seq, changed_seq)
-
-
-def _waiting_count(job: Job) -> int:
-    """How many of its pods wait for places."""
-    return sum(task.status is Status.PENDING and not task.gated for task in job.view.tasks)

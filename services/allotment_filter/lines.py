@@ -18,7 +18,7 @@ from allotment.core.queues.plugins.base import Key, Order
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.session import Session
 from allotment.core.queues.turns import take_turns
-from allotment.core.queues.work import Job, World
+from allotment.core.queues.work import World
 
 T = TypeVar("T", bound=object)
 
@@ -193,7 +193,7 @@ class Lines:
     given a place, and those that were looked at.
     """
 
-    def __init__(self, is_due: Callable[[Job], bool]) -> None:
+    def __init__(self, is_due: Callable[[str], bool]) -> None:
         self.sorted_in = 0
         self.visited = 0
         self._is_due = is_due
@@ -223,7 +223,7 @@ class Lines:
             self._sort_all(session)
         else:
             changed = set(names)
-            for name, position in self._positions_of(session, world.waiting(changed)):
+            for name, position in self._positions_of(session, changed):
                 self._put(position.entry.uid, name, position)
                 changed.discard(position.entry.uid)
                 self.sorted_in += 1
@@ -242,24 +242,24 @@ class Lines:
                     if name in lines:
                         lines[name].had_its_turn(position)
 
-    def in_turns(self, session: Session) -> Iterator[Job]:
-        """Who is due, in job order within a queue, queues taking turns in queue order."""
+    def in_turns(self, session: Session) -> Iterator[str]:
+        """Who is due (by uid), in job order within a queue, queues taking turns in queue order."""
         names = sorted((name for name in self._open), key=session.queue_key)
-        return take_turns(self._due(session, name) for name in names)
+        return take_turns(self._due(name) for name in names)
 
-    def is_any_due(self, session: Session, but: Container[str]) -> bool:
+    def is_any_due(self, but: Container[str]) -> bool:
         """Whether anybody else than these is due."""
-        return any(next(self._due(session, name, but), None) is not None for name in self._open)
+        return any(next(self._due(name, but), None) is not None for name in self._open)
 
-    def _due(self, session: Session, name: str, but: Container[str] = ()) -> Iterator[Job]:
-        jobs, idle = session.jobs, self._idle.setdefault(name, set())
+    def _due(self, name: str, but: Container[str] = ()) -> Iterator[str]:
+        idle = self._idle.setdefault(name, set())
 
-        def due(uid: str) -> Job | None:
+        def due(uid: str) -> str | None:
             if uid in but or uid in idle:
                 return None
             self.visited += 1
-            if self._is_due(jobs[uid]):
-                return jobs[uid]
+            if self._is_due(uid):
+                return uid
             idle.add(uid)
             return None
 
@@ -274,21 +274,24 @@ class Lines:
     def _sort_all(self, session: Session) -> None:
         self._positions.clear()
         self._all.clear()
-        for name, position in self._positions_of(session, session.world.waiting(session.jobs)):
+        for name, position in self._positions_of(session, session.jobs):
             self._positions[position.entry.uid] = name, position
             self._all.setdefault(name, Line()).add(position)
         self._open = {name: line.copy() for name, line in self._all.items()}
         self.sorted_in += len(self._positions)
 
-    def _positions_of(self, session: Session, jobs: Iterable[Job]) -> list[tuple[str, Position]]:
-        """The positions of jobs and their queues, in order of arrival: so namespaces that nobody of
-        waited come in that order, too.
+    def _positions_of(self, session: Session, uids: Iterable[str]) -> list[tuple[str, Position]]:
+        """The positions of those who wait of these jobs, and their queues, in order of arrival: so
+        namespaces that nobody of waited come in that order, too.
         """
         found = []
-        for job in jobs:
-            *level, arrival = session.job_key(job)
-            namespace = job.view.namespace if self._takes_turns else ""
-            found.append((job.queue, Position(tuple(level), namespace, Entry(arrival, job.uid))))
+        for uid in uids:
+            place = session.place_in_line(uid)
+            if place is not None:
+                name, (*level, arrival), namespace = place
+                entry = Entry(arrival, uid)
+                position = Position(tuple(level), namespace if self._takes_turns else "", entry)
+                found.append((name, position))
         found.sort(key=_by_arrival)
         return found
 

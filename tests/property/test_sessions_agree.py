@@ -20,9 +20,9 @@ from allotment.core.queues.answers import No, Vote
 from allotment.core.queues.model import WAITING, Status
 from allotment.core.queues.plugins.base import Order, Plugin
 from allotment.core.queues.plugins.overcommit import Overcommit
-from allotment.core.queues.round.rounds import Rounds, best_effort
+from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.totals import Totals
-from allotment.core.queues.session import Session, unknown_queue
+from allotment.core.queues.session import Session, best_effort, unknown_queue
 from allotment.core.queues.votes import poll
 from allotment.core.queues.work import Job
 from allotment_filter.groups import TURN_PART

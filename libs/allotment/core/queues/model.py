@@ -13,6 +13,7 @@ import msgspec
 
 from allotment.core.placement.rules.card_names import Card
 from allotment.core.queues.resources import NOTHING, PODS, Resources
+from allotment_proto.events import PodObserved
 from allotment_proto.facts import TaskTopology
 
 ROOT = "root"
@@ -173,6 +174,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return tuple(task.uid for task in self.tasks)
 
     @property
+    def arrival(self) -> tuple[int, str, str, str]:
+        """What tells it from others that no plugin tells apart."""
+        return self.created_ms, self.namespace, self.name, self.uid
+
+    @property
     def is_at_gate(self) -> bool:
         return self.phase in WAITING
 
@@ -189,7 +195,7 @@ class LoneKind:
     queue and stand at the same level of its order. Kinds are equal only if they are the same one.
     """
 
-    __slots__ = ("is_at_gate", "is_waiting", "queue", "sample")
+    __slots__ = ("is_at_gate", "is_waiting", "queue", "sample", "wants_place")
 
     def __init__(self, sample: JobView) -> None:
         """`sample` is the first of them, as it was seen: what another one is called, how old it is
@@ -199,6 +205,9 @@ class LoneKind:
         self.queue = sample.queue
         self.is_at_gate = sample.is_at_gate
         self.is_waiting = sample.is_waiting
+        self.wants_place = any(
+            task.status is Status.PENDING and not task.gated for task in sample.tasks
+        )
 
 
 class Lone:
@@ -208,18 +217,32 @@ class Lone:
     somebody asks for more. Those of a `kind` are counted and not looked at one by one.
     """
 
-    __slots__ = ("created_ms", "kind", "make", "task", "uid")
+    __slots__ = ("fact", "kind", "make", "uid")
 
     is_single: ClassVar[bool] = True
 
     def __init__(
-        self, uid: str, task: str, created_ms: int, kind: LoneKind, make: Callable[[], JobView]
+        self, uid: str, fact: PodObserved, kind: LoneKind, make: Callable[[], JobView]
     ) -> None:
         self.uid = uid
-        self.task = task
-        self.created_ms = created_ms
+        self.fact = fact
         self.kind = kind
         self.make = make
+
+    @property
+    def task(self) -> str:
+        """The uid of its one task."""
+        return self.fact.uid
+
+    @property
+    def created_ms(self) -> int:
+        return self.fact.created_ms
+
+    @property
+    def arrival(self) -> tuple[int, str, str, str]:
+        """What tells it from others of its kind in the order of its queue."""
+        fact = self.fact
+        return fact.created_ms, fact.namespace, fact.name, self.uid
 
     @property
     def queue(self) -> str:

@@ -13,6 +13,7 @@ from allotment.core.queues.answers import No
 from allotment.core.queues.limits import BucketPoints, CardPoints, NodePoints, NodeRule
 from allotment.core.queues.model import (
     JobView,
+    Lone,
     LoneKind,
     Phase,
     QueueView,
@@ -20,7 +21,7 @@ from allotment.core.queues.model import (
     Task,
     View,
 )
-from allotment.core.queues.plugins.base import Key, Order, Plugin, Together
+from allotment.core.queues.plugins.base import Order, Plugin, Together
 from allotment.core.queues.plugins.registry import Configured
 from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
 from allotment.core.queues.timings import PLUGIN, OnStep, untimed
@@ -64,6 +65,8 @@ class Session:
                 self._opened[-1].append((configured, configured.open(self.world)))
                 on_step(PLUGIN, configured.name)
         self._all: Sequence[Plugin] = [p for tier in self._opened for _, p in tier]
+        self.goes_by_kind = all(plugin.goes_by_kind for plugin in self._all)
+        """Whether all plugins say the same of lone pods of a kind."""
         self._charged = [p for p in self._all if type(p).charge is not Plugin.charge]
         """Those who keep books of what tasks take."""
         self._points: dict[str, list[list[Plugin]]] = {}
@@ -125,8 +128,7 @@ class Session:
         return self.world.place_of(job, self._job_key)  # all is as it was when the session opened
 
     def _job_key(self, job: Job) -> Order:
-        view = job.view
-        return (*self._level(job), (view.created_ms, view.namespace, view.name, job.uid))
+        return (*self._level(job), job.view.arrival)
 
     def _level(self, job: Job) -> Order:
         return tuple([ask(job) for ask in self._job_keys])
@@ -135,23 +137,26 @@ class Session:
         """What plugins say of the place of lone pods of a kind, while `goes_by_kind`."""
         return self.world.level_of(kind, self._level)
 
-    @property
-    def goes_by_kind(self) -> bool:
-        """Whether all plugins say the same of lone pods of a kind."""
-        return all(plugin.goes_by_kind for plugin in self._all)
-
     def in_job_order(self, jobs: Iterable[Job]) -> list[Job]:
         """Jobs of one queue in the order of their keys. Where no plugin tells jobs apart, the
         namespaces take turns, or age decides if they take none.
         """
         return self._in_turns([(self.job_key(job), job.view.namespace, job) for job in jobs])
 
-    def in_lone_order(self, pods: Iterable[tuple[LoneKind, Key, str, _T]]) -> list[_T]:
-        """The same of lone pods, each with its kind, the end of its key, its namespace, and what is
-        answered for it.
-        """
+    def place_in_line(self, uid: str) -> tuple[str, Order, str] | None:
+        """The queue of a job that waits, its key there as the session opened, and its namespace."""
+        job = self.world.source(uid)
+        if job is None or not job.is_waiting:
+            return None
+        if isinstance(job, Lone) and self.goes_by_kind:
+            return job.queue, (*self.level_of(job.kind), job.arrival), job.fact.namespace
+        made = self.jobs[uid]
+        return job.queue, self.job_key(made), made.view.namespace
+
+    def in_lone_order(self, pods: Iterable[Lone]) -> list[Lone]:
+        """The same of lone pods, while `goes_by_kind`."""
         return self._in_turns(
-            [((*self.level_of(kind), last), name, pod) for kind, last, name, pod in pods]
+            [((*self.level_of(pod.kind), pod.arrival), pod.fact.namespace, pod) for pod in pods]
         )
 
     def _in_turns(self, keyed: list[tuple[Order, str, _T]]) -> list[_T]:
@@ -322,6 +327,14 @@ class Session:
         }
         return sorted(found, key=lambda task: place_of[task.uid])
 
+    def pods_to_place(self, uid: str) -> list[str]:
+        """The pods of a job that want a place, in their order; last those that ask for nothing."""
+        lone = self.world.source(uid)
+        if isinstance(lone, Lone):
+            return [lone.task] if lone.kind.wants_place else []
+        job = self.jobs[uid]
+        return [task.uid for task in (*self.due_tasks(job), *best_effort(job))]
+
     def missing_beside(self, job: Job, task: Task) -> int:
         """How many pods, the task among them, have to be placed together so that its sub group is
         whole; 0 if it may be placed alone.
@@ -411,6 +424,15 @@ class Session:
 
     def _flat(self, point: str) -> Iterable[Plugin]:
         return (plugin for tier in self._at(point) for plugin in tier)
+
+
+def best_effort(job: Job) -> list[Task]:
+    """A job's pending tasks that ask for nothing."""
+    return [
+        task
+        for uid, task in job.tasks.items()
+        if job.status[uid] is Status.PENDING and not task.gated and task.is_best_effort
+    ]
 
 
 _Keyed = tuple[Order, str, object]

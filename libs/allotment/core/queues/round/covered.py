@@ -58,13 +58,9 @@ def covered(state: ClusterState, session: Session, wanted: Collection[str]) -> C
     return Covered(pods, samples[next(iter(counts))]) if session.covers(queue, together) else None
 
 
-def in_order(state: ClusterState, session: Session, found: Covered) -> list[str]:
+def in_order(session: Session, found: Covered) -> list[str]:
     """The uids of the pods, as their jobs would have their turns."""
-    facts = ((state.pods[uid].fact, pod) for uid, pod in found.pods.items())
-    return session.in_lone_order(
-        (pod.kind, (fact.created_ms, fact.namespace, fact.name, pod.uid), fact.namespace, fact.uid)
-        for fact, pod in facts
-    )
+    return [pod.task for pod in session.in_lone_order(found.pods.values())]
 
 
 def take_over(session: Session, found: Covered, nodes: Mapping[str, str]) -> None:

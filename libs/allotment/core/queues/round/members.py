@@ -188,7 +188,7 @@ class Lones:
             if len(self._kinds) >= _KINDS_MAX:
                 self._kinds.clear()
             kind = self._kinds[asked] = LoneKind(_single(state, pod))
-        return Lone(uid, fact.uid, fact.created_ms, kind, partial(_single, state, pod))
+        return Lone(uid, fact, kind, partial(_single, state, pod))
 
 
 def _single_before_v5(state: ClusterState, pod: Pod) -> JobView:

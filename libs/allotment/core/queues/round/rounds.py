@@ -17,7 +17,7 @@ from allotment.core.queues.actions.allocate import allocate
 from allotment.core.queues.actions.backfill import backfill
 from allotment.core.queues.actions.enqueue import Enqueued, enqueue, without_queue
 from allotment.core.queues.answers import No
-from allotment.core.queues.model import WAITING, Status, Task, View
+from allotment.core.queues.model import WAITING, View
 from allotment.core.queues.plugins.registry import PLUGINS, Configured, configure
 from allotment.core.queues.reservations import Hold, holds_in_force
 from allotment.core.queues.round.covered import Covered, covered, in_order, take_over
@@ -28,7 +28,7 @@ from allotment.core.queues.round.victims import MAKING_ROOM, Hunt, keeping
 from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
 from allotment.core.queues.timings import ACTION, SESSION, OnStep, untimed
-from allotment.core.queues.work import Job, World
+from allotment.core.queues.work import World
 from allotment_proto.decided import BEHIND_TRIED_AGAIN
 from allotment_proto.events import Admission, Held
 from allotment_proto.facts import Policy
@@ -208,7 +208,7 @@ class Rounds:
         """Pods about which only nodes have a say; for which of their jobs others may have to go."""
         session, actions = opening.session, self.state.policy.actions
         limits = holds_in_force(session, ()).limits(found.sample)
-        for uid in in_order(self.state, session, found):
+        for uid in in_order(session, found):
             answer = places.try_pod(uid, limits)
             if isinstance(answer, No):
                 made.take_lone(uid, answer)
@@ -255,15 +255,6 @@ class Rounds:
 def _is_recorded(gate: Admission | None, no: No) -> bool:
     """Whether this was the last that was said of a group at its gate."""
     return gate is not None and (gate.code, gate.message) == (no.code, no.message)
-
-
-def best_effort(job: Job) -> list[Task]:
-    """A job's pending tasks that ask for nothing."""
-    return [
-        task
-        for uid, task in job.tasks.items()
-        if job.status[uid] is Status.PENDING and not task.gated and task.is_best_effort
-    ]
 
 
 def tiers_of(policy: Policy) -> list[list[Configured]]:

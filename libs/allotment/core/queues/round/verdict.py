@@ -55,9 +55,9 @@ from allotment.core.queues.resources import (
 from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.round.holds import holds_now
 from allotment.core.queues.round.places import Places
-from allotment.core.queues.round.rounds import RULES, Rounds, best_effort
+from allotment.core.queues.round.rounds import RULES, Rounds
 from allotment.core.queues.round.victims import keeping
-from allotment.core.queues.session import Session, unknown_queue
+from allotment.core.queues.session import Session, best_effort, unknown_queue
 from allotment.core.queues.shares import open_books, share_of
 from allotment.core.queues.work import Job
 from allotment.core.reasons import (
