@@ -96,7 +96,7 @@ MUTANTS = (
     _mutant("binds before records are erased", seed=69),
     _mutant("binds two of one question at once", seed=28),
     _mutant("forgets the deleted in the line", seed=28),
-    _mutant("forgets the deleted of before"),
+    _mutant("forgets the deleted of before", seed=33),
     _mutant("takes an obstacle for an ending in doubt", seed=84),
     _mutant("takes a refusal for an ending in doubt", seed=73),
     _mutant("log takes any append", is_harmless=True),
