@@ -60,11 +60,17 @@ async def reaches(there: Cluster, group: str, phase: str) -> None:
 
 async def rests(there: Cluster, group: str) -> Any:
     """The group once nothing is written to it any more."""
-    before = await there.api.get(f"{GROUPS}/{group}")
-    await anyio.sleep(3 * groups_module.SWEEP_EVERY_S)
-    after = await there.api.get(f"{GROUPS}/{group}")
-    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-    return after
+    found = [await there.api.get(f"{GROUPS}/{group}")]
+
+    async def is_as_it_was() -> bool:
+        await anyio.sleep(3 * groups_module.SWEEP_EVERY_S)
+        before = found.pop()
+        found.append(await there.api.get(f"{GROUPS}/{group}"))
+        versions = {each["metadata"]["resourceVersion"] for each in (before, *found)}
+        return len(versions) == 1
+
+    await comes_to(is_as_it_was)
+    return found.pop()
 
 
 def on_node(fact: PodObserved) -> Placement:

@@ -9,6 +9,7 @@ import ssl
 import time
 from typing import Any
 
+import anyio.lowlevel
 import msgspec
 from nats.aio.client import Client, Srv
 
@@ -43,7 +44,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name, value in options.items() if value is not None}
 
 
-def _obey() -> None:
+async def _obey() -> None:
     """Raise CancelledError if the running task was told to end and has not heard it.
 
     `asyncio.wait_for` of Python 3.11 loses a cancellation that comes in the moment in which what it
@@ -51,6 +52,8 @@ def _obey() -> None:
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
+        # A time limit knows its own cancellation only by what anyio writes into it.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         raise asyncio.CancelledError
 
 
@@ -101,12 +104,12 @@ class GuardedClient(Client):
         await super()._process_pong()
 
     async def _connect_to_server(self, server: Srv) -> None:
-        _obey()
+        await _obey()
         self.abort()
         try:
             await super()._connect_to_server(server)
         finally:
-            _obey()
+            await _obey()
 
     @property
     def heard(self) -> tuple[int, int, int]:
