@@ -5,7 +5,7 @@ SEEDS ?= 200
 # Twice as many as processors: every second end-to-end test waits for a clock.
 WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-# In this order: what takes longest begins first, and small files fill the end.
+# What takes longest begins first, and small files fill the end (tests/conftest.py: in turns).
 FAST := tests/sim tests/property tests/golden tests/unit
 ALL := tests/e2e tests/contract tests/bench $(FAST)
 STAMP := .venv/.installed

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from blockbuster import blockbuster_ctx
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.service import machine_code
 from allotment.core.placement.board.loops import PLAIN, Loops, MachineCode
+
+HERE = Path(__file__).parent
+WAIT_FOR_PROCESSES = frozenset({"e2e", "contract", "bench"})
+"""Tiers whose tests wait most of their time, for processes that they start."""
 
 os.environ["COLUMNS"] = "1000"
 """Screens are as wide as their lines, here and in commands that tests start; what is wrapped is
@@ -22,6 +27,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite golden files from what the code says now; then read the diff",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that wait for processes take turns with files that compute, so that the workers beside
+    each other leave no processor idle. Inside both the order is that of the command.
+    """
+    waiting: dict[Path, list[pytest.Item]] = {}
+    computing: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        tier = item.path.relative_to(HERE).parts[0]
+        files = waiting if tier in WAIT_FOR_PROCESSES else computing
+        files.setdefault(item.path, []).append(item)
+    none: list[pytest.Item] = []
+    turns = zip_longest(waiting.values(), computing.values(), fillvalue=none)
+    items[:] = [item for turn in turns for file in turn for item in file]
 
 
 @pytest.fixture(scope="session")
