@@ -131,7 +131,11 @@ class BareClient:
 async def bare_client(kubeconfig: Path) -> AsyncIterator[BareClient]:
     """A client for the cluster of a kubeconfig; its credentials are read once."""
     address, credentials = await load_access(kubeconfig)
-    headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    headers = {
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",  # else a kube-apiserver compresses what is large
+        "Content-Type": "application/json",
+    }
     if (token := await credentials.header()) is not None:
         headers["Authorization"] = token
     async with aiohttp.ClientSession(
