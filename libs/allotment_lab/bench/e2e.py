@@ -276,13 +276,14 @@ class _Run:
         objects = e2e_pods.node_bodies(plan.nodes, self._name, plan.ask, now)
         async with (
             services.running(),
+            kube.connect(kubeconfig) as client,
             bare_client(kubeconfig) as bare,
             e2e_cluster.nodes(bare, objects),
             anyio.create_task_group() as plugins,
         ):
             bares: list[_Bare] = []
             peer: Peer | None = None
-            queue = await e2e_cluster.ensure_queue(bare, QUEUE)
+            queue = await e2e_cluster.ensure_queue(client, QUEUE)
             books: dict[str, int] = {}
             parts = ("bare-a", *["peer"] * bool(plan.peer), "measured", "bare-b")
             for number, part in enumerate(parts):

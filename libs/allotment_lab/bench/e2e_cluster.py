@@ -55,20 +55,24 @@ async def _empty(client: KubeClient, name: str) -> None:
     note(f"namespace {name} is still being deleted")
 
 
-async def ensure_queue(bare: BareClient, name: str) -> str:
-    """The name of a queue that is there from now on; empty where the cluster knows no queues."""
-    try:
-        await bare.send("GET", QUEUES, None, (200,))
-    except CliError:
+async def ensure_queue(client: KubeClient, name: str) -> str:
+    """The name of a queue that is there from now on; empty where the cluster knows no queues.
+
+    A kube-apiserver puts off (429) whoever asks first for what a definition has just made known, so
+    only "not found" means that there are none.
+    """
+    answer = await client.get(QUEUES)
+    if isinstance(answer, Refused) and answer.status == 404:
         note("the cluster has no queues: its pods are decided without one")
         return ""
+    _check(QUEUES, answer)
     body = {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "Queue",
         "metadata": {"name": name},
         "spec": {"weight": 1},
     }
-    await bare.send("POST", QUEUES, msgspec.json.encode(body), (201, 409))
+    _check(QUEUES, await client.create(QUEUES, body), 409)
     return name
 
 
