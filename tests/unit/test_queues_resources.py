@@ -1,12 +1,14 @@
 """Amounts compare as quotas need it: missing means nothing, or no limit; only what is named."""
 
 from fractions import Fraction
+from itertools import product
 
 import pytest
 
 from allotment.core.queues.resources import (
     NOTHING,
     Resources,
+    Tally,
     is_at_most,
     largest_share,
     share,
@@ -62,3 +64,17 @@ def test_share_of_nothing() -> None:
     assert share(1, 4) == Fraction(1, 4)
     assert largest_share(A, Resources({"gpu": 4000, "cpu": 2000})) == 1
     assert largest_share(A, NOTHING) == 0
+
+
+def test_a_part_that_is_swapped_counts_as_one_that_left_and_one_that_came() -> None:
+    names = ("cpu", "memory", "pods", "x")
+    parts = [Resources({name: at + 1 for at, name in enumerate(names[:n])}) for n in range(5)]
+    for before, now in product(parts, repeat=2):
+        swapped, one_by_one = Tally(), Tally()
+        for tally in (swapped, one_by_one):
+            tally.add(Resources({"cpu": 7, "y": 0}))
+            tally.add(before)
+        swapped.swap(before, now)
+        one_by_one.add(before, -1)
+        one_by_one.add(now)
+        assert swapped.amounts() == one_by_one.amounts()

@@ -181,12 +181,16 @@ class Resources(Mapping[str, Amount]):
 
 def _below(amount: Amount) -> int:
     """The greatest integer that is at most an amount, or more by less than the tolerance."""
+    if isinstance(amount, int):
+        return amount
     over, under = amount.numerator, amount.denominator
     return (over * _UNDER + under * _OVER - 1) // (under * _UNDER)
 
 
 def _above(amount: Amount) -> int:
     """The smallest integer that is at least an amount, or less by less than the tolerance."""
+    if isinstance(amount, int):
+        return amount
     over, under = amount.numerator, amount.denominator
     return (over * _UNDER - under * _OVER) // (under * _UNDER) + 1
 
@@ -237,6 +241,17 @@ class Tally:
             else:
                 amounts.pop(name, None)
                 parts.pop(name, None)
+
+    def swap(self, before: Resources, now: Resources) -> None:
+        """Take a part out, and add another one."""
+        if before._amounts.keys() != now._amounts.keys():
+            self.add(before, -1)
+            self.add(now)
+            return
+        self._total = None
+        amounts, there = self._amounts, before._amounts
+        for name, amount in now._amounts.items():
+            amounts[name] += amount - there[name]
 
     def amounts(self) -> Resources:
         if self._total is None:

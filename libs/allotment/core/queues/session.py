@@ -5,7 +5,7 @@ task a place, `undo` takes back everything since a `mark`, exactly. It is made f
 thrown away; once it is closed, nothing of its changes is left in its world.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from allotment.core.queues import votes
@@ -40,6 +40,36 @@ class _Entry(NamedTuple):
     is_vacated: bool = False
 
 
+class _Asked:
+    """Whom to call for the questions that are asked of every pod, in tier order. Made when somebody
+    asks the first: many rounds get by without.
+    """
+
+    def __init__(self, plugins: Sequence[Plugin], flat: Callable[[str], Iterable[Plugin]]) -> None:
+        self.charged = [p for p in plugins if type(p).charge is not Plugin.charge]
+        """Those who keep books of what tasks take."""
+        self.job_keys = [plugin.job_key for plugin in flat("job_order")]
+        self.task_keys = [plugin.task_key for plugin in flat("task_order")]
+        self.job_enqueued = [
+            plugin.job_enqueued
+            for plugin in flat("job_enqueueable")
+            if type(plugin).job_enqueued is not Plugin.job_enqueued
+        ]
+        self.job_valid = [plugin.job_valid for plugin in flat("job_valid")]
+        self.job_ready = [plugin.job_ready for plugin in flat("job_ready")]
+        self.overused = [plugin.overused for plugin in flat("overused")]
+        self.allocatable = [plugin.allocatable for plugin in flat("allocatable")]
+        self.cards = [
+            plugin.cards for plugin in flat("allocatable") if type(plugin).cards is not Plugin.cards
+        ]
+        self.bucket_points = [
+            plugin.bucket_points
+            for plugin in flat("node_order")
+            if type(plugin).bucket_points is not Plugin.bucket_points
+        ]
+        self.missing_beside = [plugin.missing_beside for plugin in flat("sub_job_ready")]
+
+
 class Session:
     """Plugins of all tiers over one world. `unplaced` are jobs whose queue does not exist: they
     have no part in the order, and what waits of them waits for the queue.
@@ -67,32 +97,8 @@ class Session:
         self._all: Sequence[Plugin] = [p for tier in self._opened for _, p in tier]
         self.goes_by_kind = all(plugin.goes_by_kind for plugin in self._all)
         """Whether all plugins say the same of lone pods of a kind."""
-        self._charged = [p for p in self._all if type(p).charge is not Plugin.charge]
-        """Those who keep books of what tasks take."""
         self._points: dict[str, list[list[Plugin]]] = {}
-        # the questions that are asked of every pod, as whom to call for each, in tier order
-        self._job_keys = [plugin.job_key for plugin in self._flat("job_order")]
-        self._task_keys = [plugin.task_key for plugin in self._flat("task_order")]
-        self._job_enqueued = [
-            plugin.job_enqueued
-            for plugin in self._flat("job_enqueueable")
-            if type(plugin).job_enqueued is not Plugin.job_enqueued
-        ]
-        self._job_valid = [plugin.job_valid for plugin in self._flat("job_valid")]
-        self._job_ready = [plugin.job_ready for plugin in self._flat("job_ready")]
-        self._overused = [plugin.overused for plugin in self._flat("overused")]
-        self._allocatable = [plugin.allocatable for plugin in self._flat("allocatable")]
-        self._cards = [
-            plugin.cards
-            for plugin in self._flat("allocatable")
-            if type(plugin).cards is not Plugin.cards
-        ]
-        self._bucket_points = [
-            plugin.bucket_points
-            for plugin in self._flat("node_order")
-            if type(plugin).bucket_points is not Plugin.bucket_points
-        ]
-        self._missing_beside = [plugin.missing_beside for plugin in self._flat("sub_job_ready")]
+        self._asked: _Asked | None = None
         self._journal: list[_Entry] = []
         self._let_in: list[Job] = []
         self._gate: dict[tuple[Hashable, ...], No | None] = {}
@@ -104,6 +110,12 @@ class Session:
     @property
     def jobs(self) -> Mapping[str, Job]:
         return self.world.jobs
+
+    @property
+    def _ask(self) -> _Asked:
+        if self._asked is None:
+            self._asked = _Asked(self._all, self._flat)
+        return self._asked
 
     def queue(self, name: str) -> QueueView:
         return self.world.queues[name]
@@ -131,7 +143,7 @@ class Session:
         return (*self._level(job), job.view.arrival)
 
     def _level(self, job: Job) -> Order:
-        return tuple([ask(job) for ask in self._job_keys])
+        return tuple([ask(job) for ask in self._ask.job_keys])
 
     def level_of(self, kind: LoneKind) -> Order:
         """What plugins say of the place of lone pods of a kind, while `goes_by_kind`."""
@@ -166,14 +178,14 @@ class Session:
         return [item for _, _, item in keyed]
 
     def task_key(self, task: Task) -> Order:
-        parts = [ask(task) for ask in self._task_keys]
+        parts = [ask(task) for ask in self._ask.task_keys]
         return (*parts, task.place_in_order)
 
     def job_valid(self, job: Job) -> No | None:
-        return votes.first_no(self._job_valid, job)
+        return votes.first_no(self._ask.job_valid, job)
 
     def job_ready(self, job: Job) -> bool:
-        return votes.all_agree(self._job_ready, job)
+        return votes.all_agree(self._ask.job_ready, job)
 
     def job_pipelined(self, job: Job) -> bool:
         return (
@@ -220,16 +232,16 @@ class Session:
         """The group becomes Inqueue, and all who vote on it note what it may ask for."""
         self._gate.clear()
         if not job.view.is_hollow:
-            for note in self._job_enqueued:
+            for note in self._ask.job_enqueued:
                 note(job)
         job.phase = Phase.INQUEUE
         self._let_in.append(job)
 
     def overused(self, name: str) -> No | None:
-        return votes.first_no(self._overused, self.world.queues[name])
+        return votes.first_no(self._ask.overused, self.world.queues[name])
 
     def allocatable(self, job: Job, task: Task) -> No | None:
-        return votes.first_no(self._allocatable, self.world.queues[job.queue], job, task)
+        return votes.first_no(self._ask.allocatable, self.world.queues[job.queue], job, task)
 
     def covers(self, name: str, pods: Together) -> bool:
         """Whether a queue's quota covers pods that ask for this together, in whatever order."""
@@ -237,10 +249,13 @@ class Session:
         asked = dict.fromkeys((*self._flat("allocatable"), *self._flat("overused")))
         return all(plugin.covers(queue, pods) for plugin in asked)
 
-    def starts_alone(self, job: Job) -> bool:
-        """Whether a job of one task wants a place for it, and needs nothing else to be placed
-        anywhere.
+    def starts_alone(self, kind: LoneKind) -> bool:
+        """Whether lone pods of a kind want a place, and need nothing else to be placed anywhere;
+        while `goes_by_kind`.
         """
+        return self.world.starts_alone(kind, self._starts_alone)
+
+    def _starts_alone(self, job: Job) -> bool:
         due = self.due_tasks(job)
         if len(due) != len(job.tasks) or self.job_valid(job) is not None:
             return False
@@ -255,7 +270,7 @@ class Session:
     def cards(self, job: Job, task: Task) -> tuple[str, ...] | None:
         """The cards for which there is quota, the preferred in front; None: any will do."""
         queue = self.world.queues[job.queue]
-        for ask in self._cards:
+        for ask in self._ask.cards:
             cards = ask(queue, job, task)
             if cards is not None:
                 return cards
@@ -295,7 +310,7 @@ class Session:
 
     def bucket_points(self, job: Job, task: Task) -> BucketPoints | None:
         """What nodes are worth to the task because of others of its job."""
-        for ask in self._bucket_points:
+        for ask in self._ask.bucket_points:
             points = ask(job, task)
             if points is not None:
                 return points
@@ -339,7 +354,7 @@ class Session:
         """How many pods, the task among them, have to be placed together so that its sub group is
         whole; 0 if it may be placed alone.
         """
-        return max((ask(job, task) for ask in self._missing_beside), default=0)
+        return max((ask(job, task) for ask in self._ask.missing_beside), default=0)
 
     def quota_ever_covers(self, job: Job) -> bool:
         """Whether the job would get its minimum if nobody else had anything of any quota."""
@@ -365,7 +380,7 @@ class Session:
         before = job.move(task, status)
         if node:
             job.given[task.uid] = node
-        for plugin in self._charged:
+        for plugin in self._ask.charged:
             plugin.charge(job, task, card)
         self._journal.append(_Entry(job, task, before, card))
         self._forget_keys(job.queue)
@@ -373,7 +388,7 @@ class Session:
     def vacate(self, job: Job, task: Task) -> None:
         """The task that has a place has to leave it: everybody's books get it back."""
         before = job.move(task, Status.RELEASING)
-        for plugin in self._charged:
+        for plugin in self._ask.charged:
             plugin.release(job, task, "")
         self._journal.append(_Entry(job, task, before, "", is_vacated=True))
         self._forget_keys(job.queue)
@@ -384,7 +399,7 @@ class Session:
         # vacated and assumed again has its first status only after the first of the three.
         while len(self._journal) > mark:
             entry = self._journal.pop()
-            for plugin in self._charged:
+            for plugin in self._ask.charged:
                 back = plugin.charge if entry.is_vacated else plugin.release
                 back(entry.job, entry.task, entry.card)
             entry.job.move(entry.task, entry.before)

@@ -47,14 +47,14 @@ def share_of(job: Job, of_task: TaskMeasure = _asked, of_minimum: JobMeasure = _
     comes = is_still_to_come(job)
     has, least = Resources(held), of_minimum(job) if held or comes else NOTHING
     return Share(
-        _or_nothing(has),
-        _or_nothing(Resources(pending)),
-        _or_nothing(has.beyond(least)) if held else NOTHING,
-        _or_nothing(least.beyond(has)) if comes else NOTHING,
+        or_nothing(has),
+        or_nothing(Resources(pending)),
+        or_nothing(has.beyond(least)) if held else NOTHING,
+        or_nothing(least.beyond(has)) if comes else NOTHING,
     )
 
 
-def _or_nothing(amounts: Resources) -> Resources:
+def or_nothing(amounts: Resources) -> Resources:
     """The one object for all that is nothing, so that it need not be added up."""
     return amounts if any(amounts.values()) else NOTHING
 

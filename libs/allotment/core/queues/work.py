@@ -253,6 +253,7 @@ class World:
     """
 
     __slots__ = (
+        "_alone",
         "_at_gate",
         "_jobs",
         "_kept",
@@ -306,6 +307,7 @@ class World:
         self._places: dict[str, Any] = {}
         self._samples: dict[LoneKind, Job] = {}
         self._levels: dict[LoneKind, Any] = {}
+        self._alone: dict[LoneKind, bool] = {}
         self._rationed: dict[tuple[str, Resources], tuple[str, ...]] = {}
         """What `rationed` answers, as long as the cluster has the same."""
         self.children: dict[str, list[str]] = {}
@@ -327,6 +329,7 @@ class World:
         if cluster.total is not self.cluster.total:
             self._places.clear()
             self._levels.clear()
+            self._alone.clear()
             self._rationed.clear()
         self.cluster, self.now_ms = cluster, now_ms
         for uid, job in changes.jobs.items():
@@ -389,6 +392,7 @@ class World:
             if len(self._samples) >= _REQUESTS_MAX:
                 self._samples.clear()
                 self._levels.clear()
+                self._alone.clear()
             self._jobs.opened += 1
             found = self._samples[kind] = Job(kind.sample)
         return found
@@ -459,6 +463,14 @@ class World:
             sample = self.sample(kind)
             known = self._levels[kind] = key(sample)
         return cast("_Made", known)
+
+    def starts_alone(self, kind: LoneKind, ask: Callable[[Job], bool]) -> bool:
+        """Whether lone pods of a kind need nothing else to be placed, as the plugins say."""
+        known = self._alone.get(kind)
+        if known is None:
+            sample = self.sample(kind)
+            known = self._alone[kind] = ask(sample)
+        return known
 
     def parent(self, name: str) -> str:
         """The queue above, empty if that is the cluster itself or not a queue that exists."""

@@ -16,7 +16,7 @@ from allotment.core.queues.model import Phase
 from allotment.core.queues.plugins.base import Plugin
 from allotment.core.queues.reckoning import Share
 from allotment.core.queues.resources import NOTHING, Resources, total_of
-from allotment.core.queues.shares import is_still_to_come
+from allotment.core.queues.shares import is_still_to_come, or_nothing
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import CLUSTER_OVERUSED
 from allotment_proto.events import QuotaShort
@@ -43,10 +43,19 @@ class Overcommit(Plugin):
 
     def __init__(self, arguments: Settings, world: World) -> None:
         self._world = world
-        raised = {name: amount * arguments.factor for name, amount in world.cluster.total.items()}
-        self._room = Resources(raised).minus(world.cluster.used)
+        self._factor = arguments.factor
+        self._room = world.kept(self.name, self._limit).minus(world.cluster.used)
         books = world.reckon(self.name, _share)
         self._inqueue = total_of([book.inqueue for book in books.values()])
+
+    def _limit(self) -> Resources:
+        """What may be in use and let in together. What groups ask for is whole, so the limit for it
+        may be, too; that is much cheaper to compare.
+        """
+        total = self._world.cluster.total
+        return Resources(
+            {name: amount * self._factor for name, amount in total.items()}
+        ).whole_at_most()
 
     def job_enqueueable(self, job: Job) -> Vote | No:
         least = job.view.min_resources
@@ -63,13 +72,15 @@ class Overcommit(Plugin):
         return PERMIT
 
     def _short(self, name: str, least: Resources) -> QuotaShort:
-        held = max(int(self._world.cluster.used.amount(name)), 0)
+        cluster = self._world.cluster
+        used = cluster.used.amount(name)
+        held, room = max(int(used), 0), cluster.total.amount(name) * self._factor - used
         return QuotaShort(
             "",
             name,
             held=held,
             promised=max(int(self._inqueue.amount(name)), 0),
-            most=max(int(self._room.amount(name)) + held, 0),
+            most=max(int(room) + held, 0),
             wants=int(least.amount(name)),
         )
 
@@ -89,4 +100,5 @@ def _share(job: Job) -> Share:
     least = job.view.min_resources
     if least is None or not is_still_to_come(job):
         return Share()
-    return Share(inqueue=least if job.phase is Phase.INQUEUE else least.beyond(job.allocated))
+    rest = least if job.phase is Phase.INQUEUE else or_nothing(least.beyond(job.allocated))
+    return Share(inqueue=rest)

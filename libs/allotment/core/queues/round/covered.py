@@ -40,12 +40,10 @@ def covered(state: ClusterState, session: Session, wanted: Collection[str]) -> C
             return None
         pods[pod.task] = pod
         counts[pod.kind] = counts.get(pod.kind, 0) + 1
-    samples = {kind: session.world.sample(kind) for kind in counts}
-    if len({kind.queue for kind in counts}) != 1 or not all(
-        session.starts_alone(sample) for sample in samples.values()
-    ):
+    if len({kind.queue for kind in counts}) != 1 or not all(map(session.starts_alone, counts)):
         return None
-    queue = next(iter(counts)).queue
+    first = next(iter(counts))
+    queue = first.queue
     at_gate, asked = Tally(), Tally()
     for kind, number in counts.items():
         least = kind.sample.min_resources
@@ -55,7 +53,7 @@ def covered(state: ClusterState, session: Session, wanted: Collection[str]) -> C
     if not session.lets_all_in({queue: at_gate.amounts()}):
         return None
     together = _together([kind.sample.tasks[0].request for kind in counts], asked.amounts())
-    return Covered(pods, samples[next(iter(counts))]) if session.covers(queue, together) else None
+    return Covered(pods, session.world.sample(first)) if session.covers(queue, together) else None
 
 
 def in_order(session: Session, found: Covered) -> list[str]:

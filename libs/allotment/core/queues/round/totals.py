@@ -79,13 +79,11 @@ class Totals:
         self._cursor = end
         for row in rows:
             self.counted += 1
-            before = self._used_on.pop(row, None)
-            if before is not None:
-                self._used.add(before, -1)
+            before, now = self._used_on.pop(row, NOTHING), NOTHING
             node = state.rows[row]
             if node is not None and node.fact is not None and node.allocations:
                 now = self._used_on[row] = Resources(dict(_use(node, node.fact)))
-                self._used.add(now)
+            self._used.swap(before, now)
         return _ALWAYS_NAMED.plus(self._used.amounts())
 
 

@@ -31,6 +31,7 @@ from allotment.core.queues.round.members import (
     queue_of,
 )
 from allotment.core.queues.round.totals import Totals
+from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import QueueObserved
 
 
@@ -53,6 +54,7 @@ class Views:
         self._followed = -1
         self._made_from: tuple[object, ...] = ()
         self._queues: dict[str, tuple[QueueObserved, QueueView]] = {}
+        self._shares: tuple[DeviceConfig | None, frozenset[str]] = None, frozenset()
 
     @property
     def jobs(self) -> Mapping[str, JobView | Lone]:
@@ -88,14 +90,19 @@ class Views:
 
     def cluster(self) -> Cluster:
         """Totals over the nodes; what is in use only while some group waits to be let in."""
-        config = self.state.devices
-        shares = (family.share_resources(config) for family in FAMILIES.values())
         return Cluster(
             total=self.totals.offered,
             used=self.totals.used() if self._at_gate else NOTHING,
             cards=self.totals.cards,
-            share_resources=frozenset[str]().union(*shares),
+            share_resources=self._share_resources(),
         )
+
+    def _share_resources(self) -> frozenset[str]:
+        config = self.state.devices
+        if self._shares[0] is not config:
+            names = (family.share_resources(config) for family in FAMILIES.values())
+            self._shares = config, frozenset[str]().union(*names)
+        return self._shares[1]
 
     def queues(self) -> tuple[QueueView, ...]:
         state = self.state
