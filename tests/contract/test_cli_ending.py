@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.foreground import in_the_foreground
 from tests.simulating import NODES, PODS
 from tests.waiting import PATIENCE_S, until_so
 
@@ -18,13 +19,6 @@ WATCH = ["bench", "watch", "--nodes", "200", "--pods", "2000", "--rounds", "1000
 PIPELINE = ["bench", "pipeline", "--nodes", "200", "--pods", "2000", "--seconds", "100"]
 E2E = ["bench", "e2e", "--nodes", "20", "--pods", "1500", "--seconds", "10"]
 ALLOT = [sys.executable, "-m", "allotment_cli.main"]
-
-
-def in_the_foreground() -> None:
-    """Whoever started the tests may have signals ignored (a shell's `&`: SIGINT, nohup: SIGHUP),
-    and children inherit that."""
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

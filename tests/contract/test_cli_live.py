@@ -13,6 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 from click.testing import CliRunner, Result
+from tests.foreground import in_the_foreground
 from tests.recording import Recorder, busy_cluster
 from tests.waiting import PATIENCE_S
 
@@ -102,6 +103,7 @@ def started(*words: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=in_the_foreground,
     )
     try:
         yield process
