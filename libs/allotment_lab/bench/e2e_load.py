@@ -31,6 +31,7 @@ SENDERS = 32
 READ_BUFFER_BYTES = 1 << 20
 REQUEST_TIMEOUT_S = 60.0
 WATCH_IDLE_S = 600.0
+REWATCH_S = 0.05
 ACKNOWLEDGEMENT = msgspec.json.encode(
     {
         "metadata": {
@@ -195,6 +196,7 @@ class Eyes:
         self._client = client
         self._pods = pods
         self._stirred = anyio.Event()
+        self._version = ""
 
     def sent(self, name: str) -> None:
         self.sent_s[name] = time.monotonic()
@@ -235,12 +237,19 @@ class Eyes:
         answer = await self._client.list(self._pods, {"limit": "1"})
         if not isinstance(answer, Ok):
             raise CliError(f"{self._pods}: {answer.message}")
-        version = msgspec.json.decode(answer.body)["metadata"]["resourceVersion"]
-        params = {"watch": "1", "resourceVersion": version}
+        self._version = msgspec.json.decode(answer.body)["metadata"]["resourceVersion"]
+        await self._watch(task_status.started)
+        while True:  # an API server may end a watch when it likes, and a busy one does
+            await anyio.sleep(REWATCH_S)
+            await self._watch()
+
+    async def _watch(self, started: Callable[[], None] = lambda: None) -> None:
+        """See what comes after the version last seen, until the API server ends the watch."""
+        params = {"watch": "1", "resourceVersion": self._version}
         async with self._client.watch(self._pods, params, WATCH_IDLE_S) as stream:
             if not isinstance(stream, ByteStream):
                 raise CliError(f"{self._pods} cannot be watched: {stream.message}")
-            task_status.started()
+            started()
             try:
                 async for lines in stream.lines():
                     now_s = time.monotonic()
@@ -249,7 +258,6 @@ class Eyes:
                     self._stirred.set()
             except StreamBroken as error:
                 raise CliError(f"the watch of {self._pods} broke: {error}") from error
-        raise CliError("the API server ended the watch before the bench was through")
 
     def _see(self, line: bytes, now_s: float) -> None:
         event = _decode_line(line)
@@ -260,6 +268,7 @@ class Eyes:
         if self.heard is not None:
             self.heard(event.type, msgspec.json.decode(event.object))
         pod = _decode_pod(event.object)
+        self._version = pod.metadata.resource_version
         name, node = pod.metadata.name, pod.spec.node_name
         if not node or event.type == "DELETED":
             return
