@@ -162,7 +162,12 @@ def _expose_decisions(ctx: Context, decider: Decider) -> None:
 
 
 def main() -> None:
-    sys.exit(start_service("allotment-binder", BinderSettings, run, "Decides, binds and records."))
+    sys.exit(
+        start_service(
+            *("allotment-binder", BinderSettings, run, "Decides, binds and records."),
+            gives_way=False,  # a pod that was decided waits for its Binding
+        )
+    )
 
 
 if __name__ == "__main__":

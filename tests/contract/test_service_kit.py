@@ -71,8 +71,11 @@ async def finish(ctx):
 import allotment.adapters.service.service as service
 service.HARD_STOP_S = 0.3
 service.FLUSH_S = 0.3
+async def waited_for(ctx):
+    await until_told(ctx)
+
 sys.exit(start_service("allotment-x", CommonSettings, globals()[sys.argv[1]], "A test.",
-                       argv=sys.argv[2:], drain_s=0.4))
+                       argv=sys.argv[2:], drain_s=0.4, gives_way=sys.argv[1] != "waited_for"))
 """
 
 
@@ -169,6 +172,15 @@ def test_a_service_says_where_it_is_serves_and_stops_in_order(tmp_path: Path) ->
     assert folded["ts"].endswith("Z")
     library = entries[messages.index("from a library")]
     assert (library["logger"], library["level"]) == ("nats", "warning")
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux knows this policy")
+def test_a_service_that_nobody_waits_for_interrupts_nobody(tmp_path: Path) -> None:
+    policies = {}
+    for main in ("until_told", "waited_for"):
+        with process(tmp_path, main) as running:
+            policies[main] = os.sched_getscheduler(running.popen.pid)
+    assert policies == {"until_told": os.SCHED_BATCH, "waited_for": os.SCHED_OTHER}
 
 
 @pytest.mark.parametrize(
