@@ -21,3 +21,6 @@ def test_where_the_examples_end_up_does_not_depend_on_how_fast_device_plugins_ar
         plugin_backlog=0,
         tiers=found.policy.tiers,
     )
+    named = [use.name for tier in found.policy.tiers for use in tier]
+    known = [use.name for tier in ours.tiers for use in tier if use.name != "nodeorder"]
+    assert sorted(named) == sorted([*known, "allotment"])
