@@ -417,7 +417,9 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     unset, as in logs from before there were turns, the older comes first, as with false. It is left
     out of what is written while it is unset, so old states keep their bytes. The same holds for
     `plugin_backlog`: a node on which so many pods with devices wait for its device plugins is
-    passed over while another one takes the pod; 0 or unset: none is.
+    passed over while another one takes the pod; 0 or unset: none is. `wait_by_kind` is whether
+    that depends on the pod: one by itself goes where nobody waits, if that opens no node, and
+    members of a gang stay together longer (`core.placement.least_busy`).
     """
 
     scheduler_names: tuple[str, ...] = ("allotment",)
@@ -440,3 +442,4 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     fit_weight: Int64 = 0
     namespace_turns: bool | msgspec.UnsetType = msgspec.UNSET
     plugin_backlog: Int64 | msgspec.UnsetType = msgspec.UNSET
+    wait_by_kind: bool | msgspec.UnsetType = msgspec.UNSET

@@ -159,7 +159,7 @@ def test_where_queues_and_groups_have_a_say(steps: list[Op]) -> None:
     state = world.state
     for uid in list(state.pending)[:6]:
         fact = state.pods[uid].fact
-        if fact.problem is not None or advice.is_gang(state, fact.group):
+        if fact.problem is not None or state.is_gang(fact.group):
             continue
         ruled = verdict(state, fact)
         if ruled.no is None and FITS in codes(state, situated(ruled.tries[-1], state)):
@@ -171,7 +171,7 @@ def test_where_queues_and_groups_have_a_say(steps: list[Op]) -> None:
             alike = {uid, *(state.groups[fact.group].members if fact.group else ())}
             assert alike.intersection(p.uid for p in outcome.placements), each.found.text
     for key in state.groups:
-        if advice.is_gang(state, key):
+        if state.is_gang(key):
             check_group(state, key)
 
 

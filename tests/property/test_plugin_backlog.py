@@ -11,8 +11,9 @@ from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import careful, place, run_cycle
+from allotment.core.placement.cycle import place, run_cycle
 from allotment.core.placement.evaluator import Evaluator, Place, Ranker
+from allotment.core.placement.least_busy import careful, is_in_use, patience
 from allotment_proto.events import Placement, PodGone, PodObserved, PolicyLoaded, Refusal
 from tests import strategies as own
 from tests.build import decided
@@ -21,6 +22,7 @@ from tests.strategies.request import calm_request
 
 pytestmark = pytest.mark.usefixtures("scoring")
 
+_kinds = st.sampled_from((True, msgspec.UNSET))
 _LIVES = settings(max_examples=max(60, settings().max_examples // 2))
 
 
@@ -71,29 +73,41 @@ def _answers(state: ClusterState, ranker: Ranker) -> dict[str, Placement | Refus
     return found
 
 
-def _load(state: ClusterState, most: int | msgspec.UnsetType) -> None:
-    policy = msgspec.structs.replace(state.policy, plugin_backlog=most)
+def _load(
+    state: ClusterState, most: int | msgspec.UnsetType, by_kind: bool | msgspec.UnsetType
+) -> None:
+    policy = msgspec.structs.replace(state.policy, plugin_backlog=most, wait_by_kind=by_kind)
     apply(state, PolicyLoaded(policy=policy, source="test", text_sha256=""), state.seq + 1)
 
 
-def _least(state: ClusterState, uid: str) -> int:
-    """How many wait on the node that takes a pod and has fewest, cards that it avoids aside."""
+def _takers(state: ClusterState, uid: str) -> list[str]:
+    """The nodes that take a pod, the best first, cards that it avoids aside."""
     verdicts = Evaluator(state).verdicts(careful(state.pods[uid].fact, state))
-    places = [v.rank[2] for v in verdicts.values() if isinstance(v, Place)]
-    return min((state.nodes[name].backlog for name in places), default=1 << 30)
+    return [v.rank[2] for v in sorted(v for v in verdicts.values() if isinstance(v, Place))]
+
+
+def _least(state: ClusterState, uid: str) -> int:
+    """How many wait on the node of these that has fewest."""
+    return min((state.nodes[name].backlog for name in _takers(state, uid)), default=1 << 30)
+
+
+def _might_start_at_once(state: ClusterState, uid: str) -> bool:
+    """Whether the best node with an idle plugin has pods with devices already."""
+    idle = [name for name in _takers(state, uid) if not state.nodes[name].backlog]
+    return bool(idle) and is_in_use(state, idle[0])
 
 
 @_LIVES
-@given(busy(), st.integers(1, 3))
+@given(busy(), st.integers(1, 3), _kinds)
 def test_who_finds_a_place_finds_one_and_not_where_others_wait_without_need(
-    state: ClusterState, most: int
+    state: ClusterState, most: int, by_kind: bool | msgspec.UnsetType
 ) -> None:
     assert check(state) == []
-    _load(state, msgspec.UNSET)
+    _load(state, msgspec.UNSET, by_kind)
     off = _answers(state, Evaluator(state))
-    _load(state, 0)
+    _load(state, 0, by_kind)
     assert _answers(state, Evaluator(state)) == off
-    _load(state, most)
+    _load(state, most, by_kind)
     board = Board(state)
     found = _answers(state, board)
     assert found == _answers(state, Evaluator(state))
@@ -103,13 +117,20 @@ def test_who_finds_a_place_finds_one_and_not_where_others_wait_without_need(
             assert answer == without
             continue
         assert isinstance(answer, Placement)
-        if not state.pods[uid].fact.request.devices:
+        fact = state.pods[uid].fact
+        waits, waiting = patience(fact, state), state.nodes[answer.node].backlog
+        if not fact.request.devices:
             assert answer == without
-        elif state.nodes[answer.node].backlog >= most:
-            assert _least(state, uid) >= most, "a node takes it on which fewer wait"
+        elif waiting >= waits.below:
+            assert _least(state, uid) >= waits.below, "a node takes it on which fewer wait"
             assert answer.nodes == without.nodes
-        elif all(node.backlog < most for node in state.nodes.values()):
+        elif not any(node.backlog for node in state.nodes.values()):
             assert answer == without
+        elif not waits.idle_first:
+            if all(node.backlog < waits.below for node in state.nodes.values()):
+                assert answer == without
+        elif waiting and state.policy.mig_order != "best-fit":
+            assert not _might_start_at_once(state, uid)
     assert run_cycle(state, list(state.pending), board) == run_cycle(
         state, list(state.pending), Evaluator(state)
     ), "what is assumed waits for the plugin as well"
@@ -118,7 +139,7 @@ def test_who_finds_a_place_finds_one_and_not_where_others_wait_without_need(
 @_LIVES
 @given(busy(), st.integers(1, 3))
 def test_both_count_why_a_node_is_passed_over(state: ClusterState, most: int) -> None:
-    _load(state, most)
+    _load(state, most, msgspec.UNSET)
     for uid in state.pending:
         asked = state.pods[uid].fact.request
         selection = msgspec.structs.replace(asked.selection, backlog_below=most)

@@ -90,7 +90,7 @@ def test_a_chip_in_two_halves_has_no_cores_left_for_who_looks_for_the_nearest() 
     assert wants_text(request_of(asked)) == "1 NPU: 16.0 GiB memory"
     (nearest,) = closest(state, asked, "InsufficientGPUMemory")
     assert near_words(nearest) == ("0 MiB", "0 AI cores", "16.0 GiB memory")
-    (step,) = node_steps(state, state.nodes["n910"], asked).cards
+    (step,) = node_steps(state, state.nodes["n910"], asked, build.pod("a", asked)).cards
     assert (step.free_memory_bytes, step.free_compute_percent) == (0, 0)
 
 

@@ -11,8 +11,9 @@ from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.gang import Whole, place_whole
-from allotment_proto.events import PodGone
-from tests.build import decided, node, pod, policy, request, state_of, wants
+from allotment.core.placement.least_busy import patience
+from allotment_proto.events import GroupObserved, PodGone
+from tests.build import decided, holding, node, placement, pod, policy, request, state_of, wants
 from tests.unit.both_rankers import chosen
 
 SMALL = request(wants(1_000, 5))
@@ -134,12 +135,87 @@ def test_an_explanation_says_how_many_wait() -> None:
     state = cluster(2)
     put(state, "a", "b")
     apply(state, pod("c", SMALL), state.seq + 1)
-    steps = node_steps(state, state.nodes["n1"], SMALL)
+    fact = state.pods["c"].fact
+    steps = node_steps(state, state.nodes["n1"], SMALL, fact)
     said = {step.step: step.detail for step in steps.host}
     assert said["pluginBacklog"] == (
         "2 pods wait for its device plugin, so it is passed over while another node takes the pod"
     )
     assert steps.verdict == "fits"
     assert "pluginBacklog" not in {
-        step.step for step in node_steps(state, state.nodes["n2"], SMALL).host
+        step.step for step in node_steps(state, state.nodes["n2"], SMALL, fact).host
     }
+
+
+def in_use(*served: str, most: int = 4) -> ClusterState:
+    """Four nodes, on some of which a pod has devices and nobody waits."""
+    names = ("n1", "n2", "n3", "n4")
+    loaded = policy(plugin_backlog=most, wait_by_kind=True)
+    state = state_of(loaded, *(node(name, 4) for name in names))
+    for name in served:
+        uid = f"on-{name}"
+        apply(state, pod(uid, SMALL), state.seq + 1)
+        given = placement(uid, name, holding(memory_mib=1_000, cores_pct=5))
+        apply(state, decided(given), state.seq + 1)
+        see(state, uid, bind_phase="success")
+    return state
+
+
+def gang(state: ClusterState, name: str, members: int) -> list[str]:
+    """Pods of a group that start together; their uids."""
+    group = GroupObserved(
+        uid=name, namespace="default", name=name, rv=1, phase="Inqueue", min_member=members
+    )
+    apply(state, group, state.seq + 1)
+    uids = [f"{name}-{number}" for number in range(members)]
+    for uid in uids:
+        apply(state, pod(uid, SMALL, group=f"default/{name}"), state.seq + 1)
+    return uids
+
+
+def test_a_lone_pod_starts_where_the_plugin_is_idle_if_the_node_is_in_use() -> None:
+    state = in_use("n2", "n3")
+    assert put(state, *"abcdefghijklm") == [
+        *("n2", "n3"),  # idle and in use
+        *("n2", "n2", "n2", "n3", "n3", "n3"),  # four on each, as the policy wants
+        *("n1", "n1", "n1", "n1", "n4"),  # then the next node is opened
+    ]
+    for uid in "bgh":
+        see(state, uid, bind_phase="success")
+    assert state.nodes["n3"].backlog == 1
+    see(state, "f", bind_phase="success")
+    assert put(state, "z") == ["n3"]
+
+
+def test_replicas_on_an_empty_cluster_are_packed() -> None:
+    assert put(in_use(), *"abcdefgh") == ["n1"] * 4 + ["n2"] * 4
+
+
+def test_who_may_wait_for_one_pod_only_looks_for_an_idle_plugin_anyway() -> None:
+    assert put(in_use("n3", most=1), *"abcd") == ["n3", "n1", "n2", "n4"]
+
+
+def test_a_gang_stays_together_longer() -> None:
+    state = in_use("n1", "n2", "n3", "n4")
+    board, uids = Board(state), gang(state, "g", 8)
+    board.begin()
+    found = place_whole([state.pods[uid].fact for uid in uids], board)
+    board.end()
+    assert isinstance(found, Whole)
+    assert {each.node for each in found.placements} == {"n1"}
+    assert put(in_use("n1", "n2"), *"abcdef")[:2] == ["n1", "n2"], "who comes alone does not"
+    alone = gang(state, "alone", 1)
+    assert patience(state.pods[alone[0]].fact, state).idle_first
+
+
+def test_an_explanation_says_that_an_idle_plugin_comes_first() -> None:
+    state = in_use("n1", "n2")
+    apply(state, pod("a", SMALL), state.seq + 1)
+    put(state, "b")
+    fact = state.pods["a"].fact
+    steps = node_steps(state, state.nodes["n1"], SMALL, fact)
+    said = {step.step: step.detail for step in steps.host}
+    assert said["pluginBacklog"] == (
+        "1 pod waits for its device plugin, "
+        "so a node in use whose device plugin is idle comes first"
+    )

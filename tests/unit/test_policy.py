@@ -194,6 +194,7 @@ def test_our_own_arguments() -> None:
         namespace_in_metrics=True,
         namespace_turns=False,
         plugin_backlog=9,
+        wait_by_kind=True,
         tiers=((PluginUse("allotment"),),),
     )
 

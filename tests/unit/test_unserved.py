@@ -82,13 +82,16 @@ def test_the_line_that_is_said_is_a_line_that_works() -> None:
 
 def test_a_node_does_not_answer_no_gpu_while_every_step_fits() -> None:
     state = build.state_of(loaded(VGPU_ONLY), shared())
-    steps = node_steps(state, state.nodes["share"], gpu())
+    steps = node_steps(state, state.nodes["share"], gpu(), build.pod("a", gpu()))
     assert steps.verdict == "NoGPU"
     (step,) = [one for one in steps.host if one.verdict != "fits"]
     assert step.detail == "deviceshare.GPUNumberEnable is not set: gpushare is not served"
     assert [card.verdict for card in steps.cards] == ["NoGPU"]
     none = node_steps(
-        build.state_of(build.node("n", 0)), build.state_of(build.node("n", 0)).nodes["n"], gpu()
+        build.state_of(build.node("n", 0)),
+        build.state_of(build.node("n", 0)).nodes["n"],
+        gpu(),
+        build.pod("a", gpu()),
     )
     assert [one.detail for one in none.host if one.verdict != "fits"] == ["has no gpushare devices"]
 

@@ -106,7 +106,9 @@ def test_pods_that_differ_in_their_own_claims_only_share_all_work() -> None:
 
 def test_every_step_is_told() -> None:
     state = build.state_of(limited(ebs=1), running("x", "n1", "ebs/x"), mounting("a", "ebs/a"))
-    steps = node_steps(state, state.nodes["n1"], situated(state.pods["a"].fact, state))
+    steps = node_steps(
+        state, state.nodes["n1"], situated(state.pods["a"].fact, state), state.pods["a"].fact
+    )
     (row,) = [step for step in steps.host if step.step == "volumes of ebs"]
     assert (row.verdict, row.detail) == (
         reasons.VOLUME_LIMIT_REACHED,

@@ -58,6 +58,7 @@ def built_in(scheduler_names: tuple[str, ...]) -> Policy:
         mig_order=BEST_FIT,
         namespace_turns=True,
         plugin_backlog=_PLUGIN_BACKLOG,
+        wait_by_kind=True,
     )
 
 

@@ -102,18 +102,12 @@ def advice(
     """
     if never:
         found = empty_advice(state, asked)
-    elif is_gang(state, fact.group):
+    elif state.is_gang(fact.group):
         group = group_verdict(state, fact.group)
         found = [] if isinstance(group, Outside) else gang_advice(state, fact.group, group)
     else:
         found = pod_advice(state, fact, ruled)
     return tuple(each.shown() for each in found)
-
-
-def is_gang(state: ClusterState, key: str) -> bool:
-    """Whether pods of a group start together."""
-    group = state.groups.get(key)
-    return group is not None and group.fact is not None and group.fact.min_member > 1
 
 
 def pod_advice(state: ClusterState, fact: PodObserved, ruled: PodVerdict) -> list[Advice]:

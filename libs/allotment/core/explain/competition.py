@@ -6,9 +6,10 @@ from allotment.core.explain.nodes import FITS, funnel
 from allotment.core.explain.schema import Candidate, DecidedBy, Step
 from allotment.core.explain.views import MIB, device_name
 from allotment.core.ledger.model import ClusterState, Node
-from allotment.core.placement.cycle import least_busy, proposed
+from allotment.core.placement.cycle import proposed
 from allotment.core.placement.evaluator import Evaluator, Place, Trial
 from allotment.core.placement.instances import smallest
+from allotment.core.placement.least_busy import least_busy
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.round.verdict import verdict
 from allotment.core.reasons import NOT_NOMINATED
@@ -35,9 +36,12 @@ def competition(
         is_taken = any(isinstance(v, Place) for v in verdicts.values())
         return (request, verdicts) if is_taken else None
 
-    ways = verdict(before, fact).tries
-    found = next((f for asked in ways if (f := least_busy(asked, before, find)) is not None), None)
-    request = situated(ways[-1], before)
+    def node_of(found: tuple[PodRequest, Mapping[int, Place | str]]) -> str:
+        return min(v for v in found[1].values() if isinstance(v, Place)).rank[2]
+
+    ways = (least_busy(asked, before, find, node_of) for asked in verdict(before, fact).tries)
+    found = next((way for way in ways if way is not None), None)
+    request = _anywhere(before, fact)
     verdicts: Mapping[int, Place | str] = evaluator.verdicts(request, trial)
     if found is not None:
         request, verdicts = found

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.explain.advice import advice, is_gang
+from allotment.core.explain.advice import advice
 from allotment.core.explain.lacks import lacks
 from allotment.core.explain.nodes import codes, funnel
 from allotment.core.explain.pod import beside, fits_empty_cluster, is_barred
@@ -212,7 +212,7 @@ class _Unplaced:
     ) -> tuple[Counterfactual, ...]:
         """What would help, without the end of pods that are only asked about."""
         key: Hashable = asked
-        if not never and is_gang(self._state, fact.group):
+        if not never and self._state.is_gang(fact.group):
             key = fact.group
         elif not never and ruled.no is not None:
             alike = msgspec.structs.replace(fact, uid="", name="", rv=0, created_ms=0)

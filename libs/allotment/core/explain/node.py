@@ -103,7 +103,7 @@ def _answers(state: ClusterState, node: Node) -> Iterator[Answer]:
 def _answer(state: ClusterState, node: Node, verdicts: Verdicts, pods: list[Pod]) -> Answer:
     fact = pods[0].fact
     request = situated(verdicts.of(fact).tries[-1], state)
-    steps = node_steps(state, node, request)
+    steps = node_steps(state, node, request, fact)
     at = next((step for step in steps.host if step.verdict != FITS), None)
     detail = at.detail if at is not None else _cards_text(steps)
     return Answer(

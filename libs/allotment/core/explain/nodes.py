@@ -41,6 +41,7 @@ from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import card_refusal, mode_fits, rules_of
 from allotment.core.placement.devices.free import Free, need_cores_pct, need_memory_mib
 from allotment.core.placement.evaluator import node_holds_at_most
+from allotment.core.placement.least_busy import patience
 from allotment.core.placement.rules.attachments import attaching
 from allotment.core.placement.rules.bounds import bounds_of, by_itself, kept_back, texts_of
 from allotment.core.placement.rules.counted_cards import models_text
@@ -57,7 +58,7 @@ from allotment.core.placement.rules.switches import switches_of
 from allotment.core.placement.unserved import switched_off
 from allotment.core.reasons import CODES_AT, STEP_NUMBER, STEPS
 from allotment.core.units import cpu_text, mib_text
-from allotment_proto.events import NodeObserved
+from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import ALONE, DeviceRequest, PodRequest, Policy
 
 FITS = "fits"
@@ -143,8 +144,10 @@ def funnel(answers: Iterable[str]) -> list[Step]:
     return steps
 
 
-def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeSteps:
-    """Every step on one node, and for each of its cards the first thing that it lacks."""
+def node_steps(state: ClusterState, node: Node, request: PodRequest, pod: PodObserved) -> NodeSteps:
+    """Every step on one node, and for each of its cards the first thing that it lacks. `request`
+    is how `pod` asks for them.
+    """
     around = look_around(list(state.nodes.values()), request)
     answer = fits(node, request, state.policy, around=around)
     rules = rules_of(request, state.policy, node.name)
@@ -176,7 +179,7 @@ def node_steps(state: ClusterState, node: Node, request: PodRequest) -> NodeStep
     return NodeSteps(
         node=node.name,
         verdict=answer if isinstance(answer, str) else FITS,
-        host=tuple(_host_steps(node, request, state.policy, around)),
+        host=(*_host_steps(node, request, state.policy, around), *_backlog_steps(state, node, pod)),
         cards=tuple(cards),
     )
 
@@ -212,17 +215,19 @@ def _host_steps(
     back = kept_back(request, node.name)
     if back is not None:
         yield _step("keptForOthers", back, "; ".join(texts_of(request, [(back, 1)])))
-    if request.devices and node.backlog:
-        yield _step("pluginBacklog", None, _backlog_text(node, policy))
 
 
-def _backlog_text(node: Node, policy: Policy) -> str:
+def _backlog_steps(state: ClusterState, node: Node, pod: PodObserved) -> Iterator[HostStep]:
     """How many pods a node's device plugins have to serve, and whether it is passed over for it."""
-    count, most = node.backlog, policy.plugin_backlog
+    if node.fact is None or not pod.request.devices or not node.backlog:
+        return
+    waits, count, more = patience(pod, state), node.backlog, ""
     wait = "1 pod waits" if count == 1 else f"{count} pods wait"
-    is_passed_over = most is not msgspec.UNSET and 0 < most <= count
-    more = ", so it is passed over while another node takes the pod" if is_passed_over else ""
-    return f"{wait} for its device plugin{more}"
+    if 0 < waits.below <= count:
+        more = ", so it is passed over while another node takes the pod"
+    elif waits.idle_first:
+        more = ", so a node in use whose device plugin is idle comes first"
+    yield _step("pluginBacklog", None, f"{wait} for its device plugin{more}")
 
 
 def _family_steps(

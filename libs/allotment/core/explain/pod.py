@@ -18,7 +18,7 @@ from allotment.core.explain.acknowledgement import (
     standing_text,
     wait_text,
 )
-from allotment.core.explain.advice import advice, is_gang
+from allotment.core.explain.advice import advice
 from allotment.core.explain.competition import competition, decided_by
 from allotment.core.explain.lacks import lacks
 from allotment.core.explain.life import PodExplanation
@@ -157,7 +157,7 @@ def explain(
         candidates_total=total,
         decided_by=decided_by(candidates),
         decision=_decision(state, placed, before),
-        node_steps=None if node is None else node_steps(state, state.nodes[node], asked),
+        node_steps=None if node is None else node_steps(state, state.nodes[node], asked, fact),
         timeline=life.timeline,
         trace=TraceRef(trace_id=trace_id(fact.uid)),
         life=msgspec.structs.replace(life, timeline=()),
@@ -188,7 +188,7 @@ def _advice(
     answers: Sequence[str],
 ) -> Advice:
     fits_nowhere = FITS not in answers
-    is_alone = ruled.no is None and not is_gang(state, fact.group)
+    is_alone = ruled.no is None and not state.is_gang(fact.group)
     if fact.problem is not None or (is_alone and not fits_nowhere):
         return Advice((), never=False)
     is_ours = fact.scheduler in state.policy.scheduler_names
@@ -278,7 +278,7 @@ def _status(
     if is_asked and no is None and cause in OF_CLUSTER:
         cause = _lacking(answers)  # no node would take it, whatever else runs
     nominated = state.nominated.values() if waits else ()
-    starts_together = is_gang(state, fact.group)
+    starts_together = state.is_gang(fact.group)
     group = group_cause(state, pod)[1] if waits and pod is not None else ""
     refusal = None if pod is None else pod.refusal
     if not starts_together and refusal is not None and refusal.problem is None:

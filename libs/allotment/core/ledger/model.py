@@ -489,6 +489,11 @@ class ClusterState:
         self.changes_dropped = 0
         """What happened to nodes, in order, for caches; how many entries were forgotten."""
 
+    def is_gang(self, key: str) -> bool:
+        """Whether pods of a group start together."""
+        group = self.groups.get(key)
+        return group is not None and group.fact is not None and group.fact.min_member > 1
+
     @property
     def is_batched(self) -> bool:
         """Whether queues and groups are in use: then order and quota go by the policy's tiers."""

@@ -2,7 +2,8 @@
 
 What others may use:
 
-* `cycle`, `gang`: a batch and a gang placed. `evaluator`: one pod, node by node.
+* `cycle`, `gang`: a batch and a gang placed. `evaluator`: one pod, node by node. `least_busy`:
+  where it need not wait long for a device plugin.
 * `board.board`: one pod, on columns of many nodes. `board.loops`, `rules.score_term`: what of it
   is compiled.
 * `rules.predicates`: whether a pod fits on a node. `rules.scores`, `rules.terms`: how good the

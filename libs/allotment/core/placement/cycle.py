@@ -6,8 +6,8 @@ equals to the one whose chosen cards keep the least free memory (best fit); of t
 name. Later pods of a batch see what earlier ones took.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,6 +22,7 @@ from allotment.core.placement.evaluator import (
     Trial,
 )
 from allotment.core.placement.instances import smallest
+from allotment.core.placement.least_busy import least_busy
 from allotment.core.placement.rules.bounds import texts_of
 from allotment.core.placement.rules.counted_cards import models_note
 from allotment.core.placement.rules.interpod import look_around, situated
@@ -42,10 +43,6 @@ from allotment_proto.events import (
 from allotment_proto.facts import ALONE, Holding, PodRequest
 
 BATCH_MAX = 256
-_MORE_TIMES = (2, 4, 8, 16)
-"""Where as many pods wait on all nodes as the policy allows, those are asked next on which fewer
-than so many times as many wait. By doubling, nowhere wait more than twice as many as need be."""
-_T = TypeVar("_T")
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -110,7 +107,7 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
         ranking = ranker.rank(request)
         return None if ranking.best is None else (request, ranking)
 
-    found = least_busy(pod, state, find)
+    found = least_busy(pod, state, find, _node_of)
     if found is None:
         request = within(situated(pod, state), pod, state, given)
         nodes = ranker.rank(request).nodes
@@ -144,60 +141,10 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
     )
 
 
-def least_busy(
-    pod: PodObserved, state: ClusterState, find: Callable[[PodRequest], _T | None]
-) -> _T | None:
-    """What `find` finds for the request of a pod: nodes that take it, or None if none does. It is
-    asked for fewer nodes first, and last for what the pod itself asks for, so that nothing can cost
-    the pod its place.
-
-    Cards on which pods of its owner could not start come last. Before them come nodes whose device
-    plugin has so many pods to serve already that the pod would start sooner elsewhere: kubelet asks
-    for one after the other.
-    """
-    request = careful(pod, state)
-    found = _least_busy(request, state, find)
-    if found is None and request.selection.avoided:
-        found = _least_busy(situated(pod, state), state, find)
-    return found
-
-
-def _least_busy(
-    request: PodRequest, state: ClusterState, find: Callable[[PodRequest], _T | None]
-) -> _T | None:
-    most = state.policy.plugin_backlog
-    if most is msgspec.UNSET or not most or not request.devices:
-        return find(request)
-    found = find(_waiting_below(most, request))
-    if found is not None:
-        return found
-    found = find(request)
-    if found is None:
-        return None
-    # Where so many wait everywhere, the policy alone would send all that come now to one node.
-    for times in _MORE_TIMES:
-        elsewhere = find(_waiting_below(most * times, request))
-        if elsewhere is not None:
-            return elsewhere
-    return found
-
-
-def _waiting_below(most: int, request: PodRequest) -> PodRequest:
-    """The request for nodes on which fewer pods than that wait for device plugins."""
-    selection = msgspec.structs.replace(request.selection, backlog_below=most)
-    return msgspec.structs.replace(request, selection=selection)
-
-
-def careful(pod: PodObserved, state: ClusterState) -> PodRequest:
-    """The pod's request as it is `situated`, without the cards on which pods of its owner could not
-    start.
-    """
-    request = situated(pod, state)
-    avoided = state.avoided.get(pod.owner) if pod.owner and request.devices else None
-    if not avoided:
-        return request
-    selection = msgspec.structs.replace(request.selection, avoided=tuple(sorted(avoided)))
-    return msgspec.structs.replace(request, selection=selection)
+def _node_of(found: tuple[PodRequest, Ranking]) -> str:
+    best = found[1].best
+    assert best is not None
+    return best.rank[2]
 
 
 def refuse(

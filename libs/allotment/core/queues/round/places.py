@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import msgspec
 
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.cycle import careful, place
+from allotment.core.placement.cycle import place
 from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.least_busy import careful
 from allotment.core.placement.rules.attachments import merged
 from allotment.core.placement.rules.bounds import OPEN, Bounds, bounded
 from allotment.core.placement.rules.interpod import situated
