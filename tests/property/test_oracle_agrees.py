@@ -43,8 +43,11 @@ def shared(node: NodeObserved) -> NodeObserved:
 
 
 def alone(pod: PodObserved) -> PodObserved:
-    """The pod without what it keeps apart from, which is not in the oracle's text either."""
-    request = msgspec.structs.replace(pod.request, apart=())
+    """The pod without what it keeps apart from and without a limit to the instances it may get,
+    neither of which is in the oracle's text.
+    """
+    selection = msgspec.structs.replace(pod.request.selection, pieces_below_mib=0)
+    request = msgspec.structs.replace(pod.request, apart=(), selection=selection)
     return msgspec.structs.replace(pod, request=request)
 
 
