@@ -117,7 +117,8 @@ class Jobs:
         uid = job.metadata.uid
         happened = tuple(self._happened.pop(uid, ()))
         commands = self._commands.get(uid, [])
-        command = commands[0] if commands else None
+        # A Job without a phase has not begun: there is nothing yet that a Command could act on.
+        command = commands[0] if commands and job.phase else None
         known = msgspec.structs.replace(
             job, spec=defaulted(job.spec, self._context.settings.default_scheduler)
         )

@@ -12,8 +12,10 @@ from allotment_controller.work import Again
 from allotment_controller.writes import EXISTS, create, delete, patch_object, patch_status
 
 COMMAND = "command"
-TARGET_WITHIN_S = 1.0
-"""A Command may be seen before its target: watches do not wait for each other."""
+LOOKED_FOR = 10
+LOOK_AGAIN_S = 0.5
+"""A Command may be seen before its target, because watches do not wait for each other: so many
+times its target is looked for before it is for nobody."""
 FIRST_QUEUES = "first queues"
 
 
@@ -24,8 +26,8 @@ class Queues:
         self._context = context
         self._jobs = jobs
         self._commands: dict[tuple[str, str], Command] = {}
-        self._early: set[str] = set()
-        """Uids of Commands whose target was not there at first."""
+        self._early: dict[str, int] = {}
+        """How many times the target of a Command was not there yet, by its uid."""
 
     def on_command(self, command: Command) -> None:
         place = (command.metadata.namespace, command.metadata.name)
@@ -64,11 +66,11 @@ class Queues:
         if command is None:
             return
         uid = command.metadata.uid
-        if uid not in self._early and not self._is_target_there(command):
-            self._early.add(uid)
-            self._context.work.add((COMMAND, namespace, name), TARGET_WITHIN_S)
+        looks = self._early.pop(uid, 0)
+        if looks < LOOKED_FOR and not self._is_target_there(command):
+            self._early[uid] = looks + 1
+            self._context.work.add((COMMAND, namespace, name), LOOK_AGAIN_S)
             return
-        self._early.discard(uid)
         if command.target.kind == "Queue":
             await self._operate(command)
         elif command.target.kind == "Job" and self._hand_on(command):
