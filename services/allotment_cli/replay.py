@@ -97,7 +97,9 @@ async def run(origin: Origin, verify: bool, first: str | None, last: str | None)
                     replayer.feed(record)
                 if len(index.stops) >= COMPILED_DECISIONS_MIN:
                     # As the services do; without it the answers are the same, and slower.
-                    machine_code.load_if_large(len(replayer.state.nodes), lambda _: None)
+                    machine_code.load_if_worth(
+                        len(replayer.state.nodes), replayer.state.policy, lambda _: None
+                    )
         return ReplayDocument(from_seq, to_seq, verify, replayer.report())
 
 

@@ -122,7 +122,7 @@ class Filter:
         numbers = itertools.count(1)
         epoch = self.world.lease.epoch
         while self.world.lease.is_held:
-            machine_code.load_if_large(len(state.nodes), self._on_broken_compiler)
+            machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
             received_us = _now_us()
             if state.is_batched:
                 await self._group_cycle(state, f"{self.ctx.settings.instance}.{epoch}", numbers)

@@ -200,7 +200,7 @@ class Scorer:
 
     def _ready_board(self) -> Board:
         state = self.world.fold.state
-        machine_code.load_if_large(len(state.nodes), self._on_broken_compiler)
+        machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
         if self._board is None or self._board.state is not state:
             self._board = Board(state)
         return self._board

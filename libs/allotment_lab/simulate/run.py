@@ -125,7 +125,7 @@ def simulate(
             "leave out --policy random, or give --no-churn: pods one by one",
         )
     random = Random(f"{seed}/placing")
-    if len(drawn.workload.nodes) >= machine_code.NODES_MIN:
+    if machine_code.is_worth_loading(len(drawn.workload.nodes), chosen.policy):
         with suppress(machine_code.BrokenCompilerError):  # without it the same, but slower
             machine_code.load()
 

@@ -1,7 +1,8 @@
 """The core's scoring loops as machine code: never a different answer than uncompiled.
 
-Loading takes a second and 100 MiB, so that it is for large clusters. Compiling takes ten seconds
-once: the code is kept in the user's cache, or where `NUMBA_CACHE_DIR` points, if that is writable.
+Loading takes a second and 100 MiB, so that it is for large clusters, and for policies that look
+ahead. Compiling takes ten seconds once: the code is kept in the user's cache, or where
+`NUMBA_CACHE_DIR` points, if that is writable.
 A service leaves compiling to a process with low priority: in a thread of its own it would stop the
 service again and again, for up to half a second. One process at a time compiles for a cache; who
 waited for it loads what it made. An image is built with the code in it:
@@ -30,10 +31,13 @@ import numpy as np
 
 from allotment.adapters.telemetry.log import one_line
 from allotment.core.placement.board.loops import PLAIN, SIGNATURES, Loops, MachineCode
+from allotment.core.placement.policies.learning import LEARNERS
 from allotment.core.placement.rules.score_term import PARTS
+from allotment_proto.facts import Policy
 
 NODES_MIN = 512
-"""Below this the loops are quick enough as they are."""
+"""Below this the loops are quick enough as they are, but for policies that look ahead to a mix of
+pods: these take ten times as long as others."""
 
 SHIPPED = Path(sys.prefix) / "share/allotment/machine-code"
 """Code that came with the installation. numba reads a cache only where it could write one."""
@@ -76,12 +80,18 @@ def is_in_use() -> bool:
     return MachineCode.loops.is_compiled
 
 
-def load_if_large(nodes: int, on_broken: Callable[[str], None]) -> None:
-    """The same in a thread of its own, at the first call with so many nodes, and compiled in a
-    process of its own. Decisions go on with the uncompiled loops until the code is there, and for
-    good if it cannot be made: then `on_broken` is called with the reason, in that thread.
+def is_worth_loading(nodes: int, policy: Policy) -> bool:
+    """Whether a cluster of so many nodes is better off with the compiled loops under a policy."""
+    return nodes >= NODES_MIN or policy.device_policy in LEARNERS
+
+
+def load_if_worth(nodes: int, policy: Policy, on_broken: Callable[[str], None]) -> None:
+    """Bring them in, in a thread of its own, at the first call for which it is worth it, and have
+    them compiled in a process of its own. Decisions go on with the uncompiled loops until the code
+    is there, and for good if it cannot be made: then `on_broken` is called with the reason, in that
+    thread.
     """
-    if nodes >= NODES_MIN and not _loading:
+    if not _loading and is_worth_loading(nodes, policy):
         _loading.append(Thread(target=_load_or_tell, args=[on_broken], name="machine-code"))
         _loading[0].daemon = True
         _loading[0].start()
@@ -246,7 +256,7 @@ def _fingerprint(functions: list[Callable[..., Any]]) -> str:
         constants = [
             value.tolist() if isinstance(value, np.ndarray) else value
             for value in (*values, *code.co_consts)
-            if isinstance(value, (int, str, np.ndarray))
+            if isinstance(value, (int, str, tuple, np.ndarray))
         ]
         content.update(code.co_code + repr(constants).encode())
     return content.hexdigest()[:16]

@@ -47,9 +47,10 @@ Python is said once more for many nodes as loops over the columns
 (`core/placement/board/encode.py`): an array that is handed over costs as much as five positions
 that are scored. There are two ways in, one with all arrays and one with those that a request
 for shares needs while no plugin, no rule about other pods and no list of cards counts. NumPy
-fills the columns, compares nodes with each other (`relative`, `interpod`), and chooses cards
-for policies that look ahead (`LookAhead`); for these the loops still say which nodes come into
-question, and add up the terms.
+fills the columns, compares nodes with each other (`relative`, `interpod`), and scores nodes for
+policies that are there for comparison (`OnColumns`); for these the loops still say which nodes
+come into question, and add up the terms. For policies that look ahead the table holds what
+typical pods ask for (`core/placement/board/values.py`).
 
 The loops run compiled or as they are, with the same integers, so it does not matter to any
 decision, nor to its replay, when or whether machine code is there

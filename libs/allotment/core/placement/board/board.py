@@ -17,6 +17,7 @@ from allotment.core import reasons
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.board.cards import CardKind
 from allotment.core.placement.board.columns import Columns
+from allotment.core.placement.board.fragmentation import fragmentation_on
 from allotment.core.placement.board.packing import Ints
 from allotment.core.placement.board.reasons import reason_numbers
 from allotment.core.placement.board.rows import Row, Static, holds_at_most
@@ -26,7 +27,6 @@ from allotment.core.placement.board.top import Entry
 from allotment.core.placement.devices.free import need_memory_mib, share_name
 from allotment.core.placement.evaluator import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
 from allotment.core.placement.policies import device_policy
-from allotment.core.placement.policies.fgd import fragmentation_on
 from allotment.core.placement.policies.typical import Fragmentation
 from allotment.core.placement.rules.bounds import Bonus, Bound, bonus_micro, bounds_of
 from allotment.core.placement.rules.points import KIB_BITS, LEFTOVER_BITS, LEFTOVER_MOST, host_micro
@@ -132,7 +132,7 @@ class Board:
         else:
             at = self._columns.since(row.reasons_cursor)
         if len(at):
-            row.reasons[at] = reason_numbers(self._columns, self._device, row, at)
+            row.reasons[at] = reason_numbers(self._columns, row, at)
         row.reasons_cursor = self._columns.touched
         refused = row.reasons[self._columns.present & ~row.fit]
         counts = np.bincount(refused, minlength=len(CODES)).tolist()

@@ -2,20 +2,38 @@
 
 import numpy as np
 
-from allotment.core.placement.board import loops
+from allotment.core.placement.board import loops, values
 from allotment.core.placement.board.arrays import USE_ORDERS
 from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.packing import Ints
+from allotment.core.placement.board.packing import NEVER, Ints
 from allotment.core.placement.board.rows import Row
-from allotment.core.placement.board.shapes import Ask, plugin_need
+from allotment.core.placement.board.shapes import Ask, card_sizes, compile_shape, plugin_need
 from allotment.core.placement.devices.base import SCORE_COMPUTE, SCORE_EACH, SCORE_FIRST
+from allotment.core.placement.policies.base import DevicePolicy
+from allotment.core.placement.policies.fgd import Fgd
+from allotment.core.placement.policies.headroom import Headroom
+from allotment.core.placement.policies.net_headroom import NetHeadroom
+from allotment.core.placement.policies.typical import CARD_MILLI, CARDS_MOST, HOST_MOST, Mix
+from allotment.core.placement.policies.valued import Valued
 from allotment.core.placement.rules.points import KIB_BITS, weighs_host
 from allotment.core.placement.rules.score_term import CPU, CPU_NAME, HOST_MEMORY, MEMORY_NAME, PODS
 from allotment.core.placement.rules.terms import TERMS, Weights
 from allotment_proto.facts import Policy
 
-_POLICY_NUMBERS = {"none": loops.NONE, "binpack": loops.BINPACK, "spread": loops.SPREAD}
-"""Policies whose cards the loops choose. Others choose cards in NumPy (`lookahead`)."""
+_POLICY_NUMBERS = {
+    "none": loops.NONE,
+    "binpack": loops.BINPACK,
+    "spread": loops.SPREAD,
+    Fgd.name: values.FGD,
+    Headroom.name: values.HEADROOM,
+    NetHeadroom.name: values.NET_HEADROOM,
+}
+"""Device policies that the loops know. Others score nodes in NumPy (`policies.base.OnColumns`)."""
+_ORDERS = {
+    **dict.fromkeys(USE_ORDERS, loops.BY_USE),
+    "preferred": loops.BY_VALUE,
+    "emptiest": loops.BY_HOLDERS,
+}
 _HOST_ROWS = {CPU_NAME: CPU, MEMORY_NAME: HOST_MEMORY}
 _SCORINGS = {
     SCORE_EACH: loops.EACH,
@@ -24,8 +42,36 @@ _SCORINGS = {
 }
 
 
-def encode(columns: Columns, row: Row, policy: Policy, device: str, weights: Weights) -> Ints:
-    """The request in numbers. `device` names the device policy in use."""
+class DeviceNumbers:
+    """A device policy in numbers: which one it is, and what typical pods ask for if it looks ahead
+    to them, family by family, as long as no kind of card is new.
+    """
+
+    def __init__(self, columns: Columns, policy: Policy, device: DevicePolicy) -> None:
+        self.policy = _POLICY_NUMBERS.get(device.name, loops.NONE)
+        self.mix = device.mix if isinstance(device, Valued) else None
+        """None for a policy that does not look ahead."""
+        self._columns = columns
+        self._policy = policy
+        self._kinds = 0
+        self._made: dict[str | None, list[int]] = {}
+
+    def of(self, family: str | None) -> list[int]:
+        """The shapes that ask for cards of a family, or of any, as the loops read them."""
+        assert self.mix is not None
+        if self._kinds != len(self._columns.kinds):
+            self._kinds = len(self._columns.kinds)
+            self._made.clear()
+        made = self._made.get(family)
+        if made is None:
+            made = self._made[family] = _encode_mix(self._columns, self.mix, family, self._policy)
+        return made
+
+
+def encode(
+    columns: Columns, row: Row, policy: Policy, device: DeviceNumbers, weights: Weights
+) -> Ints:
+    """The request in numbers; `device` is the device policy in use."""
     shape, kinds = row.shape, columns.layout.kinds_most
     plan: Ints = np.zeros(loops.PLAN_LENGTH, np.int64)
     needs = [loops.NEED_PODS, loops.NEED_CPU, loops.NEED_MEMORY]
@@ -33,7 +79,7 @@ def encode(columns: Columns, row: Row, policy: Policy, device: str, weights: Wei
     plan[loops.NEED_PLUGIN] = plugin_need(shape.request.selection)
     plan[loops.CHARGE_CPU] = shape.request.cpu_milli
     plan[loops.CHARGE_KIB] = shape.request.memory_bytes >> KIB_BITS
-    plan[loops.POLICY] = _POLICY_NUMBERS.get(device, loops.NONE)
+    plan[loops.POLICY] = device.policy
     plan[loops.DEVICE_WEIGHT] = policy.device_weight
     plan[loops.FIT_WEIGHT] = policy.fit_weight
     if weighs_host(policy):
@@ -49,13 +95,45 @@ def encode(columns: Columns, row: Row, policy: Policy, device: str, weights: Wei
     for number, ask in enumerate(shape.asks):
         _encode_ask(asks[number], ask)
         asks[number, loops.CHIP] = _first_of_chip(shape.asks, number)
+    families: list[str | None] = [ask.request.family for ask in shape.asks]
     extended: Ints = np.array(shape.extended_need, np.int64).reshape(-1, 2)
     plan[loops.ASK_COUNT], plan[loops.KIND_COUNT] = len(asks), kinds
     plan[loops.EXTENDED_COUNT] = len(extended)
     plan[loops.EXTENDED_AT] = loops.PLAN_LENGTH + asks.size
     plan[loops.TERMS_AT] = plan[loops.EXTENDED_AT] + extended.size
     terms = _encode_terms(columns, row, weights, int(plan[loops.TERMS_AT]))
-    return np.concatenate((plan, asks.ravel(), extended.ravel(), terms))
+    ahead: list[int] = []
+    if device.mix is not None:
+        plan[loops.VALUES_AT] = end = plan[loops.TERMS_AT] + len(terms)
+        begins: dict[str | None, int] = {}
+        for family in dict.fromkeys(families or [None]):
+            begins[family] = int(end) + len(ahead)
+            ahead += device.of(family)
+        for number, family in enumerate(families):
+            asks[number, loops.FAMILY_VALUES_AT] = begins[family]
+    numbers: tuple[Ints, ...] = plan, asks.ravel(), extended.ravel(), terms
+    return np.concatenate((*numbers, np.array(ahead, np.int64)))
+
+
+def _encode_mix(columns: Columns, mix: Mix, family: str | None, policy: Policy) -> list[int]:
+    """The shapes of a mix with devices (of one family if it is given) and with weight: `values`
+    says what stands where.
+    """
+    sizes, unused = card_sizes(columns, policy).tolist(), [NEVER] * columns.layout.kinds_most
+    shapes: list[list[int]] = []
+    for shape in mix:
+        ask = shape.ask
+        if ask is None or not shape.weight_ppm or (family is not None and ask.family != family):
+            continue
+        asks = compile_shape(columns, shape.request, policy).asks
+        numbers = [0] * values.NEED
+        numbers[values.NUMBER] = min(max(ask.count, 1), CARDS_MOST + 1)
+        numbers[values.CPU_MILLI] = min(shape.request.cpu_milli, HOST_MOST)
+        numbers[values.MEMORY_KIB] = min(shape.request.memory_bytes >> KIB_BITS, HOST_MOST)
+        numbers[values.WORTH_MILLI] = min(shape.worth_milli, CARDS_MOST * CARD_MILLI)
+        numbers[values.WEIGHT_PPM] = shape.weight_ppm
+        shapes.append(numbers + (asks[0].need_by_amount.tolist() if asks else unused))
+    return [len(shapes), *sizes, *(number for numbers in shapes for number in numbers)]
 
 
 def _encode_ask(fields: Ints, ask: Ask) -> None:
@@ -73,8 +151,7 @@ def _encode_ask(fields: Ints, ask: Ask) -> None:
     fields[loops.IS_CHIP] = ask.is_chip
     fields[loops.FIT_MICRO] = ask.fit_micro
     fields[loops.NUMBER] = ask.number
-    by_holders = loops.BY_HOLDERS if ask.order == "emptiest" else loops.BY_PLACE
-    fields[loops.ORDER] = loops.BY_USE if ask.order in USE_ORDERS else by_holders
+    fields[loops.ORDER] = _ORDERS.get(ask.order, loops.BY_PLACE)
     fields[loops.SCORING] = _SCORINGS[ask.scoring]
     fields[loops.EACH_ONCE] = ask.each_once
     fields[loops.IS_WIRED] = ask.is_wired

@@ -15,6 +15,8 @@ stands at the places of the plan, then, each from the place on that is named in 
     extended  (EXTENDED_COUNT, 2), host row and amount of every extended resource
     terms     (len(TERMS),), where in `encoded` the numbers of a plugin's term begin, 0 for one that
               does not count; behind that the numbers
+    values    what typical pods ask for (`values`), of policies that look ahead: for each family
+              that the pod asks of, or of all for a pod that asks for none
 
 Axes: N nodes in name order, D cards a node, K kinds of cards, M positions to score. All integers
 are int64; points are micro-points, memory of cards is MiB, compute is percent.
@@ -39,6 +41,19 @@ from allotment.core.placement.board.packing import (
     Ints,
     Shorts,
 )
+from allotment.core.placement.board.values import (
+    FGD,
+    TIE_BITS,
+    Hosts,
+    change,
+    gains,
+    hosts,
+    idle_milli,
+    micro_of,
+)
+from allotment.core.placement.board.values import SIZES as VALUED_SIZES
+from allotment.core.placement.policies.typical import CARD_MILLI
+from allotment.core.placement.policies.valued import MILLI_CPU_PER_MILLI_CARD
 from allotment.core.placement.rules.points import (
     COUNTED_BITS,
     FULL_MICRO,
@@ -89,10 +104,11 @@ from allotment.core.placement.rules.terms import TERMS
     EXTENDED_COUNT,
     EXTENDED_AT,
     TERMS_AT,
+    VALUES_AT,
     PLAN_LENGTH,
-) = range(24)
+) = range(25)
 NONE, BINPACK, SPREAD = range(3)
-"""What `POLICY` and `HOST_POLICY` say."""
+"""What `POLICY` and `HOST_POLICY` say; `POLICY` also the numbers from `values.FGD` on."""
 
 # Fields of a device request. What is not said by kind stands at every kind.
 (
@@ -115,10 +131,11 @@ NONE, BINPACK, SPREAD = range(3)
     EACH_ONCE,
     IS_WIRED,
     CHIP,
+    FAMILY_VALUES_AT,
     FIELDS,
-) = range(20)
-BY_USE, BY_HOLDERS, BY_PLACE = range(3)
-"""What `ORDER` says: what a key's amount counts."""
+) = range(21)
+BY_USE, BY_HOLDERS, BY_PLACE, BY_VALUE = range(4)
+"""What `ORDER` says: what a key's amount counts. By value it is made while cards are chosen."""
 EACH, FIRST, COMPUTE = range(3)
 """What `SCORING` says: which cards count, and by what (`devices.base`)."""
 
@@ -126,7 +143,7 @@ MICRO, OF_GIVEN, LEFTOVER, FOUND = range(4)
 """Rows of `found` (FOUND, M): the device policy's points, −1 where the pod does not fit; the points
 for how much is asked for of what is given; what is left over."""
 
-SCRATCH = 6
+SCRATCH = 9
 """How many arrays of room the choice of cards wants, each as long as a node has cards, or the pod
 device requests."""
 _NETWORKS_MOST = 1 << 31
@@ -178,18 +195,18 @@ def _choose_cards(
     numbers: Ints,
     mask: Bools,
     encoded: Ints,
-    scratch: tuple[Ints, Ints, Ints, Ints, Ints, Ints],
+    scratch: tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints],
     chosen: Shorts,
 ) -> int:
-    """Choose the cards of every device request on the positions `at`, as the policies `binpack`,
-    `spread` and `none` do, and fill `found` and `chosen` (N, T), the slots of all chosen cards.
+    """Choose the cards of every device request on the positions `at`, as the device policy does,
+    and fill `found` and `chosen` (N, T), the slots of all chosen cards.
 
     `codes` and `numbers` (N,) are reasons that speak against nodes, 0 for none; `mask` (N, D) the
     cards that are admitted one by one, if the plan has one.
     """
     # What earlier device requests of the pod took must show, and must not outlive the position: so
     # the node's cards are copied before they are charged.
-    free, used, wanted, taken, together, firsts = scratch
+    free, used, wanted, taken, together, firsts, idle, left_idle, gain = scratch
     depth, asks, kinds = packed.shape[1], encoded[ASK_COUNT], encoded[KIND_COUNT]
     kind_mask, shift, policy = encoded[KIND_MASK], encoded[AMOUNT_SHIFT], encoded[POLICY]
     block = FIELDS * kinds
@@ -211,6 +228,15 @@ def _choose_cards(
             for slot in range(depth):
                 taken[slot] = 0
         total, asked, leftover, column = 0, 0, 0, 0
+        if policy >= FGD:
+            values, host_now = encoded[VALUES_AT], _host_of(position, host, encoded, 0)
+            leftover = MILLI_CPU_PER_MILLI_CARD * _idle(free, used, encoded, values)
+            leftover += host_now.cpu_milli_after
+            if asks == 0:
+                total = micro_of(
+                    policy,
+                    change(free, free, used, encoded, values, kinds, kind_mask, policy, host_now),
+                )
         for ask in range(asks):
             base = PLAN_LENGTH + ask * block
             need, rank = base + NEED * kinds, base + RANK * kinds
@@ -229,6 +255,10 @@ def _choose_cards(
                         best, place = wanted[slot], slot
                 else:
                     wanted[slot] = -1
+            if order == BY_VALUE:
+                best, place = _by_value(
+                    position, host, free, used, wanted, encoded, ask, idle, left_idle, gain
+                )
             if is_wired:
                 _group(position, networks, used, wanted, encoded, base, together)
             first = column
@@ -249,6 +279,10 @@ def _choose_cards(
                     firsts[ask] = networks[position, place]
                 kind, amount = best & kind_mask, best >> shift
                 asked += encoded[base + FIT_MICRO * kinds + kind]
+                chosen[position, column] = place
+                column += 1
+                if policy >= FGD:
+                    continue
                 charged = encoded[base + CHARGED_MIB * kinds + kind]
                 if scoring == COMPUTE:
                     left = ((free[place] >> CORES_SHIFT) & CORES_MASK) - CORES_BIAS
@@ -282,21 +316,111 @@ def _choose_cards(
                         counts = counts and encoded[base + IS_SECOND_BEST * kinds + kind] == 0
                     if counts and room == HOLDERS_MOST:
                         total += FULL_MICRO
-                chosen[position, column] = place
-                column += 1
             if not fits:
                 break
+            if policy >= FGD:
+                if order == BY_VALUE and column == first + 1:
+                    # The points of a card that is chosen alone stand in its key.
+                    total += best >> shift + TIE_BITS
+                    less = idle[place] - left_idle[place]
+                else:
+                    for slot in range(depth):
+                        gain[slot] = free[slot]
+                    for one in range(first, column):
+                        slot = chosen[position, one]
+                        gain[slot] -= encoded[base + AMOUNT * kinds + (used[slot] & kind_mask)]
+                    values = encoded[base + FAMILY_VALUES_AT * kinds]
+                    host_now = _host_of(position, host, encoded, ask)
+                    total += micro_of(
+                        policy,
+                        change(
+                            free, gain, used, encoded, values, kinds, kind_mask, policy, host_now
+                        ),
+                    )
+                    less = _idle(free, used, encoded, values) - _idle(gain, used, encoded, values)
+                leftover -= MILLI_CPU_PER_MILLI_CARD * less
             if ask < asks - 1:
                 _take(position, first, column, base, free, used, taken, encoded, chosen)
         if fits:
-            if asks > 0:
+            if policy < FGD and asks > 0:
                 total += _network_micro(encoded, firsts)
-            elif policy != NONE:
+            elif policy < FGD and policy != NONE:
                 total += _counted_micro(position, host, sizes, encoded)
             found[MICRO, number] = total
             found[OF_GIVEN, number] = asked
             found[LEFTOVER, number] = leftover
     return 0
+
+
+@part
+def _host_of(position: int, host: Ints, encoded: Ints, ask: int) -> Hosts:
+    """A node's host before and after a device request."""
+    return hosts(
+        host[position, CPU],
+        host[position, HOST_MEMORY],
+        encoded[CHARGE_CPU],
+        max(encoded[NEED_MEMORY], 0),
+        ask > 0,
+    )
+
+
+@part
+def _idle(free: Ints, used: Ints, encoded: Ints, values: int) -> int:
+    """What is idle of all cards of a node (D,), in milli-cards."""
+    total = 0
+    for slot in range(len(free)):
+        kind = used[slot] & encoded[KIND_MASK]
+        total += idle_milli(free[slot], encoded[values + VALUED_SIZES + kind])
+    return total
+
+
+@part
+def _by_value(
+    position: int,
+    host: Ints,
+    free: Ints,
+    used: Ints,
+    wanted: Ints,
+    encoded: Ints,
+    ask: int,
+    idle: Ints,
+    left_idle: Ints,
+    gain: Ints,
+) -> tuple[int, int]:
+    """Make the keys of the cards that will do (`wanted` at least 0) of what charging each is worth;
+    the highest and its slot. Of cards of equal points the one with the least idle comes first.
+    """
+    kinds, kind_mask = encoded[KIND_COUNT], encoded[KIND_MASK]
+    shift, policy = encoded[AMOUNT_SHIFT], encoded[POLICY]
+    base = PLAN_LENGTH + ask * FIELDS * kinds
+    rank, values = base + RANK * kinds, encoded[base + FAMILY_VALUES_AT * kinds]
+    host_now = _host_of(position, host, encoded, ask)
+    amounts = base + AMOUNT * kinds
+    gains(
+        free,
+        used,
+        wanted,
+        encoded,
+        values,
+        kinds,
+        kind_mask,
+        policy,
+        amounts,
+        host_now,
+        idle,
+        left_idle,
+        gain,
+    )
+    best, place, below = -1, 0, (1 << shift) - 1
+    for slot in range(len(free)):
+        if wanted[slot] >= 0:
+            amount = micro_of(policy, gain[slot]) << TIE_BITS
+            amount += CARD_MILLI - min(idle[slot], CARD_MILLI)
+            key = (amount << shift) + (used[slot] & below)
+            wanted[slot] = key + encoded[rank + (used[slot] & kind_mask)]
+            if wanted[slot] > best:
+                best, place = wanted[slot], slot
+    return best, place
 
 
 @part
@@ -620,7 +744,7 @@ def _score_shares(
     keys: Ints,
     codes: Ints,
     encoded: Ints,
-    scratch: tuple[Ints, Ints, Ints, Ints, Ints, Ints],
+    scratch: tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints],
     rank: Ints,
     fit: Bools,
     chosen: Shorts,
@@ -640,6 +764,33 @@ def _score_shares(
     )
 
 
+def _value_keys(
+    at: Ints,
+    host: Ints,
+    packed: Ints,
+    keys: Ints,
+    encoded: Ints,
+    ask: int,
+    scratch: tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints],
+    made: Ints,
+) -> int:
+    """The keys `made` (M, D) of all cards, whether they will do or not, for one device request of
+    an order by value, without what ranks their kinds. `host` (M, R), `packed` and `keys` (M, D) are
+    of the positions alone.
+    """
+    free, used, wanted, _, _, _, idle, left_idle, gain = scratch
+    rank = PLAN_LENGTH + (ask * FIELDS + RANK) * encoded[KIND_COUNT]
+    for number in range(len(at)):
+        for slot in range(packed.shape[1]):
+            free[slot], used[slot] = packed[number, slot], keys[number, slot]
+            wanted[slot] = 0
+        _by_value(number, host, free, used, wanted, encoded, ask, idle, left_idle, gain)
+        for slot in range(packed.shape[1]):
+            of_kind = encoded[rank + (used[slot] & encoded[KIND_MASK])]
+            made[number, slot] = wanted[slot] - of_kind
+    return 0
+
+
 class Loops(NamedTuple):
     """The ways in, compiled or not."""
 
@@ -647,6 +798,7 @@ class Loops(NamedTuple):
     choose_cards: Callable[..., int]
     admit: Callable[..., int]
     rank_and_store: Callable[..., int]
+    value_keys: Callable[..., int]
     is_compiled: bool = False
 
     def taken(self, array: Any) -> Any:
@@ -658,9 +810,14 @@ class Loops(NamedTuple):
         return array if self.is_compiled else array.tolist()
 
 
-PLAIN = Loops(_score_shares, _choose_cards, _admit, _rank_and_store)
+PLAIN = Loops(_score_shares, _choose_cards, _admit, _rank_and_store, _value_keys)
 _I1, _I2, _I3 = "int64[::1]", "int64[:,::1]", "int64[:,:,::1]"
-_B1, _B2, _SLOTS, _SCRATCH = "b1[::1]", "b1[:,::1]", "uint16[:,::1]", "UniTuple(int64[::1], 6)"
+_B1, _B2, _SLOTS, _SCRATCH = (
+    "b1[::1]",
+    "b1[:,::1]",
+    "uint16[:,::1]",
+    f"UniTuple(int64[::1], {SCRATCH})",
+)
 
 
 def _signature(*taken: str) -> str:
@@ -672,6 +829,7 @@ SIGNATURES = (
     _signature(_I1, _I2, _I2, _I2, _I2, _I2, _I3, _I1, _I1, _B2, _I1, _SCRATCH, _SLOTS),
     _signature(_I1, _I2, _I2, _I1, _I1, _I1),
     _signature(_I1, _I2, _I2, _I3, _I2, _I1, _I1, _I1, _B1, _I1, _I2, _I1, _I1),
+    _signature(_I1, _I2, _I2, _I2, _I1, "int64", _SCRATCH, _I2),
 )
 """The types of what they take, in numba's words, in the order of `Loops`."""
 

@@ -11,9 +11,16 @@ from allotment.core.placement.board import packing
 from allotment.core.placement.board.arrays import MISSING
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.packing import Bools, Ints
-from allotment.core.placement.board.rows import Row, best_cards, good_cards, kept_apart, take
+from allotment.core.placement.board.rows import (
+    Row,
+    best_cards,
+    good_cards,
+    kept_apart,
+    take,
+    value_keys,
+)
 from allotment.core.placement.board.shapes import Ask, plugin_need
-from allotment.core.placement.policies.base import DevicePolicy, LookAhead, View
+from allotment.core.placement.policies.base import View
 from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PLUGIN, PODS
 from allotment.core.reasons import NUMBER, REFUSAL_ORDER
 
@@ -21,7 +28,7 @@ _STEP = {code: step for step, code in enumerate(REFUSAL_ORDER)}
 _CARD_NUMBERS = np.array([NUMBER[code] for code in REFUSAL_ORDER])
 
 
-def reason_numbers(columns: Columns, device: DevicePolicy, row: Row, at: Ints) -> Ints:
+def reason_numbers(columns: Columns, row: Row, at: Ints) -> Ints:
     """For positions that do not fit, the number of the first check that each one fails."""
     shape = row.shape
     view = View(columns, at, np.arange(len(at)) * columns.depth)
@@ -37,13 +44,11 @@ def reason_numbers(columns: Columns, device: DevicePolicy, row: Row, at: Ints) -
         numbers = np.where((numbers == 0) & short, NUMBER[code], numbers)
     if shape.unknown_family:
         return np.where(numbers == 0, NUMBER[reasons.NO_GPU], numbers)
-    for ask in shape.asks:
+    for number, ask in enumerate(shape.asks):
         good = good_cards(row, ask, view)
         numbers = np.where(numbers == 0, _ask_numbers(row, ask, view, good), numbers)
         if len(shape.asks) > 1 and ask.number <= columns.depth:
-            keys = view.keys
-            if ask.order == "preferred" and isinstance(device, LookAhead):
-                keys = device.keys(view, shape, ask, good)
+            keys = value_keys(row, number, view) if ask.order == "preferred" else view.keys
             _, flat, best = best_cards(view, ask, good, keys)
             take(view, ask, best, flat)
     for name, amount in shape.request.extended:

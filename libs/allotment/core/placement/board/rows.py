@@ -10,6 +10,7 @@ from allotment.core.placement.board import packing
 from allotment.core.placement.board.arrays import USE_ORDERS
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.interpod import Rules
+from allotment.core.placement.board.loops import SCRATCH, Loops, MachineCode
 from allotment.core.placement.board.packing import Bools, Ints, Shorts
 from allotment.core.placement.board.shapes import Ask, Shape
 from allotment.core.placement.board.terms import Images, More
@@ -160,6 +161,31 @@ def kept_apart(row: Row, view: View) -> Bools | None:
     tags = row.shape.request.apart
     tagged = view.columns.tagged_cards(tags) if tags else None
     return None if tagged is None else tagged.take(view.at, axis=0)
+
+
+def scratch_of(in_use: Loops, depth: int, asks: int) -> tuple[Any, ...]:
+    """Room for the choice of cards on nodes of so many, for so many device requests."""
+    length = max(depth, asks)
+    return tuple(in_use.listed(np.zeros(length, np.int64)) for _ in range(SCRATCH))
+
+
+def value_keys(row: Row, number: int, view: View) -> Ints:
+    """The view's keys (M, D) by what charging each card is worth, for a row's device request of
+    this number: as the loops make them while they choose cards.
+    """
+    assert row.encoded is not None
+    in_use, columns, made = MachineCode.loops, view.columns, np.zeros_like(view.keys)
+    in_use.value_keys(
+        in_use.listed(np.arange(len(view.at))),
+        in_use.taken(columns.host.take(view.at, axis=0)),
+        in_use.taken(view.packed),
+        in_use.taken(view.keys),
+        in_use.listed(row.encoded),
+        number,
+        scratch_of(in_use, columns.depth, len(row.shape.asks)),
+        in_use.taken(made),
+    )
+    return made
 
 
 def best_cards(view: View, ask: Ask, good: Bools, keys: Ints) -> tuple[Ints, Ints, Ints]:

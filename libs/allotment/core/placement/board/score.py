@@ -6,8 +6,8 @@
 weights can reach that is known beforehand, and what cannot be does not cost anything.
 
 The loops do all of it, position by position, but for two things that NumPy does here: the cards of
-a policy that looks ahead (`_choose_ahead`), and terms that compare nodes with each other, which
-need all positions at once (`_compare`).
+policies that are there for comparison (`_choose_in_numpy`), and terms that compare nodes with each
+other, which need all positions at once (`_compare`).
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from allotment.core.placement.board import loops
 from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.encode import encode
+from allotment.core.placement.board.encode import DeviceNumbers, encode
 from allotment.core.placement.board.interpod import Rules
 from allotment.core.placement.board.loops import KEPT_MOST, NO_FIT, Loops, MachineCode
 from allotment.core.placement.board.packing import Bools, Ints
@@ -26,11 +26,12 @@ from allotment.core.placement.board.rows import (
     admitted_cards,
     best_cards,
     good_cards,
+    scratch_of,
     take,
 )
 from allotment.core.placement.board.shapes import Ask
 from allotment.core.placement.board.terms import Images, ImageSizes, More
-from allotment.core.placement.policies.base import DevicePolicy, LookAhead, View
+from allotment.core.placement.policies.base import DevicePolicy, OnColumns, View
 from allotment.core.placement.rules.bounds import bounds_of
 from allotment.core.placement.rules.nodeorder import POINTS, NodeOrder
 from allotment.core.placement.rules.points import (
@@ -63,8 +64,8 @@ class Scorer:
     def __init__(self, columns: Columns, policy: Policy, device: DevicePolicy) -> None:
         self._columns = columns
         self._policy = policy
-        self._device = device.name
-        self._ahead = device if isinstance(device, LookAhead) else None
+        self._device = DeviceNumbers(columns, policy, device)
+        self._in_numpy = device if isinstance(device, OnColumns) else None
         """The policy if it chooses the cards in NumPy; else the loops do."""
         self._first = np.arange(len(columns)) * columns.depth
         self._all: Ints = np.arange(len(columns))
@@ -124,10 +125,10 @@ class Scorer:
         if call.shares is not None:
             row.feasible += in_use.score_shares(listed, room, *call.shares)
             return
-        if self._ahead is None:
+        if self._in_numpy is None:
             in_use.choose_cards(listed, room, *call.first)
         elif in_use.admit(listed, room, *call.first):
-            self._choose_ahead(self._ahead, row, at, found)
+            self._choose_in_numpy(self._in_numpy, row, at, found)
         row.feasible += in_use.rank_and_store(listed, room, *call.then)
         if more is not None and order is not None and compares:
             self._compare(row, more, order, at)
@@ -159,10 +160,10 @@ class Scorer:
                 columns.network,
             ),
         )
-        scratch = self._scratch(in_use, max(columns.depth, len(row.shape.asks)))
+        scratch = scratch_of(in_use, columns.depth, len(row.shape.asks))
         others = mask, row.excluded, row.rules, more
         if (
-            self._ahead is None
+            self._in_numpy is None
             and row.shape.asks
             and not self._policy.fit_weight
             and not any(ask.is_wired for ask in row.shape.asks)
@@ -171,7 +172,7 @@ class Scorer:
             shares = host, packed, keys, codes, request, scratch, rank, fit, chosen, top
             return Call(in_use, shares, (), ())
         first: tuple[Any, ...] = host, codes, numbers, request
-        if self._ahead is None:
+        if self._in_numpy is None:
             admitted = taken(_no_mask if mask is None else mask)
             first = (
                 *(host, packed, keys, networks, sizes, codes, numbers),
@@ -187,12 +188,9 @@ class Scorer:
         )
         return Call(in_use, None, first, then)
 
-    def _scratch(self, in_use: Loops, length: int) -> tuple[Any, ...]:
-        return tuple(in_use.listed(np.zeros(length, np.int64)) for _ in range(loops.SCRATCH))
-
-    def _choose_ahead(self, policy: LookAhead, row: Row, at: Ints, found: Ints) -> None:
-        """Choose cards and score them as a policy does that looks ahead, in NumPy. `found` says
-        which positions come into question, and then what the loops would have said of cards.
+    def _choose_in_numpy(self, policy: OnColumns, row: Row, at: Ints, found: Ints) -> None:
+        """Choose cards and score them as a policy does on columns. `found` says which positions
+        come into question, and then what the loops would have said of cards.
         """
         shape = row.shape
         view = View(self._columns, at, self._first[: len(at)])
@@ -200,11 +198,7 @@ class Scorer:
         points, leftover = policy.bare(view, shape)
         of_given: Ints = _nothing
         for ask, stored in zip(shape.asks, row.slots, strict=True):
-            good, keys = good_cards(row, ask, view), view.keys
-            if ask.order == "preferred":
-                good &= fit[:, None]
-                keys = policy.keys(view, shape, ask, good)
-            slots, flat, best = best_cards(view, ask, good, keys)
+            slots, flat, best = best_cards(view, ask, good_cards(row, ask, view), view.keys)
             fit &= (best if ask.number == 1 else best[:, -1]) >= _nothing
             stored[at] = slots.astype(stored.dtype)
             of_cards, left = policy.score(view, shape, ask, best, flat)

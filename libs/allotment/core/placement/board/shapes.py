@@ -150,6 +150,17 @@ def compile_shape(columns: Columns, request: PodRequest, policy: Policy) -> Shap
     )
 
 
+def card_sizes(columns: Columns, policy: Policy) -> Ints:
+    """(K,) the memory of a card (MiB, at least 1) to divide what is free of it by; huge for cards
+    that the policy does not schedule, of which nothing counts as idle then.
+    """
+    sizes = np.full(columns.layout.kinds_most, HUGE, np.int64)
+    for number, known in enumerate(columns.kinds):
+        if known.family in policy.families:
+            sizes[number] = max(min(known.memory_mib, MEMORY_MOST), 1)
+    return sizes
+
+
 def plugin_need(selection: Selection) -> int:
     """The threshold for `host[PLUGIN]`: few enough pods wait for the node's device plugin."""
     return 1 - selection.backlog_below if selection.backlog_below else MISSING

@@ -1,10 +1,12 @@
 """Device policies by name. A new one is one file and one entry in `POLICIES`.
 
-A device policy is one class in `core/placement/policies/` that says everything twice: in plain
-loops over one node's ledgers (`prefer`, `points`) and on columns for many nodes (`keys`,
-`bare`, `score`). It names the order in which cards are tried: one of the plain ones, for which
-the columns already hold keys, or `preferred`, and then it makes the keys itself. The board
-knows no policy by name.
+A device policy is one class in `core/placement/policies/` that says in plain Python, over one
+node's ledgers, which cards it prefers and what the node is worth (`prefer`, `points`). It names the
+order in which cards are tried: one of the plain ones, for which the columns already hold keys, or
+`preferred`, and then keys are made of what charging a card is worth. For many nodes the loops of
+the board say the same, by the policy's number (`board/encode.py`): `binpack`, `spread` and `none`
+in `board/loops.py`, those that look ahead in `board/values.py`. Those that are there for comparison
+score nodes in NumPy in their own file (`base.OnColumns`).
 
 * `binpack`, `spread`, `none`: Volcano's: fullest card; idle card; nothing
 * `headroom`: the place that costs the pods to come the least room
@@ -66,8 +68,9 @@ seeds). `headroom` keeps no more than 16 sizes in either.
 
 Its price: idle cards are kept whole only as far as the mix wants whole cards, and to a mix of
 shares alone an idle card is worth no more than one that still takes a share, so shares spread.
-A decision costs about 5.7 times the CPU of one under binpack with compiled loops, 2.4 times
-that of one without (`allot bench core`, 10,000 nodes, 16 shapes; 4.7 and 2.0 times for `fgd`).
+A decision costs about 1.5 times the CPU of one under binpack with compiled loops, and the same
+goes for `fgd` (`allot bench core --no-queue`, 1,000 to 10,000 nodes, 16 shapes); without machine
+code ten times, 2 to 3 ms, so these policies have it loaded on clusters of any size.
 All three see partitioned cards as if they were shared by amounts. And the table is about pods that
 arrive and stay on that trace's nodes. Where pods come, wait and go, `headroom` is the last or last
 but one of five policies on all seven workloads of `deploy/examples/simulate/`, up to 11.5 points

@@ -2,9 +2,8 @@
 
 Every policy exists twice: in plain Python over one node's ledgers (what `predicates.fits` and
 `scores.score` call, and what is easy to check by hand), and for many nodes at once (what the board
-calls). For `binpack`, `spread` and `none` that is the board's loops; a policy that looks ahead
-has it on columns in its own file (`LookAhead`). Both give the same integers; property tests hold
-them to that.
+calls): in the board's loops, or for those that are there for comparison in NumPy in its own file
+(`OnColumns`). Both give the same integers; property tests hold them to that.
 
 Points are micro-points: 0 … `FULL_MICRO` per card. Of nodes with equal points the one with the
 smallest leftover wins (best fit), then the first by name.
@@ -16,9 +15,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from allotment.core.ledger.model import Node
-from allotment.core.placement.board.arrays import USE_ORDERS
 from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.packing import HOLDERS_MOST, Bools, Ints, holders, memory_mib
+from allotment.core.placement.board.packing import Bools, Ints
 from allotment.core.placement.board.shapes import Ask, Shape
 from allotment.core.placement.devices.choosing import Pick
 from allotment.core.placement.devices.free import Free
@@ -43,7 +41,6 @@ class View:
         "first",
         "host",
         "keys",
-        "leftover",
         "networks",
         "packed",
         "taken",
@@ -62,27 +59,6 @@ class View:
         """Cards (M, D) that earlier device requests of the pod have for themselves."""
         self.networks: dict[str, list[Ints]] = {}
         """By chip the networks (M,) of the first card of each container; see `basic`."""
-        self.leftover: Ints | None = None
-        """For policies whose keys know it already: each card's leftover if it is the one chosen."""
-
-    def left_mib(self, ask: Ask, best: Ints, kind: Ints, flat: Ints) -> Ints:
-        """The memory that the chosen cards keep after the charge."""
-        left: Ints
-        if ask.order in USE_ORDERS:
-            left = ask.spare_mib[kind] - (best >> self.columns.amount_shift)
-        else:
-            free = memory_mib(self.packed.take(flat))
-            left = free - ask.memory_mib[kind]
-        return left
-
-    def idle(self, ask: Ask, best: Ints, flat: Ints) -> Bools:
-        """Whether the chosen cards have no holder."""
-        idle: Bools
-        if ask.order == "emptiest":
-            idle = best >> self.columns.amount_shift == HOLDERS_MOST
-        else:
-            idle = holders(self.packed.take(flat)) == 0
-        return idle
 
 
 class DevicePolicy(Protocol):
@@ -108,14 +84,8 @@ class DevicePolicy(Protocol):
 
 
 @runtime_checkable
-class LookAhead(DevicePolicy, Protocol):
-    """A policy that chooses or scores cards otherwise than by their own use: on columns, M nodes
-    and D cards each at once.
-    """
-
-    def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
-        """Keys (M, D) whose highest is the best of the `good` cards, with place and kind in their
-        lowest bits as in `Columns.keys`, all at least 0. Asked if `order` is ``preferred``."""
+class OnColumns(DevicePolicy, Protocol):
+    """A policy that takes cards in a plain order, and scores nodes in NumPy: M of them at once."""
 
     def bare(self, view: View, shape: Shape) -> tuple[Ints | None, Ints | None]:
         """The part of points and leftover (M,) that does not depend on the cards; None for 0."""

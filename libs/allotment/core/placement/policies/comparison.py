@@ -16,9 +16,8 @@ from zlib import crc32
 import numpy as np
 
 from allotment.core.ledger.model import Node
-from allotment.core.placement.board.arrays import HUGE
-from allotment.core.placement.board.packing import MEMORY_MOST, Bools, Ints, holders, memory_mib
-from allotment.core.placement.board.shapes import Ask, Shape
+from allotment.core.placement.board.packing import Bools, Ints, holders, memory_mib
+from allotment.core.placement.board.shapes import Ask, Shape, card_sizes
 from allotment.core.placement.devices import by_family
 from allotment.core.placement.devices.choosing import Pick
 from allotment.core.placement.policies.base import ByOrder, Points, View
@@ -79,9 +78,6 @@ class _Compared(ByOrder, ABC):
             points, rest = self._score(cpu_free, cpu_milli, cards)
             micro, leftover = micro + points, leftover + rest
         return Points(micro, min(leftover, LEFTOVER_MOST))
-
-    def keys(self, view: View, shape: Shape, ask: Ask, good: Bools) -> Ints:
-        return view.keys
 
     def bare(self, view: View, shape: Shape) -> tuple[Ints | None, Ints | None]:
         kind = view.keys & view.columns.kind_mask
@@ -311,10 +307,6 @@ def _cpu(view: View) -> Ints:
 
 def _idle_milli(view: View, packed: Ints, kind: Ints) -> Ints:
     """`card_milli` of cards, of any shape; 0 for families that the policy does not schedule."""
-    families = view.columns.state.policy.families
-    sizes = np.full(view.columns.layout.kinds_most, HUGE, np.int64)
-    for number, known in enumerate(view.columns.kinds):
-        if known.family in families:
-            sizes[number] = max(min(known.memory_mib, MEMORY_MOST), 1)
+    sizes = card_sizes(view.columns, view.columns.state.policy)
     idle: Ints = CARD_MILLI * np.maximum(memory_mib(packed), 0) // sizes[kind]
     return idle

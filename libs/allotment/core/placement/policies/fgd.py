@@ -7,25 +7,13 @@ about the same are then told apart by best fit. Source: Weng et al., "Beware of 
 Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX ATC 2023.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 
-import numpy as np
-
-from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.packing import Ints
 from allotment.core.placement.devices.free import Free
-from allotment.core.placement.policies.base import View
-from allotment.core.placement.policies.tables import Cards, HostColumns, Tables, hosts, look
-from allotment.core.placement.policies.typical import (
-    PPM,
-    Fragmentation,
-    Mix,
-    card_milli,
-    usable_milli,
-)
+from allotment.core.placement.policies.typical import PPM, card_milli, usable_milli
 from allotment.core.placement.policies.valued import Host, Valued
 from allotment.core.placement.rules.points import POINT_MICRO
+from allotment.core.placement.rules.score_term import part
 
 _LOGITS_NANO = (
     40_005_334,
@@ -83,11 +71,18 @@ _LOGITS_NANO = (
 STEPS_NANO = (*(-x for x in reversed(_LOGITS_NANO)), 0, *(x + 1 for x in _LOGITS_NANO))
 """The smallest Δ, in 10⁻⁹ cards, for 1, 2 … 99 points."""
 
-_steps = np.array(STEPS_NANO)
-_ppm = np.array(PPM)
-_zero = np.array(0)
-_point = np.array(POINT_MICRO)
-_sum = np.add.reduce
+
+@part
+def fgd_micro(gain: int) -> int:
+    """Micro-points for Δ in 10⁻⁹ cards: as many points as steps are reached."""
+    low, high = 0, len(STEPS_NANO)
+    while low < high:
+        middle = (low + high) // 2
+        if STEPS_NANO[middle] <= gain:
+            low = middle + 1
+        else:
+            high = middle
+    return POINT_MICRO * low
 
 
 class Fgd(Valued):
@@ -103,48 +98,5 @@ class Fgd(Valued):
                 worth += shape.weight_ppm * usable_milli(cards, host.cpu_milli, shape)
         return worth
 
-    def values(self, tables: Tables, cards: Cards, host: HostColumns, now: int) -> Ints:
-        usable = _sum(cards.good * cards.idle_milli, axis=1)
-        usable *= _sum(cards.good, axis=1) >= tables.number
-        usable *= host.cpu_milli[now] >= tables.cpu_milli
-        worth: Ints = tables.weight_ppm[:, 0] @ usable
-        worth -= _ppm * _sum(cards.idle_milli, axis=0)
-        return worth
-
-    def gains_each(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
-        good, (idle, left), many = cards.good, cards.idle_milli, tables.many
-        parts = good * cards.idle_milli
-        usable = _sum(parts[:, 0], axis=1)
-        after = parts[:, 1] - parts[:, 0]
-        after += usable[:, None]
-        weight = tables.weight_ppm[:, None] * (host.cpu_milli >= tables.cpu_milli[:, None])
-        if many:  # a shape that takes one card needs no count: nothing is usable without one
-            first, then = good[:many, 0], good[:many, 1]
-            spare = _sum(first, axis=1) - tables.number[:many]
-            weight[:many, 0] *= spare >= _zero
-            after[:many] *= spare[:, None] >= (first ^ then)
-        usable *= weight[:, 0]
-        after *= weight[:, None, 1]
-        gain: Ints = _sum(after, axis=0)
-        gain -= _sum(usable, axis=0)
-        gain += _ppm * (idle - left)
-        return gain
-
     def micro(self, gain: int) -> int:
-        return POINT_MICRO * bisect_right(STEPS_NANO, gain)
-
-    def micros(self, gain: Ints) -> Ints:
-        points: Ints = _steps.searchsorted(gain, side="right")
-        points *= _point
-        return points
-
-
-def fragmentation_on(columns: Columns, mix: Mix) -> Fragmentation:
-    """`typical.cluster_fragmentation` of all nodes that columns have, at once."""
-    there = columns.present.nonzero()[0]
-    view = View(columns, there, there * columns.depth)
-    fgd = Fgd(mix)
-    tables = fgd.tables(columns)
-    cards = look(tables, view.packed.T, view.keys.T & columns.kind_mask)
-    worth = fgd.values(tables, cards, hosts(view, np.arange(len(there))), 0)
-    return Fragmentation(-int(worth.sum()), PPM * int(cards.idle_milli.sum()))
+        return fgd_micro(gain)

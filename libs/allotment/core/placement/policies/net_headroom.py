@@ -13,21 +13,13 @@ the small one, unless that costs other pods more than it gains.
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from allotment.core.placement.board.packing import Ints
 from allotment.core.placement.devices.free import Free
 from allotment.core.placement.policies.headroom import Headroom
-from allotment.core.placement.policies.tables import Cards, HostColumns, Tables
 from allotment.core.placement.policies.typical import PPM, card_milli
 from allotment.core.placement.policies.valued import Host
 
-_MOST_FILLED = 8_000 * PPM
+MOST_FILLED = 8_000 * PPM
 """What a pod of eight cards fills. Points begin there: gains are above 0 and points at most 100."""
-
-_ppm = np.array(PPM)
-_most_filled = np.array(_MOST_FILLED)
-_sum = np.add.reduce
 
 
 class NetHeadroom(Headroom):
@@ -39,19 +31,5 @@ class NetHeadroom(Headroom):
         """The headroom less what is idle, in 10⁻⁹ cards."""
         return super().value(family, cards, host) - PPM * sum(map(card_milli, cards))
 
-    def values(self, tables: Tables, cards: Cards, host: HostColumns, now: int) -> Ints:
-        worth = super().values(tables, cards, host, now)
-        worth -= _ppm * _sum(cards.idle_milli, axis=0)
-        return worth
-
-    def gains_each(self, tables: Tables, cards: Cards, host: HostColumns) -> Ints:
-        idle, left = cards.idle_milli
-        gain = super().gains_each(tables, cards, host)
-        gain += _ppm * (idle - left)
-        return gain
-
     def micro(self, gain: int) -> int:
-        return super().micro(gain - _MOST_FILLED)
-
-    def micros(self, gain: Ints) -> Ints:
-        return super().micros(gain - _most_filled)
+        return super().micro(gain - MOST_FILLED)
