@@ -220,6 +220,12 @@ class _Jobs(Mapping[str, Job]):
         if known is not None and known.sources.get(uid) is source and uid in known._made:
             self._made[uid] = known._made[uid]
 
+    def replace(self, source: Lone) -> bool:
+        """A lone pod has another source; whether a job was made of the one before."""
+        uid = source.uid
+        self.sources[uid] = source
+        return self._made.pop(uid, None) is not None
+
     def drop(self, uid: str) -> bool:
         """Forget a job; whether it was made."""
         del self.sources[uid]
@@ -333,9 +339,16 @@ class World:
             self._rationed.clear()
         self.cluster, self.now_ms = cluster, now_ms
         for uid, job in changes.jobs.items():
-            self._remove(uid)
-            if job is not None:
-                self._add(job)
+            before = self._jobs.sources.get(uid)
+            if before is None and uid not in self.unplaced:
+                if job is not None:
+                    self._add(job)
+            elif isinstance(before, Lone) and isinstance(job, Lone) and before.queue == job.queue:
+                self._replace_lone(uid, before, job)
+            else:
+                self._remove(uid)
+                if job is not None:
+                    self._add(job)
             self.trail.add(uid)
         for reckoning in self._reckonings.values():
             reckoning.follow(changes)
@@ -358,14 +371,28 @@ class World:
         if job.is_at_gate:
             self._at_gate[job.is_single][uid] = None
 
+    def _replace_lone(self, uid: str, before: Lone, now: Lone) -> None:
+        """A lone pod is of another kind: most changes are one getting its place, and starting."""
+        if self._jobs.replace(now):
+            self._forget_made(uid)
+        was_at_gate = before.kind.is_at_gate
+        if was_at_gate != now.kind.is_at_gate:
+            if was_at_gate:
+                del self._at_gate[True][uid]
+            else:
+                self._at_gate[True][uid] = None
+
+    def _forget_made(self, uid: str) -> None:
+        self._orders.pop(uid, None)
+        self._places.pop(uid, None)
+
     def _remove(self, uid: str) -> None:
         job = self._jobs.sources.get(uid)
         if job is None:
             self.unplaced.pop(uid, None)
             return
         if self._jobs.drop(uid):
-            self._orders.pop(uid, None)
-            self._places.pop(uid, None)
+            self._forget_made(uid)
         if isinstance(job, Lone):
             del self._tasks[job.task]
         else:

@@ -163,16 +163,33 @@ class Lones:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._kinds: dict[Hashable, LoneKind] = {}
+        self._waiting: dict[Hashable, LoneKind] = {}
+        """Those of pods that wait and are neither nominated nor evicted, by what these differ in:
+        what else makes a kind follows from that."""
 
     def forget_kinds(self) -> None:
         """What all are made from has changed."""
         self._kinds.clear()
+        self._waiting.clear()
 
     def of(self, uid: str, pod: Pod) -> JobView | Lone:
         """A pod without a group, `uid` as a job. Ask on while the state stays."""
         state, fact = self._state, pod.fact
         if not fact.queue:
             return _single_before_v5(state, pod)
+        if fact.uid in state.pending and not state.nominated and not state.evicting:
+            asked = fact.queue, fact.priority_class, fact.request
+            kind = self._waiting.get(asked)
+            if kind is None:
+                if len(self._waiting) >= _KINDS_MAX:
+                    self._waiting.clear()
+                kind = self._waiting[asked] = self._kind_of(pod)
+        else:
+            kind = self._kind_of(pod)
+        return Lone(uid, fact, kind, partial(_single, state, pod))
+
+    def _kind_of(self, pod: Pod) -> LoneKind:
+        state, fact = self._state, pod.fact
         # all that its shares and its level follow from, beside what all are made from
         asked = (
             fact.queue,
@@ -188,7 +205,7 @@ class Lones:
             if len(self._kinds) >= _KINDS_MAX:
                 self._kinds.clear()
             kind = self._kinds[asked] = LoneKind(_single(state, pod))
-        return Lone(uid, fact, kind, partial(_single, state, pod))
+        return kind
 
 
 def _single_before_v5(state: ClusterState, pod: Pod) -> JobView:

@@ -6,9 +6,8 @@ names of devices, and what cards nodes have. While there are queues, a pod witho
 of its own in its queue. What pods hold counts as well when their PodGroup is gone.
 """
 
-from collections import Counter
+from bisect import insort
 from collections.abc import Iterable, Mapping
-from heapq import heapify, heappop, heappush
 
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import SINGLE, ClusterState
@@ -117,33 +116,37 @@ class Views:
         return max(self.state.time_ms, self._created.value)
 
     def _look_at(self, uids: Iterable[str]) -> Changes:
-        jobs, created = self._jobs, self._created
+        jobs, created, at_gate = self._jobs, self._created, 0
         changed: dict[str, JobView | Lone | None] = {}
         kinds: dict[LoneKind, int] = {}
         others: list[str] = []
         for uid in uids:
             before, now = jobs.get(uid), self._made(uid)
             changed[uid] = now
-            if isinstance(before, JobView) or isinstance(now, JobView):
-                others.append(uid)
             if isinstance(before, Lone):
                 kinds[before.kind] = kinds.get(before.kind, 0) - 1
-            if before is not None:
-                self._at_gate -= before.is_at_gate
-            if now is None:
-                if before is not None:
-                    del jobs[uid]
-                    created.remove(before.created_ms)
-                continue
-            jobs[uid] = now
-            self._at_gate += now.is_at_gate
+                at_gate -= before.kind.is_at_gate
+            elif before is not None:
+                others.append(uid)
+                at_gate -= before.is_at_gate
             if isinstance(now, Lone):
                 kinds[now.kind] = kinds.get(now.kind, 0) + 1
-            if before is None:
-                created.add(now.created_ms)
-            elif before.created_ms != now.created_ms:
+                at_gate += now.kind.is_at_gate
+            elif now is not None:
+                if not isinstance(before, JobView):
+                    others.append(uid)
+                at_gate += now.is_at_gate
+            if now is not None:
+                jobs[uid] = now
+                if before is None:
+                    created.add(now.created_ms)
+                elif before.created_ms != now.created_ms:
+                    created.remove(before.created_ms)
+                    created.add(now.created_ms)
+            elif before is not None:
+                del jobs[uid]
                 created.remove(before.created_ms)
-                created.add(now.created_ms)
+        self._at_gate += at_gate
         return Changes(changed, kinds, others)
 
     def _made(self, uid: str) -> JobView | Lone | None:
@@ -184,28 +187,37 @@ class _Latest:
     """The greatest of moments that come and go; 0 if there are none."""
 
     def __init__(self) -> None:
-        self._counts: Counter[int] = Counter()
-        self._heap: list[int] = []
-        """All that count, negated, and some that do not any more."""
+        self._counts: dict[int, int] = {}
+        self._sorted: list[int] = []
+        """All that count in order, and some that do not any more. Most come as the greatest so far:
+        in a heap each of those would climb to its top."""
 
     def add(self, moment: int) -> None:
-        if moment not in self._counts:
-            heappush(self._heap, -moment)
-        self._counts[moment] += 1
-        if len(self._heap) > 2 * len(self._counts) + 64:
-            self._heap = [-known for known in self._counts]
-            heapify(self._heap)
+        count = self._counts.get(moment, 0)
+        self._counts[moment] = count + 1
+        if count:
+            return
+        known = self._sorted
+        if not known or moment > known[-1]:
+            known.append(moment)
+        else:
+            insort(known, moment)
+        if len(known) > 2 * len(self._counts) + 64:
+            self._sorted = sorted(self._counts)
 
     def remove(self, moment: int) -> None:
-        self._counts[moment] -= 1
-        if not self._counts[moment]:
+        count = self._counts[moment] - 1
+        if count:
+            self._counts[moment] = count
+        else:
             del self._counts[moment]
 
     @property
     def value(self) -> int:
-        while self._heap and -self._heap[0] not in self._counts:
-            heappop(self._heap)
-        return -self._heap[0] if self._heap else 0
+        known = self._sorted
+        while known and known[-1] not in self._counts:
+            known.pop()
+        return known[-1] if known else 0
 
 
 def _all_jobs(state: ClusterState) -> Iterable[str]:
