@@ -244,7 +244,9 @@ class Lines:
 
     def in_turns(self, session: Session) -> Iterator[str]:
         """Who is due (by uid), in job order within a queue, queues taking turns in queue order."""
-        names = sorted((name for name in self._open), key=session.queue_key)
+        names = list(self._open)
+        if len(names) > 1:
+            names.sort(key=session.queue_key)
         return take_turns(self._due(name) for name in names)
 
     def is_any_due(self, but: Container[str]) -> bool:

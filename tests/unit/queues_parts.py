@@ -95,7 +95,7 @@ def session(
     view = View(
         cluster=Cluster(
             total=amounts(1000) if total is None else total,
-            used=Resources() if used is None else used,
+            used=lambda: Resources() if used is None else used,
             cards=tuple(cards),
             share_resources=frozenset(share_resources),
         ),

@@ -300,11 +300,16 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     node_groups: NodeGroups | None = None
 
 
+def _nothing() -> Resources:
+    return NOTHING
+
+
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Totals over the nodes. `share_resources` are the names by which pods ask for sliced cards."""
 
     total: Resources = NOTHING
-    used: Resources = NOTHING
+    used: Callable[[], Resources] = _nothing
+    """What is in use now. It is counted when somebody asks, which few do."""
     cards: tuple[Card, ...] = ()
     share_resources: frozenset[str] = frozenset()
 

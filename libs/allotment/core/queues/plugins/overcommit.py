@@ -6,6 +6,7 @@ what its nodes already run.
 
 from collections.abc import Hashable, Mapping
 from fractions import Fraction
+from functools import cached_property
 from typing import ClassVar
 
 import msgspec
@@ -44,9 +45,14 @@ class Overcommit(Plugin):
     def __init__(self, arguments: Settings, world: World) -> None:
         self._world = world
         self._factor = arguments.factor
-        self._room = world.kept(self.name, self._limit).minus(world.cluster.used)
         books = world.reckon(self.name, _share)
         self._inqueue = total_of([book.inqueue for book in books.values()])
+
+    @cached_property
+    def _room(self) -> Resources:
+        """What of that is left beside what is in use: asked for while somebody is at the gate."""
+        world = self._world
+        return world.kept(self.name, self._limit).minus(world.cluster.used())
 
     def _limit(self) -> Resources:
         """What may be in use and let in together. What groups ask for is whole, so the limit for it
@@ -73,7 +79,7 @@ class Overcommit(Plugin):
 
     def _short(self, name: str, least: Resources) -> QuotaShort:
         cluster = self._world.cluster
-        used = cluster.used.amount(name)
+        used = cluster.used().amount(name)
         held, room = max(int(used), 0), cluster.total.amount(name) * self._factor - used
         return QuotaShort(
             "",

@@ -13,6 +13,7 @@ guarantees make it count.
 
 from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 from math import gcd, lcm
 from typing import ClassVar, NamedTuple
 
@@ -151,19 +152,31 @@ class Proportion(Plugin):
         self._world = world
         self.books = open_books(world, self.name)
         self._job_of = world.job_of
-        total = world.cluster.total
         self.capability: Mapping[str, Resources] = world.kept(self.name, self._capabilities)
-        with_jobs = sorted(world.by_queue)
-        self.deserved: Mapping[str, Resources] = _deserved(
-            total,
+
+    @cached_property
+    def deserved(self) -> Mapping[str, Resources]:
+        """What each queue with jobs deserves, as the session opened: it goes by what they ask for,
+        which no place that is given changes. Where there is one queue few ask.
+        """
+        world = self._world
+        return _deserved(
+            world.cluster.total,
             [
                 _Wants(world.queues[name], self.books[name].request, self.capability[name])
-                for name in with_jobs
+                for name in sorted(world.by_queue)
             ],
         )
-        # what tasks take is whole, so limits for it may be too; that is much cheaper to compare
-        self._most = {name: due.whole_at_most() for name, due in self.deserved.items()}
-        self._full = {name: due.whole_at_least() for name, due in self.deserved.items()}
+
+    # what tasks take is whole, so limits for it may be too; that is much cheaper to compare
+
+    @cached_property
+    def _most(self) -> Mapping[str, Resources]:
+        return {name: due.whole_at_most() for name, due in self.deserved.items()}
+
+    @cached_property
+    def _full(self) -> Mapping[str, Resources]:
+        return {name: due.whole_at_least() for name, due in self.deserved.items()}
 
     def _capabilities(self) -> dict[str, Resources]:
         queues, total = self._world.queues, self._world.cluster.total

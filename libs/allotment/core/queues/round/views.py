@@ -21,7 +21,6 @@ from allotment.core.queues.model import (
     QueueView,
     View,
 )
-from allotment.core.queues.resources import NOTHING
 from allotment.core.queues.round.members import (
     Lones,
     is_made_for_pods,
@@ -47,8 +46,6 @@ class Views:
         self.totals = Totals(state)
         self._jobs: dict[str, JobView | Lone] = {}
         self._lones = Lones(state)
-        self._at_gate = 0
-        """How many jobs are not let in."""
         self._created = _Latest()
         self._followed = -1
         self._made_from: tuple[object, ...] = ()
@@ -81,17 +78,16 @@ class Views:
             self._made_from = made_from
             self._jobs.clear()
             self._lones.forget_kinds()
-            self._at_gate = 0
             self._created = _Latest()
             self._look_at(_all_jobs(state))
             return None
         return self._look_at(set(names))
 
     def cluster(self) -> Cluster:
-        """Totals over the nodes; what is in use only while some group waits to be let in."""
+        """Totals over the nodes."""
         return Cluster(
             total=self.totals.offered,
-            used=self.totals.used() if self._at_gate else NOTHING,
+            used=self.totals.used,
             cards=self.totals.cards,
             share_resources=self._share_resources(),
         )
@@ -116,7 +112,7 @@ class Views:
         return max(self.state.time_ms, self._created.value)
 
     def _look_at(self, uids: Iterable[str]) -> Changes:
-        jobs, created, at_gate = self._jobs, self._created, 0
+        jobs, created = self._jobs, self._created
         changed: dict[str, JobView | Lone | None] = {}
         kinds: dict[LoneKind, int] = {}
         others: list[str] = []
@@ -125,17 +121,10 @@ class Views:
             changed[uid] = now
             if isinstance(before, Lone):
                 kinds[before.kind] = kinds.get(before.kind, 0) - 1
-                at_gate -= before.kind.is_at_gate
-            elif before is not None:
-                others.append(uid)
-                at_gate -= before.is_at_gate
             if isinstance(now, Lone):
                 kinds[now.kind] = kinds.get(now.kind, 0) + 1
-                at_gate += now.kind.is_at_gate
-            elif now is not None:
-                if not isinstance(before, JobView):
-                    others.append(uid)
-                at_gate += now.is_at_gate
+            if isinstance(before, JobView) or isinstance(now, JobView):
+                others.append(uid)
             if now is not None:
                 jobs[uid] = now
                 if before is None:
@@ -146,7 +135,6 @@ class Views:
             elif before is not None:
                 del jobs[uid]
                 created.remove(before.created_ms)
-        self._at_gate += at_gate
         return Changes(changed, kinds, others)
 
     def _made(self, uid: str) -> JobView | Lone | None:
