@@ -150,13 +150,11 @@ class Scorer:
         fold = self.world.fold
         await fold.caught_up.wait()
         while True:
-            board = self._ready_board()
-            board.begin()
-            board.end()
             try:
+                self._ready_board().open_ahead()
                 self._ready_rounds().open_ahead()
             except Exception:  # the cycle that meets it as well says so
-                self._rounds = None
+                self._board = self._rounds = None
             await fold.changed()
 
     def waiting_gauges(self) -> list[Gauge]:

@@ -11,6 +11,7 @@ places, same scores, same counted reasons.
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
 import numpy as np
 
 from allotment.core import reasons
@@ -22,7 +23,7 @@ from allotment.core.placement.board.packing import Ints
 from allotment.core.placement.board.reasons import reason_numbers
 from allotment.core.placement.board.rows import Row, Static, holds_at_most
 from allotment.core.placement.board.score import Scorer
-from allotment.core.placement.board.shapes import Ask, allowed_cards, compile_shape
+from allotment.core.placement.board.shapes import Ask, Shape, allowed_cards, compile_shape
 from allotment.core.placement.board.top import Entry
 from allotment.core.placement.devices.free import need_memory_mib, share_name
 from allotment.core.placement.evaluator import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
@@ -36,11 +37,29 @@ from allotment.core.placement.rules.scores import Score
 from allotment.core.placement.rules.switches import switches_of
 from allotment.core.reasons import CODES, NUMBER
 from allotment_proto.events import Placement, RunnerUp
-from allotment_proto.facts import ALONE, Constraints, Holding, PodRequest, Policy, Selection
+from allotment_proto.facts import (
+    ALONE,
+    Constraints,
+    Holding,
+    PodRequest,
+    Policy,
+    Selection,
+    Toleration,
+)
 
 CONSTRAINTS_MAX = 512
 _SAID_MAX = 64
 """So many runners-up are remembered for a request."""
+
+_USUAL = PodRequest(
+    constraints=Constraints(
+        tolerations=tuple(
+            Toleration(f"node.kubernetes.io/{state}", "Exists", "", "NoExecute")
+            for state in ("not-ready", "unreachable")
+        )
+    )
+)
+"""What an API server makes of a pod without wishes."""
 
 _Lasting = tuple[Constraints, tuple[Bound, ...], tuple[Bonus, ...], Selection | None]
 """What depends on a node's fact alone, of a request."""
@@ -60,6 +79,9 @@ class Board:
         self._columns = Columns(state)
         self._rows: dict[PodRequest, Row] = {}
         self._statics: dict[_Lasting, Static] = {}
+        self._compiled: tuple[PodRequest, int, Shape] | None = None
+        """The last shape: whatever `_alike` says of its request, how many kinds of cards were
+        known, and itself."""
         self._policy: Policy | None = None
         self._epoch = -1
         self._assumed: list[Placement] = []
@@ -80,7 +102,19 @@ class Board:
             self._epoch = columns.epoch
             self._rows.clear()
             self._statics.clear()
+            self._compiled = None
             self._scorer = Scorer(columns, state.policy, self._device)
+
+    def open_ahead(self) -> None:
+        """Take over what changed in the state while nobody waits. If the nodes are others, ask them
+        what was asked last, so that the next pod, which mostly asks the same of them, need not wait
+        until each has answered.
+        """
+        last = next(reversed(self._rows), _USUAL)
+        self.begin()
+        if not self._rows:
+            self.rank(last)
+        self.end()
 
     def assume(self, placement: Placement) -> None:
         """Charge a placement until `end`."""
@@ -155,7 +189,7 @@ class Board:
         if row is None or row.kinds != len(columns.kinds):
             if len(self._rows) >= REQUESTS_MAX:
                 del self._rows[next(iter(self._rows))]
-            shape = compile_shape(columns, request, self.state.policy)
+            shape = self._shape(request)
             static = self._static(request)
             row = Row(shape, static, allowed_cards(columns, request.selection), columns)
             self._scorer.prepare(row)
@@ -165,6 +199,16 @@ class Board:
         row.cursor = columns.touched
         self._rows[request] = row
         return row
+
+    def _shape(self, request: PodRequest) -> Shape:
+        """The request compiled. One pod asks several times, only of other nodes each time: what it
+        asks of their cards is compiled once.
+        """
+        alike, kinds = _alike(request), self._columns.kinds
+        if self._compiled is None or self._compiled[:2] != (alike, len(kinds)):
+            shape = compile_shape(self._columns, alike, self.state.policy)
+            self._compiled = alike, len(kinds), shape  # compiling may have met more kinds
+        return self._compiled[2]._replace(request=request)
 
     def _changed(self, row: Row) -> Ints:
         """The positions that may answer otherwise than when the row was last asked."""
@@ -277,6 +321,14 @@ class Board:
         score = Score(total, (("device", device), *terms), leftover)
         holdings = _holdings_at(columns, policy, row, position)
         return Place((-total, leftover, columns.names[position]), score, holdings)
+
+
+def _alike(request: PodRequest) -> PodRequest:
+    """The request as a shape depends on it: for how many pods a node's plugin may keep waiting is
+    asked of the node (`plugin_need`).
+    """
+    selection = msgspec.structs.replace(request.selection, backlog_below=0)
+    return msgspec.structs.replace(request, selection=selection)
 
 
 # ---- what a chosen card gives a pod, named. Ranks and charges depend on a card's kind alone: which

@@ -189,6 +189,7 @@ def allowed_cards(columns: Columns, selection: Selection) -> Bools | None:
 def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: Policy) -> Ask:
     family = FAMILIES[wanted.family]
     kinds = list(columns.kinds)
+    is_cut = [partitioner is not None for partitioner, _ in columns.card_kinds.partitioners]
     is_family = _flags(k.family == wanted.family and k.family in policy.families for k in kinds)
     fits_mode = _flags(mode_fits(selection, k.mode) for k in kinds)
     accepted = _flags(
@@ -217,8 +218,8 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
     cores = [wanted.cores_pct if piece is None else piece.cores_pct for piece in pieces]
     ranks = np.array([piece.rank if piece else 0 for piece in pieces], np.int64)
     fits_micro = [
-        FULL_MICRO if kind.partitioner is None else fit_share_micro(asked, taken)
-        for kind, asked, taken in zip(kinds, memory_mib, charged, strict=True)
+        fit_share_micro(asked, taken) if cut else FULL_MICRO
+        for cut, asked, taken in zip(is_cut, memory_mib, charged, strict=True)
     ]
     charge, size = _amounts(charged), _amounts([k.memory_mib for k in kinds])
     ask = Ask(
@@ -233,7 +234,7 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         after=np.array([piece.after if piece else 0 for piece in pieces], np.int64),
         has_piece=has_piece,
         times=np.array([piece.times if piece else 0 for piece in pieces], np.int64),
-        is_partitioned=any(k.partitioner is not None for k in kinds),
+        is_partitioned=any(is_cut),
         each_once=family.each_once,
         is_wired=is_wired(wanted),
         is_chip=_flags(k.family == wanted.family and k.model == wanted.chip for k in kinds),
@@ -288,13 +289,12 @@ def _piece(
     columns: Columns, number: int, wanted: DeviceRequest, selection: Selection, policy: Policy
 ) -> _Piece | None:
     kind = columns.kinds[number]
-    partitioner = kind.partitioner
+    partitioner, fact = columns.card_kinds.partitioners[number]
     if kind.family != wanted.family or partitioner is None:
         if kind.family == wanted.family and not small_enough(0, kind.table, selection):
             return None
         memory_mib = need_memory_mib(wanted, kind.memory_mib, kind.table)
         return _Piece(memory_mib, wanted.cores_pct, number, HUGE)
-    fact = kind.fact()
     piece = partitioner.piece(fact, kind.table, kind.state, wanted, policy.mig_order)
     if piece is None or not small_enough(piece.memory_mib, kind.table, selection):
         return None

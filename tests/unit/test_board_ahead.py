@@ -1,0 +1,108 @@
+"""What the board does while nobody waits, so that the first pod on new nodes need not wait for it;
+and what it does once for a pod that it is asked about several times.
+"""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from allotment.core.ledger.state import apply
+from allotment.core.placement.board import board as board_module
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.evaluator import Evaluator
+from allotment_proto.facts import Constraints, PodRequest, Toleration
+from tests.build import card, node, pod, request, state_of, wants
+
+ADMITTED = Constraints(
+    tolerations=(
+        Toleration("node.kubernetes.io/not-ready", "Exists", "", "NoExecute"),
+        Toleration("node.kubernetes.io/unreachable", "Exists", "", "NoExecute"),
+    )
+)
+"""What an API server adds to a pod."""
+CHOOSY = Constraints(node_selector=(("disk", "ssd"),))
+NODES = [node(f"n{number}") for number in range(5)]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The nodes that were asked whether they accept a pod, in order."""
+    nodes: list[str] = []
+    accepts = board_module.accepts
+
+    def counted(found: Any, *rest: Any) -> str | None:
+        nodes.append(found.name)
+        return accepts(found, *rest)
+
+    monkeypatch.setattr(board_module, "accepts", counted)
+    return nodes
+
+
+def ranked(board: Board, wanted: PodRequest) -> None:
+    """Ranked, with the answer of who asks node by node."""
+    for ranker in (board, oracle := Evaluator(board.state)):
+        ranker.begin()
+    assert board.rank(wanted) == oracle.rank(wanted)
+    for ranker in (board, oracle):
+        ranker.end()
+
+
+def test_the_first_pod_does_not_wait_until_every_node_was_asked(asked: list[str]) -> None:
+    board = Board(state_of(*NODES))
+    board.open_ahead()
+    assert len(asked) == len(NODES)
+    ranked(board, request(wants(), constraints=ADMITTED))
+    assert len(asked) == len(NODES)
+
+
+def test_when_a_node_joins_all_are_asked_ahead_what_was_asked_last(asked: list[str]) -> None:
+    state = state_of(*NODES)
+    board = Board(state)
+    wanted = request(wants(), constraints=CHOOSY)
+    board.open_ahead()
+    ranked(board, wanted)
+    apply(state, node("n9", labels=(("disk", "ssd"),)), state.seq + 1)
+    asked.clear()
+    board.open_ahead()
+    assert sorted(asked) == [*(each.name for each in NODES), "n9"]
+    ranked(board, wanted)
+    assert len(asked) == len(NODES) + 1
+
+
+def test_where_no_node_is_new_nobody_is_asked_ahead(asked: list[str]) -> None:
+    state = state_of(*NODES)
+    board = Board(state)
+    board.open_ahead()
+    asked.clear()
+    apply(state, pod("a", request(wants(), constraints=CHOOSY)), state.seq + 1)
+    scored = board.scored
+    board.open_ahead()
+    assert (asked, board.scored) == ([], scored)
+
+
+def test_what_a_pod_asks_of_cards_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked of nodes whose plugins are idle first, then of more, then of all."""
+    compiled: list[PodRequest] = []
+    compile_shape = board_module.compile_shape
+
+    def counted(columns: Any, wanted: PodRequest, *rest: Any) -> Any:
+        compiled.append(wanted)
+        return compile_shape(columns, wanted, *rest)
+
+    monkeypatch.setattr(board_module, "compile_shape", counted)
+    board = Board(state_of(*NODES))
+    for wanted in (request(wants()), request(wants(memory_mib=1))):
+        for below in (1, 4, 0):
+            selection = msgspec.structs.replace(wanted.selection, backlog_below=below)
+            ranked(board, msgspec.structs.replace(wanted, selection=selection))
+    assert len(compiled) == 2
+
+
+def test_a_node_with_another_kind_of_card_has_it_compiled_anew() -> None:
+    state = state_of(*NODES)
+    board = Board(state)
+    wanted = request(wants(memory_mib=20_000))
+    ranked(board, wanted)
+    apply(state, node("n9", cards=[card(0, memory_mib=40_000)]), state.seq + 1)
+    ranked(board, wanted)

@@ -1,0 +1,76 @@
+"""What the scorer does while nobody waits, and that a failure in it ends nothing."""
+
+import io
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from allotment.adapters.service import machine_code
+from allotment.adapters.service.service import ServiceContext
+from allotment.adapters.service.world import World
+from allotment.adapters.telemetry.log import Logger, LogSink
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.adapters.telemetry.traces import start_tracing
+from allotment.core.placement.board.board import Board
+from allotment_scorer.__main__ import Scorer
+from allotment_scorer.settings import ScorerSettings
+from tests.build import node, state_of
+
+
+class _Fold:
+    """A state that does not move. Whoever waits for news is asleep."""
+
+    def __init__(self) -> None:
+        self.state = state_of(node("n1"), node("n2"))
+        self.listeners: list[Callable[..., None]] = []
+        self.restored: list[Callable[..., None]] = []
+        self.caught_up = anyio.Event()
+        self.caught_up.set()
+        self.asleep = anyio.Event()
+
+    async def changed(self) -> None:
+        self.asleep.set()
+        await anyio.sleep_forever()
+
+
+async def _until_asleep() -> None:
+    """A scorer keeps up with nodes, and no pod is there."""
+    fold = _Fold()
+    world = cast(World, SimpleNamespace(fold=fold))
+    async with anyio.create_task_group() as group:
+        logger = Logger(LogSink("scorer", "s-0", stream=io.StringIO()))
+        tracer = start_tracing("scorer", "s-0", {"OTEL_SDK_DISABLED": "true"})
+        settings, metrics = ScorerSettings(instance="s-0"), ServiceMetrics("scorer")
+        context: Any = ServiceContext("scorer", settings, logger, metrics, tracer, group)
+        group.start_soon(Scorer(context, world).keep_up)
+        await fold.asleep.wait()
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_loops_and_board_are_ready_before_the_first_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[object] = []
+    monkeypatch.setattr(machine_code, "load_if_large", lambda count, _: done.append(count))
+    monkeypatch.setattr(Board, "open_ahead", lambda board: done.append(type(board)))
+    await _until_asleep()
+    assert done == [2, Board]
+
+
+@pytest.mark.anyio
+async def test_what_fails_ahead_is_left_to_the_cycle_that_meets_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failed: list[Board] = []
+
+    def fail(board: Board) -> None:
+        failed.append(board)
+        raise ValueError("a request that nobody can rank")
+
+    monkeypatch.setattr(Board, "open_ahead", fail)
+    await _until_asleep()
+    assert len(failed) == 1
