@@ -47,7 +47,10 @@ async def run(ctx: Context) -> None:
         # Before the fold reads its first record: the binder learns from it who was deleted.
         work = Binder(ctx, world, client, aside)
         _expose(ctx, work)
-        await _live(ctx, world, work.decider, work.run)
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(client.keep_open)  # a pod that was decided waits for its Binding
+            await _live(ctx, world, work.decider, work.run)
+            beside.cancel_scope.cancel()
 
 
 async def _only_decide(ctx: Context, world: World) -> None:

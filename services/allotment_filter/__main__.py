@@ -127,10 +127,6 @@ class Filter:
                 continue
             machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
             received_us = _now_us()
-                await self._group_cycle(state, f"{self.ctx.settings.instance}.{epoch}", numbers)
-                continue
-            machine_code.load_if_large(len(state.nodes), self._on_broken_compiler)
-            received_us = _now_us()
             turn = self._next_round(self._feasibility, self._waiting)
             for uid in turn.in_vain:
                 self.tried[uid] = turn.batch.basis

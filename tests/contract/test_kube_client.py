@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
+from aiohttp import web
 from tests.contract.kube_server import (
     client_of,
     hang_up,
@@ -70,6 +72,31 @@ async def test_bind_is_one_post_with_uid_and_annotations(tmp_path: Path) -> None
     assert script.bodies[0]["target"] == {"apiVersion": "v1", "kind": "Node", "name": "node.1"}
 
 
+async def test_who_comes_after_a_quiet_while_waits_for_no_connection(tmp_path: Path) -> None:
+    """However the request ended that keeps one open."""
+    ports: list[int] = []
+
+    async def refused(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        ports.append(request.transport.get_extra_info("peername")[1])
+        return await refuse(403, "Forbidden")(request)
+
+    async with (
+        scripted() as script,
+        client_of(script, tmp_path) as client,
+        anyio.create_task_group() as group,
+    ):
+        script.otherwise = refused
+        group.start_soon(client.keep_open)
+        while not ports:
+            await anyio.lowlevel.checkpoint()
+        await anyio.wait_all_tasks_blocked()
+        await client.bind("default", "a", "u1", "n1", {})
+        group.cancel_scope.cancel()
+    assert [request.path for request in script.requests] == ["/version", PODS + "/a/binding"]
+    assert len(set(ports)) == 1
+
+
 async def test_a_no_is_refused_with_the_servers_reason(tmp_path: Path) -> None:
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.then(refuse(409, "Conflict", "already assigned"), reply("plain page", 404))
@@ -103,8 +130,13 @@ async def test_a_server_that_is_not_there_is_unreachable(tmp_path: Path) -> None
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         config = kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{port}")
-        async with connect(config) as client:
+        async with connect(config) as client, anyio.create_task_group() as group:
             answer = await client.get("/version")
+            group.start_soon(client.keep_open)
+            while client.unknown < 2:
+                await anyio.lowlevel.checkpoint()
+            await anyio.wait_all_tasks_blocked()
+            group.cancel_scope.cancel()  # which only ends here: it goes on trying
     assert isinstance(answer, Unknown)
     assert answer.cause == "unreachable"
     assert str(port) in answer.message

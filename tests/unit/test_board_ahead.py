@@ -10,7 +10,9 @@ import pytest
 from allotment.core.ledger.state import apply
 from allotment.core.placement.board import board as board_module
 from allotment.core.placement.board.board import Board
+from allotment.core.placement.board.shapes import compile_shape
 from allotment.core.placement.evaluator import Evaluator
+from allotment.core.placement.rules.predicates import accepts
 from allotment_proto.facts import Constraints, PodRequest, Toleration
 from tests.build import card, node, pod, request, state_of, wants
 
@@ -29,7 +31,6 @@ NODES = [node(f"n{number}") for number in range(5)]
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The nodes that were asked whether they accept a pod, in order."""
     nodes: list[str] = []
-    accepts = board_module.accepts
 
     def counted(found: Any, *rest: Any) -> str | None:
         nodes.append(found.name)
@@ -84,7 +85,6 @@ def test_where_no_node_is_new_nobody_is_asked_ahead(asked: list[str]) -> None:
 def test_what_a_pod_asks_of_cards_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked of nodes whose plugins are idle first, then of more, then of all."""
     compiled: list[PodRequest] = []
-    compile_shape = board_module.compile_shape
 
     def counted(columns: Any, wanted: PodRequest, *rest: Any) -> Any:
         compiled.append(wanted)

@@ -44,7 +44,7 @@ async def test_the_loops_are_there_before_the_first_pod_and_not_in_vain(
     monkeypatch: pytest.MonkeyPatch, queues: tuple[Event, ...], asked: bool
 ) -> None:
     nodes: list[int] = []
-    monkeypatch.setattr(machine_code, "load_if_large", lambda count, _: nodes.append(count))
+    monkeypatch.setattr(machine_code, "load_if_worth", lambda count, *_: nodes.append(count))
     fold = _Fold(*queues, node("n1"), node("n2"))
     lease = SimpleNamespace(is_held=True, epoch=1)
     world = cast(World, SimpleNamespace(fold=fold, lease=lease))

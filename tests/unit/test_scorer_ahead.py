@@ -55,7 +55,7 @@ async def test_loops_and_board_are_ready_before_the_first_pod(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done: list[object] = []
-    monkeypatch.setattr(machine_code, "load_if_large", lambda count, _: done.append(count))
+    monkeypatch.setattr(machine_code, "load_if_worth", lambda count, *_: done.append(count))
     monkeypatch.setattr(Board, "open_ahead", lambda board: done.append(type(board)))
     await _until_asleep()
     assert done == [2, Board]

@@ -43,6 +43,9 @@ JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 READ_BUFFER_BYTES = 1 << 20
+IDLE_S_MAX = 60.0
+"""After so long without a request a connection is closed; a kube-apiserver does it after 90 s."""
+KEPT_OPEN_EVERY_S = 30.0
 _is_plain = re.compile(r"[a-z0-9-]+").fullmatch
 CONNECT_TIMEOUT_S = 5.0
 THROTTLE_DEFAULT_S = 1.0
@@ -139,6 +142,14 @@ class KubeClient:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         return await self.request("POST", pod_path(namespace, pod, "binding"), body=body)
+
+    async def keep_open(self) -> None:
+        """Have a connection open, for ever, so that who comes after a quiet while waits for none:
+        with TLS, opening one takes longer than most requests.
+        """
+        while True:
+            await self.get("/version")  # which everybody may read; how it ends is all the same
+            await anyio.sleep(KEPT_OPEN_EVERY_S)
 
     async def request(
         self,
@@ -334,7 +345,7 @@ async def connect(
     """
     address, credentials = await load_access(kubeconfig, context, environ)
     session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S_MAX),
         read_bufsize=READ_BUFFER_BYTES,
         headers={"User-Agent": user_agent, "Accept": "application/json"},
     )
