@@ -9,6 +9,7 @@ are left as they are, in the middle of their work, and the next one must not not
 from functools import partial
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 
 from allotment.core.ledger import snapshot
@@ -20,6 +21,7 @@ from allotment.core.queues.answers import No, Vote
 from allotment.core.queues.model import WAITING, Status
 from allotment.core.queues.plugins.base import Order, Plugin
 from allotment.core.queues.plugins.overcommit import Overcommit
+from allotment.core.queues.resources import Resources
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.totals import Totals
 from allotment.core.queues.session import Session, best_effort, unknown_queue
@@ -167,7 +169,8 @@ def picture(session: Session) -> dict[str, object]:
         "at gate": sorted(job.uid for job in world.at_gate(world.jobs)),
         "unplaced": sorted(session.unplaced),
         "job of": {uid: job.uid for uid, job in world.job_of.items()},
-        "cluster": world.cluster,
+        "cluster": msgspec.structs.replace(world.cluster, used=Resources),
+        "in use": world.cluster.used(),
         "now": world.now_ms,
         "queue keys": {name: session.queue_key(name) for name in world.queues},
         "job keys": {uid: session.job_key(job) for uid, job in world.jobs.items()},

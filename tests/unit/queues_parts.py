@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from allotment.core.placement.rules.card_names import Card
 from allotment.core.queues.actions.allocate import Hopeless, Placed, Promised
 from allotment.core.queues.answers import No
@@ -80,6 +82,12 @@ def plugin(
     told = tuple((key.replace("__", "."), value) for key, value in arguments.items())
     assert {key for key, _ in told} <= PLUGINS[name].declared.keys()
     return configure(PluginUse(name, off, on, told))
+
+
+def in_values(view: View) -> tuple[View, Cluster, Resources]:
+    """A view as what can be compared: who counts what is in use, and what is."""
+    cluster = msgspec.structs.replace(view.cluster, used=Resources)
+    return msgspec.structs.replace(view, cluster=cluster), cluster, view.cluster.used()
 
 
 def session(
