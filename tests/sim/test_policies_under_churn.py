@@ -27,3 +27,14 @@ def test_room_for_large_jobs_is_kept_if_sizes_are_weighed_by_cards(workload: str
     found = allocated(workload, "binpack", "headroom", "net-headroom")
     assert found["net-headroom"] >= found["headroom"] + 5
     assert found["net-headroom"] >= found["binpack"] - 2
+
+
+def test_no_half_of_a_small_card_is_stranded() -> None:
+    """Notebooks fill half of a T4 and inference most of it: there `net-headroom` is 7 points below
+    best fit, and `fill-ahead` is not; where large jobs come it is better than both.
+    """
+    found = allocated("training-and-inference", "best-fit", "net-headroom", "fill-ahead")
+    assert found["fill-ahead"] >= found["net-headroom"] + 3
+    assert found["fill-ahead"] >= found["best-fit"] - 2
+    found = allocated("mixed-notebooks", "binpack", "net-headroom", "fill-ahead")
+    assert found["fill-ahead"] >= max(found.values()) - 0.5

@@ -237,7 +237,7 @@ def test_policies_that_look_ahead_have_it_on_few_nodes_too(
     load_if_worth(1, Policy(device_policy=name), told.append)
     for thread in machine_code._loading:
         thread.join()
-    assert machine_code.is_in_use() is (name in ("fgd", "headroom", "net-headroom"))
+    assert machine_code.is_in_use() is (name in ("fgd", "headroom", "net-headroom", "fill-ahead"))
     assert not told
 
 

@@ -16,6 +16,7 @@ from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.base import DevicePolicy
 from allotment.core.placement.policies.fgd import Fgd
+from allotment.core.placement.policies.fill_ahead import FillAhead
 from allotment.core.placement.policies.headroom import Headroom
 from allotment.core.placement.policies.learning import LEARNERS, learn
 from allotment.core.placement.policies.net_headroom import NetHeadroom
@@ -54,7 +55,9 @@ def with_policy(events: list[Event], name: str) -> list[Event]:
     return out
 
 
-MADE: dict[str, type[Valued]] = {made.name: made for made in (Fgd, Headroom, NetHeadroom)}
+MADE: dict[str, type[Valued]] = {
+    made.name: made for made in (Fgd, Headroom, NetHeadroom, FillAhead)
+}
 assert MADE.keys() == LEARNERS.keys()
 
 

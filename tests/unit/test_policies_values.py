@@ -16,6 +16,7 @@ from allotment.core.placement.policies.comparison import (
     GpuPacking,
 )
 from allotment.core.placement.policies.fgd import STEPS_NANO, Fgd
+from allotment.core.placement.policies.fill_ahead import FillAhead
 from allotment.core.placement.policies.headroom import Headroom
 from allotment.core.placement.policies.net_headroom import NetHeadroom
 from allotment.core.placement.policies.typical import (
@@ -25,13 +26,17 @@ from allotment.core.placement.policies.typical import (
     cards_of,
     cluster_fragmentation,
     exact_mix,
+    filled_milli,
     headroom_milli,
+    is_dead,
     mean_mix,
+    root_mix,
+    units,
     usable_milli,
 )
-from allotment.core.placement.rules.points import POINT_MICRO
+from allotment.core.placement.rules.points import FULL_MICRO, POINT_MICRO
 from allotment_proto.events import Event
-from allotment_proto.facts import Policy, Selection, Typical
+from allotment_proto.facts import DeviceRequest, Policy, Selection, Typical
 from tests.build import GIB, card, holding, node, pod, policy, request, state_of, wants
 
 CARD = 16_000
@@ -75,6 +80,50 @@ def test_card_mix_counts_cards_where_mean_mix_counts_pods() -> None:
     assert [shape.weight_ppm for shape in mix] == [PPM * 48 // 52, PPM * 4 // 52]
     assert [shape.worth_milli for shape in mix] == [500, 2_000]
     assert card_mix({CPU_ONLY: 5}, CARD) == card_mix({}, CARD) == ()
+
+
+def test_root_mix_counts_pods_by_the_fourth_root_of_their_cards_and_leaves_out_none() -> None:
+    """Half a card: 0.500^¼ × 1000^¼ = 4.72; two cards: 6.68. One pod in a hundred stays."""
+    mix = root_mix({HALF: 99, WHOLE: 1, CPU_ONLY: 50}, CARD)
+    assert [shape.request.devices[0].count for shape in mix] == [1, 2]
+    total = 99 * 472 + 668
+    assert [shape.weight_ppm for shape in mix] == [PPM * 99 * 472 // total, PPM * 668 // total]
+    assert [shape.worth_milli for shape in mix] == [500, 2_000]
+    assert root_mix({CPU_ONLY: 5}, CARD) == root_mix({}, CARD) == ()
+
+
+@pytest.mark.parametrize(
+    ("shape", "cpu_milli", "filled"),
+    [
+        (wants(4_000, 0), 5_000, 1_250),
+        (wants(4_000, 0), 2_500, 625),
+        (wants(4_000, 0), -1, 0),
+        (wants(4_000, 60), 5_000, 1_200),
+        (wants(8_000, 0), 5_000, 1_000),
+        (wants(0, 100, memory_pct=100), 5_000, 1_000),
+        (wants(0, 100, 2, memory_pct=100), 5_000, 0),
+        (wants(4_000, 0, 2), 5_000, 500),
+    ],
+)
+def test_how_full_pods_of_one_size_make_a_node(
+    shape: DeviceRequest, cpu_milli: int, filled: int
+) -> None:
+    """One card idle, a quarter of the other: five quarters, if there is CPU for five pods; two of
+    0.6 by compute; a job of two cards takes one part of each."""
+    state = state_of(node(), pod("x", node="n1", holdings=(holding("GPU-0", 12_000, 0),)))
+    cards = cards_of(state.nodes["n1"], Policy())["vgpu"]
+    size = Typical(request(shape, cpu_milli=1_000), PPM, 0)
+    assert filled_milli(cards, cpu_milli, 32 * GIB, size) == filled
+
+
+def test_a_rest_is_dead_if_nothing_fits_that_would_fit_the_idle_card() -> None:
+    state = state_of(node(), pod("x", node="n1", holdings=(holding("GPU-0", 12_000, 0),)))
+    quarter, idle = cards_of(state.nodes["n1"], Policy())["vgpu"]
+    half, huge = Typical(HALF, PPM, 500), Typical(request(wants(17_000, 0)), PPM, 1_000)
+    assert [units(quarter, half), units(idle, half)] == [0, 2]
+    assert [is_dead(quarter, [half, huge]), is_dead(idle, [half, huge])] == [True, False]
+    assert not is_dead(quarter, [half, Typical(request(wants(4_000, 0)), PPM, 250)])
+    assert not is_dead(quarter, [huge])
 
 
 @pytest.mark.parametrize(
@@ -166,6 +215,29 @@ def test_net_headroom_puts_what_is_small_on_small_cards(monkeypatch: pytest.Monk
     events = (node("n1", 1), small, used, pod("a", share))
     assert chosen(monkeypatch, Headroom(mix), *events).startswith("n1 ")
     assert chosen(monkeypatch, NetHeadroom(mix), *events).startswith("n2 ")
+
+
+@pytest.mark.parametrize(("also", "place"), [(7_000, "n2"), (9_000, "n1")])
+def test_fill_ahead_strands_no_half_of_a_small_card(
+    monkeypatch: pytest.MonkeyPatch, also: int, place: str
+) -> None:
+    """On the small card the share fills 0.506 and leaves 0.494, which 7,000 MiB fit into and 9,000
+    do not: 7/4 × 0.494² = 0.427 are more than what it fills there and not on the large one.
+    """
+    share, other = request(wants(8_100, 0)), request(wants(also, 0))
+    large = node("n1", [card(0, memory_mib=80_000)])
+    events = (large, node("n2", [card(0)]), pod("a", share))
+    pods = {share: 1, other: 1}
+    assert chosen(monkeypatch, FillAhead(root_mix(pods, CARD)), *events) == f"{place} GPU-0"
+
+
+def test_fill_ahead_tells_steps_of_8_thousandths_of_a_card() -> None:
+    """In thirds of 10⁻⁹ cards; eight cards gained are all points, and a step is 0.025 points."""
+    made, step = FillAhead(), 3 * 8 * PPM
+    assert made.micro(1_000 * step) == made.micro(1_001 * step) == FULL_MICRO
+    assert made.micro(999 * step) == FULL_MICRO - POINT_MICRO // 40
+    assert made.micro(999 * step + 1) == FULL_MICRO
+    assert made.micro(-10_000 * step) == 0
 
 
 def test_headroom_sends_what_needs_much_cpu_to_where_there_is_much(

@@ -3,22 +3,32 @@
 import numpy as np
 
 from allotment.core.placement.board import loops, values
-from allotment.core.placement.board.arrays import USE_ORDERS
+from allotment.core.placement.board.arrays import HUGE, USE_ORDERS
 from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.packing import NEVER, Ints
+from allotment.core.placement.board.packing import GUARDS, NEVER, Ints, pack_free
 from allotment.core.placement.board.rows import Row
 from allotment.core.placement.board.shapes import Ask, card_sizes, compile_shape, plugin_need
 from allotment.core.placement.devices.base import SCORE_COMPUTE, SCORE_EACH, SCORE_FIRST
+from allotment.core.placement.devices.free import need_memory_mib
 from allotment.core.placement.policies.base import DevicePolicy
 from allotment.core.placement.policies.fgd import Fgd
+from allotment.core.placement.policies.fill_ahead import FillAhead
 from allotment.core.placement.policies.headroom import Headroom
 from allotment.core.placement.policies.net_headroom import NetHeadroom
-from allotment.core.placement.policies.typical import CARD_MILLI, CARDS_MOST, HOST_MOST, Mix
+from allotment.core.placement.policies.typical import (
+    CARD_MILLI,
+    CARDS_MOST,
+    HOST_MOST,
+    UNITS_MOST,
+    Mix,
+    takes_one,
+    unit_milli,
+)
 from allotment.core.placement.policies.valued import Valued
 from allotment.core.placement.rules.points import KIB_BITS, weighs_host
 from allotment.core.placement.rules.score_term import CPU, CPU_NAME, HOST_MEMORY, MEMORY_NAME, PODS
 from allotment.core.placement.rules.terms import TERMS, Weights
-from allotment_proto.facts import Policy
+from allotment_proto.facts import DeviceRequest, Policy, Typical
 
 _POLICY_NUMBERS = {
     "none": loops.NONE,
@@ -27,6 +37,7 @@ _POLICY_NUMBERS = {
     Fgd.name: values.FGD,
     Headroom.name: values.HEADROOM,
     NetHeadroom.name: values.NET_HEADROOM,
+    FillAhead.name: values.FILL_AHEAD,
 }
 """Device policies that the loops know. Others score nodes in NumPy (`policies.base.OnColumns`)."""
 _ORDERS = {
@@ -64,7 +75,13 @@ class DeviceNumbers:
             self._made.clear()
         made = self._made.get(family)
         if made is None:
-            made = self._made[family] = _encode_mix(self._columns, self.mix, family, self._policy)
+            made = self._made[family] = _encode_mix(
+                self._columns,
+                self.mix,
+                family,
+                self._policy,
+                counts_units=self.policy == values.FILL_AHEAD,
+            )
         return made
 
 
@@ -115,25 +132,50 @@ def encode(
     return np.concatenate((*numbers, np.array(ahead, np.int64)))
 
 
-def _encode_mix(columns: Columns, mix: Mix, family: str | None, policy: Policy) -> list[int]:
+def _encode_mix(
+    columns: Columns, mix: Mix, family: str | None, policy: Policy, *, counts_units: bool
+) -> list[int]:
     """The shapes of a mix with devices (of one family if it is given) and with weight: `values`
-    says what stands where.
+    says what stands where. Without `counts_units` no card counts as taking more than one.
     """
-    sizes, unused = card_sizes(columns, policy).tolist(), [NEVER] * columns.layout.kinds_most
-    shapes: list[list[int]] = []
+    kinds, kinds_most = columns.kinds, columns.layout.kinds_most
+    is_suited = [False] * kinds_most
+    shapes: list[int] = []
+    count = 0
     for shape in mix:
         ask = shape.ask
         if ask is None or not shape.weight_ppm or (family is not None and ask.family != family):
             continue
         asks = compile_shape(columns, shape.request, policy).asks
-        numbers = [0] * values.NEED
-        numbers[values.NUMBER] = min(max(ask.count, 1), CARDS_MOST + 1)
-        numbers[values.CPU_MILLI] = min(shape.request.cpu_milli, HOST_MOST)
-        numbers[values.MEMORY_KIB] = min(shape.request.memory_bytes >> KIB_BITS, HOST_MOST)
-        numbers[values.WORTH_MILLI] = min(shape.worth_milli, CARDS_MOST * CARD_MILLI)
-        numbers[values.WEIGHT_PPM] = shape.weight_ppm
-        shapes.append(numbers + (asks[0].need_by_amount.tolist() if asks else unused))
-    return [len(shapes), *sizes, *(number for numbers in shapes for number in numbers)]
+        need = asks[0].need_by_amount.tolist() if asks else [NEVER] * kinds_most
+        count += 1
+        units_most = UNITS_MOST if counts_units and not takes_one(ask) else 1
+        shapes += _encode_shape(shape, ask, units_most)
+        shapes += need
+        unit_mib, fill = [0] * kinds_most, [0] * kinds_most
+        for number, kind in enumerate(kinds):
+            idle = pack_free(0, kind.memory_mib, kind.cores_pct)
+            is_suited[number] |= (idle - need[number]) & GUARDS == GUARDS
+            mib = need_memory_mib(ask, kind.memory_mib, kind.table)
+            unit_mib[number] = min(max(mib, 0), HUGE)
+            fill[number] = unit_milli(ask, mib, kind.memory_mib, kind.cores_pct)
+        shapes += unit_mib + fill
+    slots = [min(kind.slots, HUGE) for kind in kinds] + [0] * (kinds_most - len(kinds))
+    sizes = card_sizes(columns, policy).tolist()
+    return [count, *sizes, *slots, *map(int, is_suited), *shapes]
+
+
+def _encode_shape(shape: Typical, ask: DeviceRequest, units_most: int) -> list[int]:
+    """What is not said by kind of a shape."""
+    numbers = [0] * values.NEED
+    numbers[values.NUMBER] = min(max(ask.count, 1), CARDS_MOST + 1)
+    numbers[values.CPU_MILLI] = min(shape.request.cpu_milli, HOST_MOST)
+    numbers[values.MEMORY_KIB] = min(shape.request.memory_bytes >> KIB_BITS, HOST_MOST)
+    numbers[values.WORTH_MILLI] = min(shape.worth_milli, CARDS_MOST * CARD_MILLI)
+    numbers[values.WEIGHT_PPM] = shape.weight_ppm
+    numbers[values.UNIT_PCT] = ask.cores_pct
+    numbers[values.UNITS_MOST] = units_most
+    return numbers
 
 
 def _encode_ask(fields: Ints, ask: Ask) -> None:

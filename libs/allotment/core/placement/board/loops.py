@@ -235,7 +235,19 @@ def _choose_cards(
             if asks == 0:
                 total = micro_of(
                     policy,
-                    change(free, free, used, encoded, values, kinds, kind_mask, policy, host_now),
+                    change(
+                        free,
+                        free,
+                        used,
+                        encoded,
+                        values,
+                        kinds,
+                        kind_mask,
+                        policy,
+                        host_now,
+                        idle,
+                        left_idle,
+                    ),
                 )
         for ask in range(asks):
             base = PLAN_LENGTH + ask * block
@@ -334,7 +346,17 @@ def _choose_cards(
                     total += micro_of(
                         policy,
                         change(
-                            free, gain, used, encoded, values, kinds, kind_mask, policy, host_now
+                            free,
+                            gain,
+                            used,
+                            encoded,
+                            values,
+                            kinds,
+                            kind_mask,
+                            policy,
+                            host_now,
+                            idle,
+                            left_idle,
                         ),
                     )
                     less = _idle(free, used, encoded, values) - _idle(gain, used, encoded, values)

@@ -2,30 +2,52 @@
 
 `policies.valued` says the same in plain Python, over one node's cards. Here a node is a position of
 the columns, its cards are slots, and the mix is a block of the request's numbers (`loops`), from
-its place `start` on: how many shapes there are, then the memory of a card by kind (MiB, huge for
-kinds that the policy does not schedule), then for each shape what stands at the places of a shape,
-behind which are its thresholds by kind.
+its place `start` on: how many shapes there are; by kind of card (K kinds) its memory (MiB, huge for
+kinds that the policy does not schedule), how many holders it takes, and whether it takes some shape
+while it is idle; then for each shape what stands at the places of a shape, and by kind its
+threshold, the memory of one unit (0 where that is not counted), and what a unit fills of a card.
 
-Amounts of cards are packed (`packing`), CPU is milli, host memory KiB, values are 10⁻⁹ cards.
+A node's value is a sum over shapes of what it could give them, less what the idle part of each card
+takes off. What it could give a shape follows from two sums over its cards: how many units they take
+(of most policies one or none), and an amount that goes with each. So charging a card changes the
+two sums by that card alone.
+
+Amounts of cards are packed (`packing`), CPU is milli, host memory KiB, values are 10⁻⁹ cards, or
+thirds of that.
 """
 
 from typing import NamedTuple
 
-from allotment.core.placement.board.packing import GUARDS, MEMORY_BIAS, MEMORY_MASK, Ints
+from allotment.core.placement.board.packing import (
+    CORES_BIAS,
+    CORES_MASK,
+    CORES_SHIFT,
+    GUARDS,
+    HOLDERS_MASK,
+    HOLDERS_MOST,
+    HOLDERS_SHIFT,
+    MEMORY_BIAS,
+    MEMORY_MASK,
+    Ints,
+)
 from allotment.core.placement.policies.fgd import fgd_micro
+from allotment.core.placement.policies.fill_ahead import fill_micro, rest_of
 from allotment.core.placement.policies.headroom import headroom_micro
 from allotment.core.placement.policies.net_headroom import MOST_FILLED
 from allotment.core.placement.policies.typical import CARD_MILLI, HOST_MOST, PPM
 from allotment.core.placement.rules.points import KIB_BITS
 from allotment.core.placement.rules.score_term import part
 
-FGD, HEADROOM, NET_HEADROOM = 3, 4, 5
+FGD, HEADROOM, NET_HEADROOM, FILL_AHEAD = range(3, 7)
 """What the plan says of the policy (`loops.POLICY`); smaller numbers are of those that look at the
 pod's own cards alone."""
 
 _SHAPE_COUNT, SIZES = 0, 1
-NUMBER, CPU_MILLI, MEMORY_KIB, WORTH_MILLI, WEIGHT_PPM, NEED = range(6)
-"""Places of a shape."""
+"""Behind the sizes come two more numbers of each kind."""
+_BY_KIND = 3
+NUMBER, CPU_MILLI, MEMORY_KIB, WORTH_MILLI, WEIGHT_PPM, UNIT_PCT, UNITS_MOST, NEED = range(8)
+"""Places of a shape; from the last on what is said by kind."""
+_SHAPE_BY_KIND = 3
 
 TIE_BITS = 10
 """Enough for the free part of a card, 0 … 1000, below the points in a card's key."""
@@ -68,8 +90,56 @@ def idle_milli(free: int, size_mib: int) -> int:
 
 
 @part
+def _units(encoded: Ints, start: int, shape: int, kinds: int, kind: int, free: int) -> int:
+    """How many units of a shape's request a card takes (`typical.units`)."""
+    if (free - encoded[shape + NEED + kind]) & GUARDS != GUARDS:
+        return 0
+    units: int = encoded[shape + UNITS_MOST]
+    if units > 1:
+        held = HOLDERS_MOST - ((free >> HOLDERS_SHIFT) & HOLDERS_MASK)
+        units = min(units, encoded[start + SIZES + kinds + kind] - held)
+        need_mib = encoded[shape + NEED + kinds + kind]
+        if need_mib > 0:
+            units = min(units, ((free & MEMORY_MASK) - MEMORY_BIAS) // need_mib)
+        need_pct = encoded[shape + UNIT_PCT]
+        if need_pct > 0:
+            units = min(units, (((free >> CORES_SHIFT) & CORES_MASK) - CORES_BIAS) // need_pct)
+    return units
+
+
+@part
+def _sums(
+    policy: int,
+    encoded: Ints,
+    start: int,
+    shape: int,
+    kinds: int,
+    kind_mask: int,
+    free: Ints,
+    used: Ints,
+    idle: Ints,
+) -> tuple[int, int]:
+    """How many units of a shape's request a node's cards take, and the amount that goes with them:
+    what they would fill, or what is `idle` of the cards that take one.
+    """
+    units, amount, need = 0, 0, shape + NEED
+    if policy == FILL_AHEAD:
+        for slot in range(len(free)):
+            kind = used[slot] & kind_mask
+            one = _units(encoded, start, shape, kinds, kind, free[slot])
+            units += one
+            amount += one * encoded[need + 2 * kinds + kind]
+    else:
+        for slot in range(len(free)):
+            if (free[slot] - encoded[need + (used[slot] & kind_mask)]) & GUARDS == GUARDS:
+                units += 1
+                amount += idle[slot]
+    return units, amount
+
+
+@part
 def _limit(policy: int, encoded: Ints, shape: int, cpu_milli: int, memory_kib: int) -> int:
-    """The most that the host lets a shape have of a node's cards."""
+    """The most that the host lets a shape have of a node's cards: of all policies but one."""
     cpu_needed, kib_needed = encoded[shape + CPU_MILLI], encoded[shape + MEMORY_KIB]
     if policy == FGD:
         return _NO_LIMIT if cpu_milli >= cpu_needed else 0
@@ -82,8 +152,29 @@ def _limit(policy: int, encoded: Ints, shape: int, cpu_milli: int, memory_kib: i
 
 
 @part
+def _filled(
+    encoded: Ints, shape: int, units: int, fill: int, cpu_milli: int, memory_kib: int
+) -> int:
+    """`typical.filled_milli` from the two sums."""
+    number: int = encoded[shape + NUMBER]
+    pods = units // number
+    if pods == 0:
+        return 0
+    filled = fill * (pods * number) // units
+    most = filled
+    cpu_needed, kib_needed = encoded[shape + CPU_MILLI], encoded[shape + MEMORY_KIB]
+    if cpu_needed > 0:
+        most = min(most, filled * cpu_milli // (cpu_needed * pods))
+    if kib_needed > 0:
+        most = min(most, filled * memory_kib // (kib_needed * pods))
+    return most
+
+
+@part
 def _usable(policy: int, encoded: Ints, shape: int, cards: int, idle: int, limit: int) -> int:
-    """What a shape has of a node on which so many cards would take it, with so much idle."""
+    """What a shape has of a node on which so many cards would take it, with so much idle: of all
+    policies but one.
+    """
     number = encoded[shape + NUMBER]
     if policy == FGD:
         usable = idle if cards >= number else 0
@@ -95,9 +186,42 @@ def _usable(policy: int, encoded: Ints, shape: int, cards: int, idle: int, limit
 
 
 @part
-def _counts_idle(policy: int) -> int:
-    """What an idle milli-card takes off a node's value."""
-    return 0 if policy == HEADROOM else PPM
+def _of_host(
+    policy: int,
+    encoded: Ints,
+    shape: int,
+    units: int,
+    amount: int,
+    cpu_milli: int,
+    memory_kib: int,
+) -> int:
+    """What a shape has of a node whose cards take so many units, with the amounts of these, and
+    whose host has so much free.
+    """
+    if policy == FILL_AHEAD:
+        return _filled(encoded, shape, units, amount, cpu_milli, memory_kib)
+    limit = _limit(policy, encoded, shape, cpu_milli, memory_kib)
+    return _usable(policy, encoded, shape, units, amount, limit)
+
+
+@part
+def _rest(
+    policy: int, encoded: Ints, start: int, kinds: int, kind: int, free: int, idle: int
+) -> int:
+    """What the idle part of a card takes off its node's value."""
+    if policy == HEADROOM:
+        return 0
+    if policy != FILL_AHEAD:
+        return PPM * idle
+    is_dead = encoded[start + SIZES + 2 * kinds + kind] == 1
+    shape = start + SIZES + _BY_KIND * kinds
+    for _ in range(encoded[start + _SHAPE_COUNT]):
+        if (free - encoded[shape + NEED + kind]) & GUARDS == GUARDS:
+            is_dead = False
+            break
+        shape += NEED + _SHAPE_BY_KIND * kinds
+    free_mib = max((free & MEMORY_MASK) - MEMORY_BIAS, 0)
+    return rest_of(PPM * free_mib // encoded[start + SIZES + kind], idle, is_dead)
 
 
 @part
@@ -124,44 +248,41 @@ def gains(
     depth = len(gain)
     for slot in range(depth):
         kind = used[slot] & kind_mask
-        size_mib = encoded[start + SIZES + kind]
-        idle[slot] = idle_milli(free[slot], size_mib)
-        left[slot] = idle_milli(free[slot] - encoded[amounts + kind], size_mib)
-        gain[slot] = _counts_idle(policy) * (idle[slot] - left[slot])
-    shape = start + SIZES + kinds
+        size_mib, after = encoded[start + SIZES + kind], free[slot] - encoded[amounts + kind]
+        idle[slot], left[slot] = idle_milli(free[slot], size_mib), idle_milli(after, size_mib)
+        gain[slot] = 0
+        if wanted[slot] >= 0:
+            gain[slot] = _rest(policy, encoded, start, kinds, kind, free[slot], idle[slot])
+            gain[slot] -= _rest(policy, encoded, start, kinds, kind, after, left[slot])
+    cpu_milli, memory_kib = host.cpu_milli_after, host.memory_kib_after
+    shape = start + SIZES + _BY_KIND * kinds
     for _ in range(encoded[start + _SHAPE_COUNT]):
-        need = shape + NEED
-        cards, of_cards = 0, 0
-        for slot in range(depth):
-            if (free[slot] - encoded[need + (used[slot] & kind_mask)]) & GUARDS == GUARDS:
-                cards += 1
-                of_cards += idle[slot]
-        before = _usable(
-            policy,
-            encoded,
-            shape,
-            cards,
-            of_cards,
-            _limit(policy, encoded, shape, host.cpu_milli, host.memory_kib),
-        )
-        limit = _limit(policy, encoded, shape, host.cpu_milli_after, host.memory_kib_after)
-        weight = encoded[shape + WEIGHT_PPM]
-        # Nearly all that differs from card to card is whether it still takes the shape.
+        units, amount = _sums(policy, encoded, start, shape, kinds, kind_mask, free, used, idle)
+        before = _of_host(policy, encoded, shape, units, amount, host.cpu_milli, host.memory_kib)
+        kept = _of_host(policy, encoded, shape, units, amount, cpu_milli, memory_kib)
+        limit = _limit(policy, encoded, shape, cpu_milli, memory_kib)
+        weight, need = encoded[shape + WEIGHT_PPM], shape + NEED
         for slot in range(depth):
             if wanted[slot] < 0:
                 continue
             kind = used[slot] & kind_mask
-            then, of_then = cards, of_cards
+            usable = kept
+            # A card that does not take the shape now takes none of it when it is charged.
             if (free[slot] - encoded[need + kind]) & GUARDS == GUARDS:
                 after = free[slot] - encoded[amounts + kind]
-                if (after - encoded[need + kind]) & GUARDS == GUARDS:
-                    of_then += left[slot] - idle[slot]
+                if policy == FILL_AHEAD:
+                    more = _units(encoded, start, shape, kinds, kind, after)
+                    more -= _units(encoded, start, shape, kinds, kind, free[slot])
+                    filled = amount + more * encoded[need + 2 * kinds + kind]
+                    usable = _filled(encoded, shape, units + more, filled, cpu_milli, memory_kib)
+                elif (after - encoded[need + kind]) & GUARDS == GUARDS:
+                    then = amount + left[slot] - idle[slot]
+                    usable = _usable(policy, encoded, shape, units, then, limit)
                 else:
-                    then -= 1
-                    of_then -= idle[slot]
-            usable = _usable(policy, encoded, shape, then, of_then, limit)
+                    then = amount - idle[slot]
+                    usable = _usable(policy, encoded, shape, units - 1, then, limit)
             gain[slot] += weight * (usable - before)
-        shape += NEED + kinds
+        shape += NEED + _SHAPE_BY_KIND * kinds
 
 
 @part
@@ -175,31 +296,29 @@ def change(
     kind_mask: int,
     policy: int,
     host: Hosts,
+    idle: Ints,
+    left: Ints,
 ) -> int:
-    """By how much the node's value changes if its cards (D,) have so much free `after` it."""
-    depth, total = len(free), 0
-    for slot in range(depth):
-        size_mib = encoded[start + SIZES + (used[slot] & kind_mask)]
-        less = idle_milli(free[slot], size_mib) - idle_milli(after[slot], size_mib)
-        total += _counts_idle(policy) * less
-    shape = start + SIZES + kinds
+    """By how much the node's value changes if its cards (D,) have so much free `after` it. Filled
+    are `idle` and `left`, the free parts before and after.
+    """
+    total = 0
+    for slot in range(len(free)):
+        kind = used[slot] & kind_mask
+        size_mib = encoded[start + SIZES + kind]
+        idle[slot], left[slot] = idle_milli(free[slot], size_mib), idle_milli(after[slot], size_mib)
+        total += _rest(policy, encoded, start, kinds, kind, free[slot], idle[slot])
+        total -= _rest(policy, encoded, start, kinds, kind, after[slot], left[slot])
+    shape = start + SIZES + _BY_KIND * kinds
     for _ in range(encoded[start + _SHAPE_COUNT]):
-        cards, of_cards, then, of_then = 0, 0, 0, 0
-        for slot in range(depth):
-            kind = used[slot] & kind_mask
-            size_mib, need = encoded[start + SIZES + kind], encoded[shape + NEED + kind]
-            if (free[slot] - need) & GUARDS == GUARDS:
-                cards += 1
-                of_cards += idle_milli(free[slot], size_mib)
-            if (after[slot] - need) & GUARDS == GUARDS:
-                then += 1
-                of_then += idle_milli(after[slot], size_mib)
-        limit = _limit(policy, encoded, shape, host.cpu_milli, host.memory_kib)
-        before = _usable(policy, encoded, shape, cards, of_cards, limit)
-        limit = _limit(policy, encoded, shape, host.cpu_milli_after, host.memory_kib_after)
-        usable = _usable(policy, encoded, shape, then, of_then, limit)
-        total += encoded[shape + WEIGHT_PPM] * (usable - before)
-        shape += NEED + kinds
+        units, amount = _sums(policy, encoded, start, shape, kinds, kind_mask, free, used, idle)
+        usable = _of_host(policy, encoded, shape, units, amount, host.cpu_milli, host.memory_kib)
+        units, amount = _sums(policy, encoded, start, shape, kinds, kind_mask, after, used, left)
+        then = _of_host(
+            policy, encoded, shape, units, amount, host.cpu_milli_after, host.memory_kib_after
+        )
+        total += encoded[shape + WEIGHT_PPM] * (then - usable)
+        shape += NEED + _SHAPE_BY_KIND * kinds
     return total
 
 
@@ -208,6 +327,8 @@ def micro_of(policy: int, gain: int) -> int:
     """Micro-points, from 0 to 100 points, for a change of a node's value."""
     if policy == FGD:
         return fgd_micro(gain)
+    if policy == FILL_AHEAD:
+        return fill_micro(gain)
     if policy == NET_HEADROOM:
         return headroom_micro(gain - MOST_FILLED)
     return headroom_micro(gain)

@@ -6,22 +6,24 @@ A *mix* is a handful of shapes with the share of pods that have them. Ways to ma
   al., USENIX ATC 2023, section 3);
 * `mean_mix` keeps distinct sizes (cards, card types), each with its pods' mean CPU and memory: a
   few of these say as much as many distinct shapes;
-* `card_mix` is the same with sizes counted by the cards that their pods ask for.
+* `card_mix` is the same with sizes counted by the cards that their pods ask for;
+* `root_mix` by the fourth root of that, and nothing rare is left out.
 
 A card is 1000 milli, whatever its size in MiB. Pods with several device requests are left out.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isqrt
 from typing import NamedTuple
 
 import msgspec
 
 from allotment.core.ledger.model import Node
-from allotment.core.placement.board.packing import MEMORY_MOST
+from allotment.core.placement.board.packing import CORES_MOST, MEMORY_MOST
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import Rules, card_refusal
-from allotment.core.placement.devices.free import Free
+from allotment.core.placement.devices.free import Free, need_memory_mib
 from allotment.core.placement.rules.points import KIB_BITS
 from allotment_proto.facts import (
     Constraints,
@@ -38,6 +40,8 @@ _TYPICAL_PCT = 95
 SHAPES_MOST = 16
 CARDS_MOST = 1024
 """More cards than a node has: counts and worths beyond are taken as this."""
+UNITS_MOST = 1000
+"""More pods than share a card: counts beyond are taken as this."""
 HOST_MOST = 1 << 40
 """CPU (milli) and memory (KiB), free or asked for, count up to here: products fit 64 bits."""
 
@@ -76,6 +80,22 @@ def card_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = S
     counts, mean = _by_size(pods)
     cards = {size: number * _worth_milli(size, card_mib) for size, number in counts.items()}
     return _frequent({size: milli for size, milli in cards.items() if milli}, mean, card_mib, most)
+
+
+def root_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = SHAPES_MOST) -> Mix:
+    """The sizes with most pods, each pod counted by the fourth root of the cards that it asks for,
+    with their mean CPU and memory (floored): a job of eight cards counts 1.7 times one of one card.
+
+    Arguments as for `exact_mix`: at most `most` sizes, and of those all.
+    """
+    counts, mean = _by_size(pods)
+    roots = {size: n * _fourth_root(_worth_milli(size, card_mib)) for size, n in counts.items()}
+    return _frequent({size: n for size, n in roots.items() if n}, mean, card_mib, most, pct=100)
+
+
+def _fourth_root(worth_milli: int) -> int:
+    """A hundred times it, floored."""
+    return isqrt(isqrt(worth_milli * 100**4))
 
 
 def _by_size(
@@ -118,11 +138,12 @@ def _frequent(
     finish: Callable[[PodRequest], PodRequest],
     card_mib: int,
     most: int | None,
+    pct: int = _TYPICAL_PCT,
 ) -> Mix:
     kept: list[tuple[PodRequest, int]] = []
     total, seen = sum(counts.values()), 0
     for request, number in sorted(counts.items(), key=lambda item: (-item[1], repr(item[0]))):
-        if seen * 100 >= total * _TYPICAL_PCT or len(kept) == most:
+        if seen * 100 >= total * pct or len(kept) == most:
             break
         kept.append((request, number))
         seen += number
@@ -186,6 +207,87 @@ def headroom_milli(cards: Iterable[Free], cpu_milli: int, memory_bytes: int, sha
     ):
         if need:
             most = min(most, room(free) * worth // room(need))
+    return most
+
+
+def fill_milli(ask: DeviceRequest, free: Free) -> int:
+    """What one unit of a request fills of this card: of memory or compute, the larger part."""
+    fact = free.card.fact
+    return unit_milli(
+        ask,
+        need_memory_mib(ask, fact.memory_mib, free.card.table),
+        fact.memory_mib,
+        fact.cores_pct,
+    )
+
+
+def unit_milli(ask: DeviceRequest, need_mib: int, memory_mib: int, cores_pct: int) -> int:
+    """The same for a unit that needs so much memory of a card that has so much."""
+    if ask.cores_pct == CORES_WHOLE_PCT:
+        return CARD_MILLI
+    memory = CARD_MILLI * max(need_mib, 0) // max(min(memory_mib, MEMORY_MOST), 1)
+    return min(max(memory, CARD_MILLI * ask.cores_pct // max(cores_pct, 1)), CARD_MILLI)
+
+
+def takes_one(ask: DeviceRequest) -> bool:
+    """Whether a card counts as taking one unit of a request, however much is free of it."""
+    return ask.count > 1 or ask.cores_pct == CORES_WHOLE_PCT
+
+
+def units(free: Free, shape: Typical) -> int:
+    """How many units of a shape's request the card takes; of shapes of several cards one."""
+    ask = shape.ask
+    if ask is None or not _takes(free, ask, shape.request.selection):
+        return 0
+    if takes_one(ask):
+        return 1
+    fact = free.card.fact
+    found = min(free.slots, UNITS_MOST)
+    need_mib = need_memory_mib(ask, fact.memory_mib, free.card.table)
+    if need_mib > 0:
+        found = min(found, min(free.memory_mib, MEMORY_MOST) // need_mib)
+    if ask.cores_pct > 0:
+        found = min(found, min(free.cores_pct, CORES_MOST) // ask.cores_pct)
+    return found
+
+
+def is_dead(free: Free, shapes: Sequence[Typical]) -> bool:
+    """Whether none of the shapes is taken by the card, though one would be if it were idle."""
+    if any(units(free, shape) for shape in shapes):
+        return False
+    idle, fact = free.copy(), free.card.fact
+    idle.slots, idle.memory_mib, idle.cores_pct = fact.slots, fact.memory_mib, fact.cores_pct
+    return any(units(idle, shape) for shape in shapes)
+
+
+def card_ppm(free: Free) -> int:
+    """As `card_milli`, but from 0 to 1,000,000."""
+    size = max(min(free.card.fact.memory_mib, MEMORY_MOST), 1)
+    return PPM * max(min(free.memory_mib, MEMORY_MOST), 0) // size
+
+
+def filled_milli(cards: Iterable[Free], cpu_milli: int, memory_bytes: int, shape: Typical) -> int:
+    """How much of a node's cards would be filled if pods of one shape took all that they can.
+
+    Free CPU and memory limit it in proportion: CPU for half of these pods is room for half of it.
+    """
+    ask = shape.ask
+    if ask is None:
+        return 0
+    number = max(ask.count, 1)
+    found = [(units(free, shape), free) for free in cards]
+    total = sum(many for many, _ in found)
+    pods = total // number
+    if not pods:
+        return 0
+    milli = sum(many * fill_milli(ask, free) for many, free in found if many)
+    milli = most = milli * (pods * number) // total
+    for free_amount, need in (
+        (cpu_milli, shape.request.cpu_milli),
+        (memory_bytes >> KIB_BITS, shape.request.memory_bytes >> KIB_BITS),
+    ):
+        if need:
+            most = min(most, milli * room(free_amount) // (room(need) * pods))
     return most
 
 
