@@ -70,14 +70,13 @@ that make up the 95 %; with the 16 that production keeps the research simulator 
 seeds). `headroom` keeps no more than 16 sizes in either.
 
 Its price: idle cards are kept whole only as far as the mix wants whole cards, and to a mix of
-shares alone an idle card is worth no more than one that still takes a share, so shares spread.
-A decision costs about twice the CPU of one under binpack with compiled loops, and so does one
-under `fgd` (`allot bench core --no-queue`, 10,000 nodes, 16 shapes); without machine code ten times,
-2 to 3 ms, so these policies have it loaded on clusters of any size.
-All of them see partitioned cards as if they were shared by amounts. And the table is about pods that
-arrive and stay on that trace's nodes. Where pods come, wait and go, `headroom` is the last or last
-but one of five policies on all seven workloads of `deploy/examples/simulate/`, up to 11.5 points
-below the best. Why:
+shares alone an idle card is worth no more than one that still takes a share, so shares spread. A
+decision costs about twice the CPU of one under binpack with compiled loops, and so does one under
+`fgd` (`allot bench core --no-queue`, 10,000 nodes, 16 shapes); without machine code ten times, 2 to
+3 ms, so these policies have it loaded on clusters of any size. All of them see partitioned cards as
+if they were shared by amounts. And the table is about pods that arrive and stay on that trace's
+nodes. Where pods come, wait and go, `headroom` is the last or last but one of five policies on all
+seven workloads of `deploy/examples/simulate/`, up to 11.5 points below the best. Why:
 
 * Sizes are counted by pods, and what is beyond 95 % is left out. Jobs of four and eight cards are
   2 % of the pods of `equal-notebooks` and two fifths of its load: no room is kept for them, shares

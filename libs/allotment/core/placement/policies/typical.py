@@ -210,7 +210,7 @@ def headroom_milli(cards: Iterable[Free], cpu_milli: int, memory_bytes: int, sha
     return most
 
 
-def fill_milli(ask: DeviceRequest, free: Free) -> int:
+def _fill_milli(ask: DeviceRequest, free: Free) -> int:
     """What one unit of a request fills of this card: of memory or compute, the larger part."""
     fact = free.card.fact
     return unit_milli(
@@ -280,7 +280,7 @@ def filled_milli(cards: Iterable[Free], cpu_milli: int, memory_bytes: int, shape
     pods = total // number
     if not pods:
         return 0
-    milli = sum(many * fill_milli(ask, free) for many, free in found if many)
+    milli = sum(many * _fill_milli(ask, free) for many, free in found if many)
     milli = most = milli * (pods * number) // total
     for free_amount, need in (
         (cpu_milli, shape.request.cpu_milli),
