@@ -245,7 +245,7 @@ class Lines:
     def in_turns(self, session: Session) -> Iterator[str]:
         """Who is due (by uid), in job order within a queue, queues taking turns in queue order."""
         names = list(self._open)
-        if len(names) > 1:
+        if len(names) > 1:  # where one alone stands is not worth counting what it deserves
             names.sort(key=session.queue_key)
         return take_turns(self._due(name) for name in names)
 

@@ -18,10 +18,9 @@ from allotment.core import reasons
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.board.cards import CardKind
 from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.fragmentation import fragmentation_on
 from allotment.core.placement.board.packing import Ints
 from allotment.core.placement.board.reasons import reason_numbers
-from allotment.core.placement.board.rows import Row, Static, holds_at_most
+from allotment.core.placement.board.rows import Row, Static, fragmentation_on, holds_at_most
 from allotment.core.placement.board.score import Scorer
 from allotment.core.placement.board.shapes import Ask, Shape, allowed_cards, compile_shape
 from allotment.core.placement.board.top import Entry

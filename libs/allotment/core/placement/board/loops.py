@@ -146,6 +146,7 @@ for how much is asked for of what is given; what is left over."""
 SCRATCH = 9
 """How many arrays of room the choice of cards wants, each as long as a node has cards, or the pod
 device requests."""
+Scratch = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
 _NETWORKS_MOST = 1 << 31
 _NO_NETWORK = -2
 
@@ -195,7 +196,7 @@ def _choose_cards(
     numbers: Ints,
     mask: Bools,
     encoded: Ints,
-    scratch: tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints],
+    scratch: Scratch,
     chosen: Shorts,
 ) -> int:
     """Choose the cards of every device request on the positions `at`, as the device policy does,
@@ -229,25 +230,12 @@ def _choose_cards(
                 taken[slot] = 0
         total, asked, leftover, column = 0, 0, 0, 0
         if policy >= FGD:
-            values, host_now = encoded[VALUES_AT], _host_of(position, host, encoded, 0)
+            values = encoded[VALUES_AT]
             leftover = MILLI_CPU_PER_MILLI_CARD * _idle(free, used, encoded, values)
-            leftover += host_now.cpu_milli_after
+            leftover += _host_of(position, host, encoded, 0).cpu_milli_after
             if asks == 0:
-                total = micro_of(
-                    policy,
-                    change(
-                        free,
-                        free,
-                        used,
-                        encoded,
-                        values,
-                        kinds,
-                        kind_mask,
-                        policy,
-                        host_now,
-                        idle,
-                        left_idle,
-                    ),
+                total = _micro_of_change(
+                    position, host, free, free, used, encoded, values, 0, idle, left_idle
                 )
         for ask in range(asks):
             base = PLAN_LENGTH + ask * block
@@ -342,24 +330,12 @@ def _choose_cards(
                         slot = chosen[position, one]
                         gain[slot] -= encoded[base + AMOUNT * kinds + (used[slot] & kind_mask)]
                     values = encoded[base + FAMILY_VALUES_AT * kinds]
-                    host_now = _host_of(position, host, encoded, ask)
-                    total += micro_of(
-                        policy,
-                        change(
-                            free,
-                            gain,
-                            used,
-                            encoded,
-                            values,
-                            kinds,
-                            kind_mask,
-                            policy,
-                            host_now,
-                            idle,
-                            left_idle,
-                        ),
+                    total += _micro_of_change(
+                        position, host, free, gain, used, encoded, values, ask, idle, left_idle
                     )
-                    less = _idle(free, used, encoded, values) - _idle(gain, used, encoded, values)
+                    less = 0
+                    for slot in range(depth):
+                        less += idle[slot] - left_idle[slot]
                 leftover -= MILLI_CPU_PER_MILLI_CARD * less
             if ask < asks - 1:
                 _take(position, first, column, base, free, used, taken, encoded, chosen)
@@ -383,6 +359,30 @@ def _host_of(position: int, host: Ints, encoded: Ints, ask: int) -> Hosts:
         encoded[CHARGE_CPU],
         max(encoded[NEED_MEMORY], 0),
         ask > 0,
+    )
+
+
+@part
+def _micro_of_change(
+    position: int,
+    host: Ints,
+    free: Ints,
+    after: Ints,
+    used: Ints,
+    encoded: Ints,
+    values: int,
+    ask: int,
+    idle: Ints,
+    left: Ints,
+) -> int:
+    """What a device request scores on a node whose cards have so much free `after` it; filled are
+    `idle` and `left`, the free parts before and after.
+    """
+    kinds, kind_mask, policy = encoded[KIND_COUNT], encoded[KIND_MASK], encoded[POLICY]
+    host_now = _host_of(position, host, encoded, ask)
+    return micro_of(
+        policy,
+        change(free, after, used, encoded, values, kinds, kind_mask, policy, host_now, idle, left),
     )
 
 
@@ -766,7 +766,7 @@ def _score_shares(
     keys: Ints,
     codes: Ints,
     encoded: Ints,
-    scratch: tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints],
+    scratch: Scratch,
     rank: Ints,
     fit: Bools,
     chosen: Shorts,
@@ -793,7 +793,7 @@ def _value_keys(
     keys: Ints,
     encoded: Ints,
     ask: int,
-    scratch: tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints],
+    scratch: Scratch,
     made: Ints,
 ) -> int:
     """The keys `made` (M, D) of all cards, whether they will do or not, for one device request of

@@ -12,10 +12,18 @@ from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.interpod import Rules
 from allotment.core.placement.board.loops import SCRATCH, Loops, MachineCode
 from allotment.core.placement.board.packing import Bools, Ints, Shorts
-from allotment.core.placement.board.shapes import Ask, Shape
+from allotment.core.placement.board.shapes import Ask, Shape, card_sizes, compile_shape
 from allotment.core.placement.board.terms import Images, More
 from allotment.core.placement.board.top import Entry, Top
 from allotment.core.placement.policies.base import View
+from allotment.core.placement.policies.typical import (
+    CARD_MILLI,
+    HOST_MOST,
+    PPM,
+    Fragmentation,
+    Mix,
+    room,
+)
 from allotment.core.placement.rules.bounds import Excluded, bounds_of
 from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PODS
 from allotment.core.reasons import NUMBER
@@ -279,3 +287,26 @@ def holds_at_most(columns: Columns, row: Row) -> int:
             times = np.minimum(times, packing.cores_pct(view.packed) // ask.request.cores_pct)
         most = np.minimum(most, np.where(good, times, 0).sum(axis=1) // ask.number)
     return int(most.sum())
+
+
+def fragmentation_on(columns: Columns, mix: Mix) -> Fragmentation:
+    """How much of what is idle on all nodes the pods of a mix cannot use:
+    `typical.cluster_fragmentation`, of all nodes at once.
+    """
+    policy, there = columns.state.policy, columns.present.nonzero()[0]
+    packed, keys = columns.packed[there], columns.keys[there]
+    kind, cpu_milli = keys & columns.kind_mask, np.clip(columns.host[there, CPU], 0, HOST_MOST)
+    free_mib = np.maximum(packing.memory_mib(packed), 0)
+    idle: Ints = CARD_MILLI * free_mib // card_sizes(columns, policy)[kind]
+    idle_nano = PPM * int(idle.sum())
+    stranded_nano = idle_nano
+    for shape in mix:
+        ask = shape.ask
+        asks = () if ask is None else compile_shape(columns, shape.request, policy).asks
+        if ask is None or not asks:
+            continue
+        good = packing.covers(packed, asks[0].need_by_amount[kind])
+        is_enough = (good.sum(axis=1) >= ask.count) & (cpu_milli >= room(shape.request.cpu_milli))
+        usable = int((idle * good).sum(axis=1)[is_enough].sum())
+        stranded_nano -= shape.weight_ppm * usable
+    return Fragmentation(stranded_nano, idle_nano)

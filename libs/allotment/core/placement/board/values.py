@@ -5,7 +5,7 @@ the columns, its cards are slots, and the mix is a block of the request's number
 its place `start` on: how many shapes there are; by kind of card (K kinds) its memory (MiB, huge for
 kinds that the policy does not schedule), how many holders it takes, and whether it takes some shape
 while it is idle; then for each shape what stands at the places of a shape, and by kind its
-threshold, the memory of one unit (0 where that is not counted), and what a unit fills of a card.
+threshold, the memory of one unit, and what a unit fills of a card.
 
 A node's value is a sum over shapes of what it could give them, less what the idle part of each card
 takes off. What it could give a shape follows from two sums over its cards: how many units they take
@@ -18,6 +18,7 @@ thirds of that.
 
 from typing import NamedTuple
 
+from allotment.core.placement.board.arrays import HUGE
 from allotment.core.placement.board.packing import (
     CORES_BIAS,
     CORES_MASK,
@@ -51,7 +52,6 @@ _SHAPE_BY_KIND = 3
 
 TIE_BITS = 10
 """Enough for the free part of a card, 0 … 1000, below the points in a card's key."""
-_NO_LIMIT = 1 << 62
 
 
 class Hosts(NamedTuple):
@@ -142,8 +142,8 @@ def _limit(policy: int, encoded: Ints, shape: int, cpu_milli: int, memory_kib: i
     """The most that the host lets a shape have of a node's cards: of all policies but one."""
     cpu_needed, kib_needed = encoded[shape + CPU_MILLI], encoded[shape + MEMORY_KIB]
     if policy == FGD:
-        return _NO_LIMIT if cpu_milli >= cpu_needed else 0
-    limit, worth = _NO_LIMIT, encoded[shape + WORTH_MILLI]
+        return HUGE if cpu_milli >= cpu_needed else 0
+    limit, worth = HUGE, encoded[shape + WORTH_MILLI]
     if cpu_needed > 0:
         limit = min(limit, cpu_milli * worth // cpu_needed)
     if kib_needed > 0:
@@ -186,7 +186,7 @@ def _usable(policy: int, encoded: Ints, shape: int, cards: int, idle: int, limit
 
 
 @part
-def _of_host(
+def _value_to(
     policy: int,
     encoded: Ints,
     shape: int,
@@ -258,8 +258,8 @@ def gains(
     shape = start + SIZES + _BY_KIND * kinds
     for _ in range(encoded[start + _SHAPE_COUNT]):
         units, amount = _sums(policy, encoded, start, shape, kinds, kind_mask, free, used, idle)
-        before = _of_host(policy, encoded, shape, units, amount, host.cpu_milli, host.memory_kib)
-        kept = _of_host(policy, encoded, shape, units, amount, cpu_milli, memory_kib)
+        before = _value_to(policy, encoded, shape, units, amount, host.cpu_milli, host.memory_kib)
+        kept = _value_to(policy, encoded, shape, units, amount, cpu_milli, memory_kib)
         limit = _limit(policy, encoded, shape, cpu_milli, memory_kib)
         weight, need = encoded[shape + WEIGHT_PPM], shape + NEED
         for slot in range(depth):
@@ -312,9 +312,9 @@ def change(
     shape = start + SIZES + _BY_KIND * kinds
     for _ in range(encoded[start + _SHAPE_COUNT]):
         units, amount = _sums(policy, encoded, start, shape, kinds, kind_mask, free, used, idle)
-        usable = _of_host(policy, encoded, shape, units, amount, host.cpu_milli, host.memory_kib)
+        usable = _value_to(policy, encoded, shape, units, amount, host.cpu_milli, host.memory_kib)
         units, amount = _sums(policy, encoded, start, shape, kinds, kind_mask, after, used, left)
-        then = _of_host(
+        then = _value_to(
             policy, encoded, shape, units, amount, host.cpu_milli_after, host.memory_kib_after
         )
         total += encoded[shape + WEIGHT_PPM] * (then - usable)

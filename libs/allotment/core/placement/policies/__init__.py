@@ -76,7 +76,8 @@ decision costs about twice the CPU of one under binpack with compiled loops, and
 3 ms, so these policies have it loaded on clusters of any size. All of them see partitioned cards as
 if they were shared by amounts. And the table is about pods that arrive and stay on that trace's
 nodes. Where pods come, wait and go, `headroom` is the last or last but one of five policies on all
-seven workloads of `deploy/examples/simulate/`, up to 11.5 points below the best. Why:
+seven workloads of `deploy/examples/simulate/`, up to 11.5 points below the best of these (all but
+`fill-ahead`). Why:
 
 * Sizes are counted by pods, and what is beyond 95 % is left out. Jobs of four and eight cards are
   2 % of the pods of `equal-notebooks` and two fifths of its load: no room is kept for them, shares
