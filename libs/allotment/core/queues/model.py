@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from allotment.core.placement.rules.card_names import Card
-from allotment.core.queues.resources import NOTHING, PODS, Resources
+from allotment.core.queues.resources import NOTHING, PODS, Resources, total_of
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import TaskTopology
 
@@ -195,7 +195,7 @@ class LoneKind:
     queue and stand at the same level of its order. Kinds are equal only if they are the same one.
     """
 
-    __slots__ = ("is_at_gate", "is_waiting", "queue", "sample", "wants_place")
+    __slots__ = ("is_at_gate", "is_waiting", "most", "queue", "sample", "wants_place")
 
     def __init__(self, sample: JobView) -> None:
         """`sample` is the first of them, as it was seen: what another one is called, how old it is
@@ -205,6 +205,9 @@ class LoneKind:
         self.queue = sample.queue
         self.is_at_gate = sample.is_at_gate
         self.is_waiting = sample.is_waiting
+        least = sample.min_resources or NOTHING
+        self.most = total_of([task.request for task in sample.tasks]).raised(least)
+        """The most that one of them counts for, whatever it is counted as."""
         self.wants_place = any(
             task.status is Status.PENDING and not task.gated for task in sample.tasks
         )
@@ -266,6 +269,8 @@ class Changes(NamedTuple):
     """How many more lone pods of each kind there are now."""
     others: Sequence[str]
     """The uids of those that are or were more than lone pods of a kind."""
+    strangers: Sequence[Resources] = ()
+    """What those ask for that hold something of nodes, and are and were no job."""
 
 
 class NodeGroups(msgspec.Struct, frozen=True):

@@ -249,6 +249,19 @@ class Session:
         asked = dict.fromkeys((*self._flat("allocatable"), *self._flat("overused")))
         return all(plugin.covers(queue, pods) for plugin in asked)
 
+    def spare(self, name: str) -> Resources | None:
+        """How much more lone pods may take of everything before `lets_all_in` or `covers` may say
+        no of those of a queue; see `Plugin.spare`. None where that cannot be told.
+        """
+        queue, spare = self.world.queues[name], self.world.cluster.total
+        points = "job_enqueueable", "allocatable", "overused"
+        for plugin in dict.fromkeys(each for point in points for each in self._flat(point)):
+            left = plugin.spare(queue)
+            if left is None:
+                return None
+            spare = spare.capped(left)
+        return spare
+
     def starts_alone(self, kind: LoneKind) -> bool:
         """Whether lone pods of a kind want a place, and need nothing else to be placed anywhere;
         while `goes_by_kind`.

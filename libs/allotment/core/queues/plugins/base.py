@@ -143,6 +143,13 @@ class Plugin:
         """
         return False
 
+    def spare(self, queue: QueueView) -> Resources | None:
+        """How much more lone pods may ask for, hold or be let in for, of whatever queues they are
+        and however they are counted, before `lets_all_in` or `covers` may say no of pods of this
+        queue that are among them; of what is not named, nothing. None where that cannot be told.
+        """
+        return None
+
     def cards(self, queue: QueueView, job: Job, task: Task) -> tuple[str, ...] | None:
         """The cards for which there is quota, the preferred in front; None if it does not say."""
         return None

@@ -173,6 +173,15 @@ class Capacity(Plugin):
             for name in self.tree.chain(queue.name)
         )
 
+    def spare(self, queue: QueueView) -> Resources | None:
+        if self._takes_nothing(queue) is not None:
+            return None
+        left = self._world.cluster.total
+        for name in self.tree.chain(queue.name):
+            book = self.books[name]
+            left = left.capped(self.tree.capability[name].minus(book.allocated.plus(book.inqueue)))
+        return left
+
     def job_enqueueable(self, job: Job) -> Vote | No:
         queue = self._world.queues[job.queue]
         refused = self._takes_nothing(queue)

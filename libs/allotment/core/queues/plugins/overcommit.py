@@ -13,7 +13,7 @@ import msgspec
 
 from allotment.core.plugin_arguments import Argument, Arguments, Kind
 from allotment.core.queues.answers import PERMIT, No, Vote
-from allotment.core.queues.model import Phase
+from allotment.core.queues.model import Phase, QueueView
 from allotment.core.queues.plugins.base import Plugin
 from allotment.core.queues.reckoning import Share
 from allotment.core.queues.resources import NOTHING, Resources, total_of
@@ -96,6 +96,9 @@ class Overcommit(Plugin):
     def lets_all_in(self, asked: Mapping[str, Resources]) -> bool:
         names = {name for queue, part in asked.items() for name in self._world.listed(queue, part)}
         return self._inqueue.plus(total_of(asked.values())).is_within(self._room, names)
+
+    def spare(self, queue: QueueView) -> Resources | None:
+        return self._room.minus(self._inqueue)
 
     def job_enqueued(self, job: Job) -> None:
         self._inqueue = self._inqueue.plus(job.view.min_resources or NOTHING)

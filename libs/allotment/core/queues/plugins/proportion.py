@@ -213,6 +213,20 @@ class Proportion(Plugin):
         # it may have all that it deserves once the last has its place, but not before that
         return not self._full.get(queue.name, NOTHING).is_within(held.minus(pods.least))
 
+    def spare(self, queue: QueueView) -> Resources | None:
+        """As long as the cluster has all that every queue asks for, each deserves that, within its
+        capability.
+        """
+        world = self._world
+        if queue.state != OPEN or not queue.weight:
+            return None
+        asked = [
+            self.books[name].request.raised(each.guarantee) for name, each in world.queues.items()
+        ]
+        total, book = world.cluster.total, self.books[queue.name]
+        most = book.request.raised(book.allocated.plus(book.inqueue))
+        return total.minus(total_of(asked)).capped(self.capability[queue.name].minus(most))
+
     def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
         return self.allocatable(queue, job, task)
 

@@ -28,10 +28,21 @@ class Covered(NamedTuple):
     """One that stands for each of them where it is only the queue that counts."""
 
 
-def covered(state: ClusterState, session: Session, wanted: Collection[str]) -> Covered | None:
-    """The wanted jobs, if they are such pods. Nothing is held for anybody then."""
-    if not session.goes_by_kind or may_hold(state) or session.world.has_groups_at_gate:
-        return None
+class LonePods(NamedTuple):
+    """Pods of one queue, each of which needs nothing else to be placed."""
+
+    queue: str
+    pods: Mapping[str, Lone]
+    """By the uid of the pod."""
+    counts: Mapping[LoneKind, int]
+    """How many there are of each kind."""
+
+    def all_covered(self, session: Session) -> Covered:
+        return Covered(self.pods, session.world.sample(next(iter(self.counts))))
+
+
+def lone_pods(session: Session, wanted: Collection[str]) -> LonePods | None:
+    """The wanted jobs, if they are such pods; while plugins go by kind."""
     pods: dict[str, Lone] = {}
     counts: dict[LoneKind, int] = {}
     for uid in wanted:
@@ -40,10 +51,20 @@ def covered(state: ClusterState, session: Session, wanted: Collection[str]) -> C
             return None
         pods[pod.task] = pod
         counts[pod.kind] = counts.get(pod.kind, 0) + 1
-    if len({kind.queue for kind in counts}) != 1 or not all(map(session.starts_alone, counts)):
+    queues = {kind.queue for kind in counts}
+    if len(queues) != 1 or not all(map(session.starts_alone, counts)):
         return None
-    first = next(iter(counts))
-    queue = first.queue
+    return LonePods(queues.pop(), pods, counts)
+
+
+def covered(state: ClusterState, session: Session, wanted: Collection[str]) -> Covered | None:
+    """The wanted jobs, if they are such pods. Nothing is held for anybody then."""
+    if not session.goes_by_kind or may_hold(state) or session.world.has_groups_at_gate:
+        return None
+    found = lone_pods(session, wanted)
+    if found is None:
+        return None
+    queue, counts = found.queue, found.counts
     at_gate, asked = Tally(), Tally()
     for kind, number in counts.items():
         least = kind.sample.min_resources
@@ -53,7 +74,7 @@ def covered(state: ClusterState, session: Session, wanted: Collection[str]) -> C
     if not session.lets_all_in({queue: at_gate.amounts()}):
         return None
     together = _together([kind.sample.tasks[0].request for kind in counts], asked.amounts())
-    return Covered(pods, session.world.sample(first)) if session.covers(queue, together) else None
+    return found.all_covered(session) if session.covers(queue, together) else None
 
 
 def in_order(session: Session, found: Covered) -> list[str]:

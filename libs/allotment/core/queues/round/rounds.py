@@ -5,7 +5,7 @@ be run again from the log. Groups that have no pod in the batch are not tried; a
 and quota. A group's minimum is placed as a whole or not at all, what it has beyond that pod by pod.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,6 +24,7 @@ from allotment.core.queues.round.covered import Covered, covered, in_order, take
 from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
 from allotment.core.queues.round.places import Places
+from allotment.core.queues.round.standing import Standing
 from allotment.core.queues.round.victims import MAKING_ROOM, Hunt, keeping
 from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
@@ -53,17 +54,20 @@ class Opening(NamedTuple):
     holds: tuple[Hold, ...]
     covered: Covered | None = None
     """The jobs of the batch, if it takes no asking job by job: then none was let in."""
+    stands: bool = False
+    """Whether that was told from an older answer: then the session's books are older, too."""
 
 
 class Rounds:
     """Rounds on one state, with the views of groups that did not change kept in between. `at_once`
-    counts those for which it took no asking job by job.
+    counts those for which it took no asking job by job, `stood` those of them for which it took no
+    asking at all.
     """
 
     def __init__(self, state: ClusterState, *, one_by_one: bool = False) -> None:
         """With `one_by_one` each job is asked about all the same, and the answers do not differ."""
         self.state = state
-        self.at_once = 0
+        self.at_once = self.stood = 0
         self._one_by_one = one_by_one
         self.views = Views(state)
         self._emptied = Emptied(state)
@@ -72,6 +76,7 @@ class Rounds:
         self._world: World | None = None
         self._made_from: object = None
         self._session: Session | None = None
+        self._standing = Standing()
         self._ahead_seq = -1
 
     def open_ahead(self) -> None:
@@ -85,12 +90,10 @@ class Rounds:
 
     def session(self, on_step: OnStep = untimed) -> Session:
         """The plugins of the policy in force, opened on the state; the last session is over."""
-        state = self.state
-        if self._policy is not state.policy:
-            self._policy, self._tiers = state.policy, tiers_of(state.policy)
-        if self._session is not None:
-            self._session.close()
-        self._session = Session(self._follow(), self._tiers, on_step, state.turns)
+        return self._opened(self._follow(), on_step)
+
+    def _opened(self, world: World, on_step: OnStep) -> Session:
+        self._session = Session(world, self._tiers, on_step, self.state.turns)
         on_step(SESSION, "")
         return self._session
 
@@ -100,11 +103,25 @@ class Rounds:
         """What comes before any pod of the batch is tried; the last session is over. Are there some
         `placed` that are not in the batch, it takes asking each.
         """
-        session, by_gate = self.session(on_step), "enqueue" in self.state.policy.actions
-        wanted = {_job_of(self.state, uid) for uid in batch}
-        found = None if self._one_by_one else covered(self.state, session, wanted)
-        if found is not None and any(uid not in found.pods for uid in placed):
-            found = None
+        state = self.state
+        by_gate = "enqueue" in state.policy.actions
+        wanted = {_job_of(state, uid) for uid in batch}
+        world = self._follow()
+        stands = None if self._one_by_one else self._standing.find(state, wanted)
+        if stands is not None and all(uid in stands.covered.pods for uid in placed):
+            on_step(SESSION, "")
+            if by_gate:
+                on_step(ACTION, "enqueue")
+            self.at_once += 1
+            self.stood += 1
+            none = Enqueued((), ())
+            return Opening(stands.session, wanted, none, (), (), (), stands.covered, stands=True)
+        session = self._opened(world, on_step)
+        found = None if self._one_by_one else covered(state, session, wanted)
+        if found is not None:
+            self._standing.note(session, found)
+            if any(uid not in found.pods for uid in placed):
+                found = None
         admitted = Enqueued((), ())
         if by_gate and found is None:
             admitted = enqueue(session, wanted)
@@ -121,7 +138,11 @@ class Rounds:
         return Opening(session, wanted, admitted, admissions, recorded(held), (*held, *kept))
 
     def _follow(self) -> World:
-        """The world of the last session brought up to date, or another one."""
+        """The world of the last session, which is over, brought up to date, or another one."""
+        if self._policy is not self.state.policy:
+            self._policy, self._tiers = self.state.policy, tiers_of(self.state.policy)
+        if self._session is not None:
+            self._session.close()
         views = self.views
         changes = views.follow()
         cluster, queues = views.cluster(), views.queues()
@@ -131,8 +152,10 @@ class Rounds:
             view = View(cluster=cluster, queues=queues, now_ms=views.now_ms)
             world = self._world = World(view, world, views.jobs.values())
             self._made_from = made_from
+            self._standing.forget()
         else:
             world.follow(changes, cluster, views.now_ms)
+            self._standing.follow(changes)
         return world
 
     def run(
@@ -160,7 +183,14 @@ class Rounds:
             let_in_or_refused = (said.group for said in opening.admissions)
             made.take_refused(opening.admitted, opening.wanted.union(let_in_or_refused))
             if opening.covered is not None:
-                wanted = self._place_covered(opening, opening.covered, places, made, most, on_step)
+                self._place_covered(opening, opening.covered, places, made, most, on_step)
+                is_enough = len(places.placements) == len(opening.covered.pods)
+                wanted = set()
+                if not is_enough and not MAKING_ROOM.isdisjoint(actions):
+                    session = self.session() if opening.stands else session
+                    nodes = {uid: each.node for uid, each in places.placements.items()}
+                    take_over(session, opening.covered, nodes)
+                    wanted = opening.wanted
             else:
                 for key in sorted(opening.wanted):
                     self._take_orphan(made, session, key, batch)
@@ -204,8 +234,8 @@ class Rounds:
         made: OutcomeBuilder,
         most: int,
         on_step: OnStep,
-    ) -> Collection[str]:
-        """Pods about which only nodes have a say; for which of their jobs others may have to go."""
+    ) -> None:
+        """Pods about which only nodes have a say."""
         session, actions = opening.session, self.state.policy.actions
         limits = holds_in_force(session, ()).limits(found.sample)
         for uid in in_order(session, found):
@@ -217,10 +247,6 @@ class Rounds:
         on_step(ACTION, "allocate")
         if "backfill" in actions:
             on_step(ACTION, "backfill")  # which is for pods that ask for nothing
-        if len(places.placements) == len(found.pods) or MAKING_ROOM.isdisjoint(actions):
-            return ()
-        take_over(session, found, {uid: each.node for uid, each in places.placements.items()})
-        return opening.wanted
 
     def _take_orphan(
         self, made: OutcomeBuilder, session: Session, key: str, batch: Sequence[str]

@@ -21,8 +21,10 @@ from allotment.core.queues.model import (
     QueueView,
     View,
 )
+from allotment.core.queues.resources import Resources
 from allotment.core.queues.round.members import (
     Lones,
+    holds_of,
     is_made_for_pods,
     job_of,
     left_over,
@@ -116,6 +118,7 @@ class Views:
         changed: dict[str, JobView | Lone | None] = {}
         kinds: dict[LoneKind, int] = {}
         others: list[str] = []
+        strangers: list[Resources] = []
         for uid in uids:
             before, now = jobs.get(uid), self._made(uid)
             changed[uid] = now
@@ -135,7 +138,9 @@ class Views:
             elif before is not None:
                 del jobs[uid]
                 created.remove(before.created_ms)
-        return Changes(changed, kinds, others)
+            else:
+                strangers += holds_of(self.state, uid)
+        return Changes(changed, kinds, others, strangers)
 
     def _made(self, uid: str) -> JobView | Lone | None:
         """A job; None if there is none of the name."""

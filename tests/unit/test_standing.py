@@ -1,0 +1,230 @@
+"""That quota covers lone pods is told from an older answer, until something may have changed it."""
+
+import msgspec
+import pytest
+
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Outcome
+from allotment.core.queues.round.rounds import Rounds
+from allotment_proto.events import Event, NodeGone, PriorityClassObserved
+from allotment_proto.facts import PluginUse, Policy
+from tests import build
+from tests.unit.batch_parts import gone
+from tests.unit.lone_pods import lone, queue
+from tests.unit.rounds_world import World, group
+
+FIRST = (PluginUse("priority"), PluginUse("gang"))
+CAPACITY, PROPORTION, OVERCOMMIT = (
+    Policy(tiers=(FIRST, (PluginUse(name),)), actions=("enqueue", "allocate"))
+    for name in ("capacity", "proportion", "overcommit")
+)
+EVICTING, RECLAIMING = (
+    Policy(
+        tiers=((PluginUse("priority"),), (PluginUse("capacity"),)),
+        actions=("enqueue", "allocate", action),
+    )
+    for action in ("preempt", "reclaim")
+)
+EVERY = (CAPACITY, PROPORTION, OVERCOMMIT)
+CPUS = 20
+"""Of the one node; a lone pod asks for two."""
+
+
+def world_of(policy: Policy, *events: Event) -> World:
+    """A pod has its place, and it was told that its queue's quota covers it."""
+    node = build.node("n1", 0, cpu_milli=CPUS * 1_000, pods=100)
+    world = World(node, *events, lone("first"), policy=policy)
+    world.decide(["first"])
+    assert (world.rounds.at_once, world.rounds.stood) == (1, 0)
+    return world
+
+
+def arrive(world: World, count: int, queue_name: str = "default") -> list[str]:
+    uids = [f"{queue_name}-{world.seq}-{number}" for number in range(count)]
+    for uid in uids:
+        world.tell(lone(uid, queue=queue_name))
+    return uids
+
+
+def run(world: World, batch: list[str]) -> tuple[Outcome, bool]:
+    """What a round says, which is what it says that asks job by job, and whether it was told from
+    an older answer.
+    """
+    before = world.rounds.stood
+    found = world.rounds.run(batch, world.board)
+    state = world.state
+    plain = Rounds(state, one_by_one=True).run(batch, Board(state))
+    assert msgspec.json.encode(found) == msgspec.json.encode(plain)
+    return found, world.rounds.stood > before
+
+
+@pytest.mark.parametrize("policy", [*EVERY, EVICTING])
+def test_the_next_pods_are_told_from_it(policy: Policy) -> None:
+    world = world_of(policy)
+    for _ in range(2):
+        found, stood = run(world, arrive(world, 2))
+        assert stood
+        assert len(found.placements) == 2
+        world.decide()
+    assert world.rounds.stood >= 2
+
+
+def test_pods_that_come_and_go_leave_it_standing() -> None:
+    world = world_of(CAPACITY, queue("default", capability=(("cpu", 10_000),)))
+    for _ in range(20):
+        (uid,) = arrive(world, 1)
+        found, stood = run(world, [uid])
+        assert stood
+        assert found.placements
+        world.decide()
+        world.bind()
+        world.tell(gone(uid))
+
+
+def test_no_more_than_can_be_spared_is_told_from_it() -> None:
+    """Quota for five pods, of which one has a place, and is counted waiting and placed."""
+    world = world_of(CAPACITY, queue("default", capability=(("cpu", 10_000),)))
+    found, stood = run(world, arrive(world, 5))
+    assert not stood
+    assert (len(found.placements), len(found.refusals)) == (4, 1)
+
+
+def test_of_another_queue_it_says_nothing() -> None:
+    world = world_of(CAPACITY, queue("one", capability=(("cpu", 2_000),)))
+    found, stood = run(world, arrive(world, 2, "one"))
+    assert not stood
+    assert (len(found.placements), len(found.refusals)) == (1, 1)
+
+
+def test_pods_of_another_scheduler_take_of_it() -> None:
+    """Nothing is let in beyond 1.2 times the node: 24 CPUs, of which others take 18."""
+    world = world_of(OVERCOMMIT)
+    for number in range(9):
+        world.tell(lone(f"x{number}", node="n1", scheduler="other", queue=""))
+    found, stood = run(world, arrive(world, 3))
+    assert not stood
+    assert [refusal.uid for refusal in found.refusals]
+
+
+def test_what_others_hold_cannot_be_spared() -> None:
+    others = (lone(f"x{n}", node="n1", scheduler="other", queue="") for n in range(8))
+    world = world_of(OVERCOMMIT, *others)
+    found, stood = run(world, arrive(world, 4))
+    assert not stood
+    assert found.refusals
+
+
+def test_pods_that_others_place_take_of_it_once() -> None:
+    """Not again each time that something is seen of them."""
+    world = world_of(OVERCOMMIT)
+    world.tell(lone("x", node="n1", scheduler="other", queue=""))
+    assert run(world, arrive(world, 1))[1]
+    assert run(world, arrive(world, 1))[1]
+
+
+@pytest.mark.parametrize("policy", EVERY)
+def test_a_group_ends_it(policy: Policy) -> None:
+    """What a PodGroup was let in for is not there for others."""
+    world = world_of(policy)
+    asked = (("cpu", 18_000), ("pods", 9))
+    world.tell(group("g", 9, min_resources=asked, owner="somebody"))
+    found, stood = run(world, arrive(world, 3))
+    assert not stood
+    assert found.placements or found.refusals
+
+
+def test_a_group_at_the_gate_ends_it() -> None:
+    world = world_of(CAPACITY)
+    world.tell(group("g", 1, phase="Pending", min_resources=(("cpu", 1_000),), owner="somebody"))
+    found, stood = run(world, arrive(world, 1))
+    assert not stood
+    assert found.admissions, "the group is let in"
+
+
+def test_a_group_without_its_queue_leaves_nothing_to_stand() -> None:
+    """Each round refuses it, whoever else is in the batch."""
+    waits = group("g", 1, phase="Pending", queue="nowhere", owner="somebody")
+    world = world_of(CAPACITY, waits)
+    assert not run(world, arrive(world, 1))[1]
+
+
+def test_what_groups_were_let_in_for_cannot_be_spared() -> None:
+    asked = (("cpu", 16_000), ("pods", 8))
+    for policy in EVERY:
+        let_in = group("g", 8, min_resources=asked, owner="somebody")
+        world = world_of(policy, let_in)
+        found, stood = run(world, arrive(world, 4))
+        assert not stood, policy
+        assert found.refusals or policy is PROPORTION
+
+
+def test_what_other_queues_ask_for_cannot_be_spared() -> None:
+    """Where there is not enough for all, a queue deserves what its weight says."""
+    world = world_of(
+        PROPORTION, queue("one", weight=9), *(lone(f"o{n}", queue="one") for n in range(9))
+    )
+    found, stood = run(world, arrive(world, 3))
+    assert not stood
+    assert found.refusals
+
+
+def test_what_a_queue_is_guaranteed_cannot_be_spared() -> None:
+    """Not even while the queue has no pods: once it has one, it deserves that."""
+    world = world_of(
+        PROPORTION,
+        queue("one", guarantee=(("cpu", 10_000),)),
+        queue("two", weight=9),
+        *(lone(f"t{n}", queue="two") for n in range(4)),
+    )
+    world.tell(lone("o", queue="one"))
+    found, stood = run(world, arrive(world, 1))
+    assert not stood
+    assert found.refusals
+
+
+@pytest.mark.parametrize("policy", EVERY)
+def test_a_node_that_goes_ends_it(policy: Policy) -> None:
+    other = build.node("n2", 0, cpu_milli=80_000, pods=100)
+    world = world_of(policy, other)
+    assert run(world, arrive(world, 1))[1]
+    world.tell(NodeGone(name="n2", uid="uid-n2", rv=99))
+    assert not run(world, arrive(world, 1))[1]
+
+
+@pytest.mark.parametrize("policy", EVERY)
+def test_a_change_of_the_queue_ends_it(policy: Policy) -> None:
+    world = world_of(policy)
+    world.tell(queue("default", rv=9, state="Closed"))
+    found, stood = run(world, arrive(world, 1))
+    assert not stood
+    assert bool(found.refusals) == (policy is not OVERCOMMIT)
+
+
+SMALL = [build.node(f"small{n}", 0, cpu_milli=1_000, pods=9) for n in range(50)]
+"""Nodes that make quota ample, and have room for nobody."""
+
+
+def test_who_must_go_is_told_by_books_of_now() -> None:
+    """Quota covers the pod and no node has room. The other queue has borrowed since the answer."""
+    due = (("cpu", 10_000),), (("cpu", 2_000),)
+    queues = (queue(name, deserved=cpu) for name, cpu in zip(("default", "one"), due, strict=True))
+    world = world_of(RECLAIMING, *queues, *SMALL)
+    for number in range(CPUS // 2 - 1):
+        world.tell(lone(f"o{number}", queue="one", node="n1", phase="Running"))
+    found, stood = run(world, arrive(world, 1))
+    assert stood
+    assert len(found.evictions) == 1
+
+
+def test_a_node_that_is_kept_for_somebody_ends_it() -> None:
+    high = PriorityClassObserved(uid="h", name="high", rv=1, value=1_000)
+    world = world_of(EVICTING, high, *SMALL)
+    for _ in range(CPUS // 2 - 1):
+        world.decide(arrive(world, 1))
+    world.bind()
+    world.tell(lone("urgent", priority_class="high"))
+    (evicted,) = world.decide(["urgent"]).evictions
+    world.tell(gone(evicted.uid))
+    found, stood = run(world, arrive(world, 1))
+    assert not stood
+    assert found.refusals
