@@ -32,7 +32,9 @@ def world_of(policy: Policy, running: int = RUNNING) -> World:
 
 
 def opened(world: World) -> int:
-    return world.rounds.session().world.opened
+    session = world.rounds.session()
+    session.open_all()
+    return session.world.opened
 
 
 @pytest.mark.parametrize("policy", [GATED, PROPORTION])

@@ -3,8 +3,10 @@
 import msgspec
 import pytest
 
+from allotment.core.ledger.model import SINGLE
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome
+from allotment.core.queues.plugins.proportion import Proportion
 from allotment.core.queues.round.rounds import Rounds
 from allotment_proto.events import Event, NodeGone, PriorityClassObserved
 from allotment_proto.facts import PluginUse, Policy
@@ -228,3 +230,28 @@ def test_a_node_that_is_kept_for_somebody_ends_it() -> None:
     found, stood = run(world, arrive(world, 1))
     assert not stood
     assert found.refusals
+
+
+def test_who_only_wants_pods_in_their_order_opens_no_plugin() -> None:
+    """As the filter does: a pod of each kind is asked about once."""
+    world = world_of(PROPORTION)
+    uids = arrive(world, 3)
+    for _ in range(2):
+        session = world.rounds.session()
+        assert all(session.place_in_line(SINGLE + uid) is not None for uid in uids)
+    opened: list[str] = []
+    session.open_all(lambda kind, name: opened.append(name))
+    assert opened == ["priority", "gang", "proportion"]
+
+
+def test_books_are_those_of_before_the_first_is_let_in() -> None:
+    """A session that was asked nothing before counts a group that it lets in once."""
+    asked = (("cpu", 4_000),)
+    waits = group("g", 1, phase="Pending", min_resources=asked, owner="somebody")
+    world = world_of(PROPORTION)
+    world.tell(waits)
+    session = world.rounds.session()
+    session.let_in(session.jobs["default/g"])
+    proportion = session.plugin("proportion")
+    assert isinstance(proportion, Proportion)
+    assert proportion.books["default"].inqueue.amount("cpu") == 4_000

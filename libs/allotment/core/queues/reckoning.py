@@ -95,7 +95,11 @@ class Reckoning:
         self._stale.update(changes.others)
         more = self._more
         for kind, number in changes.kinds.items():
-            more[kind] = more.get(kind, 0) + number
+            now = more.get(kind, 0) + number
+            if now:
+                more[kind] = now
+            else:  # kinds come and go, and nobody may ask for the books for long
+                more.pop(kind, None)
 
     def books(
         self,
@@ -118,13 +122,12 @@ class Reckoning:
                 changes[now] = 1
         self._stale.clear()
         for kind, number in self._more.items():
-            if number:
-                entry = self._kinds.get(kind)
-                if entry is None:
-                    if len(self._kinds) >= _KINDS_MAX:
-                        self._kinds.clear()
-                    entry = self._kinds[kind] = _Entry(kind.queue, share_of(sample_of(kind)))
-                changes[entry] = number
+            entry = self._kinds.get(kind)
+            if entry is None:
+                if len(self._kinds) >= _KINDS_MAX:
+                    self._kinds.clear()
+                entry = self._kinds[kind] = _Entry(kind.queue, share_of(sample_of(kind)))
+            changes[entry] = number
         self._more.clear()
         for entry, times in changes.items():
             for tally, part in self._parts(entry):

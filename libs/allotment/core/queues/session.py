@@ -71,31 +71,26 @@ class _Asked:
 
 
 class Session:
-    """Plugins of all tiers over one world. `unplaced` are jobs whose queue does not exist: they
+    """Plugins of all tiers over one world, opened when the first of them is asked: who only wants
+    lone pods in their order need ask none. `unplaced` are jobs whose queue does not exist: they
     have no part in the order, and what waits of them waits for the queue.
     """
 
     def __init__(
         self,
         world: World,
-        tiers: Iterable[Iterable[Configured]],
-        on_step: OnStep = untimed,
+        tiers: Sequence[Sequence[Configured]],
         served: Mapping[str, int] | None = None,
     ) -> None:
-        """`on_step` hears of each plugin that is open. `served` says which namespaces had their
-        turn last (see `turns.in_turns`); None if they take no turns.
+        """`served` says which namespaces had their turn last (see `turns.in_turns`); None if they
+        take no turns.
         """
         self.world = world
         self.served = served
         self.unplaced: Mapping[str, JobView] = world.unplaced
-        self._opened: list[list[tuple[Configured, Plugin]]] = []
-        for tier in tiers:
-            self._opened.append([])
-            for configured in tier:
-                self._opened[-1].append((configured, configured.open(self.world)))
-                on_step(PLUGIN, configured.name)
-        self._all: Sequence[Plugin] = [p for tier in self._opened for _, p in tier]
-        self.goes_by_kind = all(plugin.goes_by_kind for plugin in self._all)
+        self._tiers = tiers
+        self._plugins: list[list[tuple[Configured, Plugin]]] | None = None
+        self.goes_by_kind = all(one.goes_by_kind for tier in tiers for one in tier)
         """Whether all plugins say the same of lone pods of a kind."""
         self._points: dict[str, list[list[Plugin]]] = {}
         self._asked: _Asked | None = None
@@ -107,6 +102,17 @@ class Session:
         self._node_rules: dict[str, tuple[NodeRule, ...]] = {}
         self._node_points: dict[str, tuple[NodePoints, ...]] = {}
 
+    def open_all(self, on_step: OnStep = untimed) -> list[list[tuple[Configured, Plugin]]]:
+        """The plugins, tier by tier. `on_step` hears of each that is opened now."""
+        if self._plugins is None:
+            self._plugins = []
+            for tier in self._tiers:
+                self._plugins.append([])
+                for configured in tier:
+                    self._plugins[-1].append((configured, configured.open(self.world)))
+                    on_step(PLUGIN, configured.name)
+        return self._plugins
+
     @property
     def jobs(self) -> Mapping[str, Job]:
         return self.world.jobs
@@ -114,7 +120,7 @@ class Session:
     @property
     def _ask(self) -> _Asked:
         if self._asked is None:
-            self._asked = _Asked(self._all, self._flat)
+            self._asked = _Asked(self._all(), self._flat)
         return self._asked
 
     def queue(self, name: str) -> QueueView:
@@ -122,7 +128,7 @@ class Session:
 
     def plugin(self, name: str) -> Plugin | None:
         """The opened plugin of a name, for those who want to look at its books."""
-        return next((plugin for plugin in self._all if plugin.name == name), None)
+        return next((plugin for plugin in self._all() if plugin.name == name), None)
 
     def queue_key(self, name: str) -> Order:
         """Where a queue stands: the smaller comes first. Total, by age and uid in the end."""
@@ -374,8 +380,7 @@ class Session:
         world = self.world
         queues = tuple(world.queues.values())
         view = View(cluster=world.cluster, queues=queues, jobs=(job.view,), now_ms=world.now_ms)
-        tiers = [[configured for configured, _ in tier] for tier in self._opened]
-        alone = Session(World(view), tiers)
+        alone = Session(World(view), self._tiers)
         own = alone.jobs[job.uid]
         for task in alone.due_tasks(own):
             if alone.allocatable(own, task) is None:
@@ -390,18 +395,20 @@ class Session:
         """Give the task a place in everybody's books. `card` is one of `cards`, if it named any;
         `node` is empty where nobody asks for one.
         """
+        charged = self._ask.charged  # opened on books from before
         before = job.move(task, status)
         if node:
             job.given[task.uid] = node
-        for plugin in self._ask.charged:
+        for plugin in charged:
             plugin.charge(job, task, card)
         self._journal.append(_Entry(job, task, before, card))
         self._forget_keys(job.queue)
 
     def vacate(self, job: Job, task: Task) -> None:
         """The task that has a place has to leave it: everybody's books get it back."""
+        charged = self._ask.charged
         before = job.move(task, Status.RELEASING)
-        for plugin in self._ask.charged:
+        for plugin in charged:
             plugin.release(job, task, "")
         self._journal.append(_Entry(job, task, before, "", is_vacated=True))
         self._forget_keys(job.queue)
@@ -446,9 +453,12 @@ class Session:
         if known is None:
             known = self._points[point] = [
                 [plugin for configured, plugin in tier if point in configured.points]
-                for tier in self._opened
+                for tier in self.open_all()
             ]
         return known
+
+    def _all(self) -> list[Plugin]:
+        return [plugin for tier in self.open_all() for _, plugin in tier]
 
     def _flat(self, point: str) -> Iterable[Plugin]:
         return (plugin for tier in self._at(point) for plugin in tier)

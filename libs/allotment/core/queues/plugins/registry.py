@@ -56,6 +56,10 @@ class Configured(NamedTuple):
     points: frozenset[str]
     """The questions that it is asked: those it answers, less those that are switched off."""
 
+    @property
+    def goes_by_kind(self) -> bool:
+        return PLUGINS[self.name].goes_by_kind
+
     def open(self, world: World) -> Plugin:
         return PLUGINS[self.name](self.arguments, world)
 

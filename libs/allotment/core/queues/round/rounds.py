@@ -86,15 +86,14 @@ class Rounds:
         state = self.state
         if state.is_batched and state.nodes_seq != self._ahead_seq:
             self._ahead_seq = state.nodes_seq
-            self.session()
+            self.session().open_all()
 
-    def session(self, on_step: OnStep = untimed) -> Session:
-        """The plugins of the policy in force, opened on the state; the last session is over."""
-        return self._opened(self._follow(), on_step)
+    def session(self) -> Session:
+        """The policy in force on the state as it is; the last session is over."""
+        return self._session_on(self._follow())
 
-    def _opened(self, world: World, on_step: OnStep) -> Session:
-        self._session = Session(world, self._tiers, on_step, self.state.turns)
-        on_step(SESSION, "")
+    def _session_on(self, world: World) -> Session:
+        self._session = Session(world, self._tiers, self.state.turns)
         return self._session
 
     def open(
@@ -116,7 +115,9 @@ class Rounds:
             self.stood += 1
             none = Enqueued((), ())
             return Opening(stands.session, wanted, none, (), (), (), stands.covered, stands=True)
-        session = self._opened(world, on_step)
+        session = self._session_on(world)
+        session.open_all(on_step)
+        on_step(SESSION, "")
         found = None if self._one_by_one else covered(state, session, wanted)
         if found is not None:
             self._standing.note(session, found)
