@@ -71,6 +71,7 @@ class Filter:
         self._feasibility: FeasibilityCache | None = None
         self._groups: Groups | None = None
         self._waiting: Waiting | None = None
+        """Who waits, in order, while there are no queues."""
         world.fold.listeners.append(self._on_record)
 
     def _on_record(self, record: Record, envelope: Envelope) -> None:
@@ -115,18 +116,19 @@ class Filter:
     async def run(self) -> None:
         """Open cycles while this replica is the active one."""
         state = self.world.fold.state
-        if self._feasibility is None or self._feasibility.state is not state:
-            self._feasibility = FeasibilityCache(state, Board(state))
-        if self._waiting is None or self._waiting.state is not state:
-            self._waiting = Waiting(state)
         numbers = itertools.count(1)
         epoch = self.world.lease.epoch
         while self.world.lease.is_held:
             if state.is_batched:  # the order of groups asks no node, so that it needs no loops
+                self._feasibility = self._waiting = None
                 await self._group_cycle(state, f"{self.ctx.settings.instance}.{epoch}", numbers)
                 continue
             machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
             received_us = _now_us()
+            if self._feasibility is None or self._feasibility.state is not state:
+                self._feasibility = FeasibilityCache(state, Board(state))
+            if self._waiting is None or self._waiting.state is not state:
+                self._waiting = Waiting(state)
             turn = self._next_round(self._feasibility, self._waiting)
             for uid in turn.in_vain:
                 self.tried[uid] = turn.batch.basis
