@@ -100,6 +100,7 @@ class Decider:
                 settled = await self._settle(proposal, received_us)
                 span.update({"allot.outcome": settled.outcome, "allot.log.seq": settled.seq})
             await self.world.bus.publish(subjects.SETTLED, encode(settled))
+            self._ahead(Deciding.follow_ahead)  # while the filter looks for the next pods
             self.ctx.metrics.observe_stage(
                 "bind", (_now_us() - received_us) / 1e6, span.trace_id, settled.seq or None
             )
@@ -109,11 +110,14 @@ class Decider:
         fold = self.world.fold
         await fold.caught_up.wait()
         while True:
-            try:
-                self._ready().open_ahead()
-            except Exception:  # the proposal that meets it as well says so
-                self._deciding = None
+            self._ahead(Deciding.open_ahead)
             await fold.changed()
+
+    def _ahead(self, read: Callable[[Deciding], None]) -> None:
+        try:
+            read(self._ready())
+        except Exception:  # the proposal that meets it as well says so
+            self._deciding = None
 
     async def _settle(self, proposal: Proposal, received_us: int) -> Settled:
         """Append the decision; checked again and retried when another one took its place."""

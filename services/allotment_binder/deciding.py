@@ -49,6 +49,10 @@ class Deciding:
         """Read what nodes offer, so that the next proposal need not wait for it."""
         self._rounds.open_ahead()
 
+    def follow_ahead(self) -> None:
+        """Take over what a decision changed, so that the next proposal need not wait for it."""
+        self._rounds.follow_ahead()
+
     def decide(self, proposal: Proposal, now_s: int, stage: StageTime) -> Answer:
         """Every placement is asked for again, on top of those accepted before it, and so is what
         the proposal says about groups and quotas. What the state does not bear out is not argued

@@ -152,7 +152,9 @@ class Scorer:
         while True:
             try:
                 self._ready_board().open_ahead()
-                self._ready_rounds().open_ahead()
+                rounds = self._ready_rounds()
+                rounds.open_ahead()
+                rounds.follow_ahead()
             except Exception:  # the cycle that meets it as well says so
                 self._board = self._rounds = None
             await fold.changed()

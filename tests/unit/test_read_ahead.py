@@ -6,8 +6,13 @@ from typing import Any, cast
 import anyio
 import pytest
 
+from allotment.adapters.log.bus import Message
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.adapters.telemetry.traces import start_tracing
 from allotment_binder.decider import Decider
+from allotment_proto.codec import encode
 from allotment_proto.events import QueueObserved
+from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from allotment_scorer.__main__ import Scorer
 from tests import build
 from tests.unit.rounds_world import World
@@ -94,4 +99,71 @@ async def test_the_binder_has_read_them_too(world: World) -> None:
         fold.news.set()
         await anyio.wait_all_tasks_blocked()
         assert totals.read == NODES + 1
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_what_a_decision_changed_is_taken_over_before_the_next_round(world: World) -> None:
+    """And not with every pod that comes: the round does that at once."""
+    fold = _Fold(world)
+    scorer = _scorer(fold)
+    rounds = scorer._ready_rounds()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(scorer.keep_up)
+        await anyio.wait_all_tasks_blocked()
+        looked_at = rounds.views.made
+        for uid in ("a", "b"):
+            world.tell(build.pod(uid, queue="default"))
+            fold.news.set()
+            await anyio.wait_all_tasks_blocked()
+        assert rounds.views.made == looked_at
+        world.decide(["a"])
+        fold.news.set()
+        await anyio.wait_all_tasks_blocked()
+        looked_at = rounds.views.made
+        rounds.session()
+        assert rounds.views.made == looked_at > 0
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_the_binder_takes_it_over_once_its_answer_is_sent(world: World) -> None:
+    fold, sent = _Fold(world), list[int]()
+
+    async def reach(seq: int) -> bool:
+        return True
+
+    async def publish(subject: str, payload: bytes) -> None:
+        sent.append(decider._ready()._rounds.views.made)
+
+    tracer = start_tracing("binder", "b-1", {"OTEL_SDK_DISABLED": "true"})
+    fold.reach = reach  # type: ignore[attr-defined]
+    around = SimpleNamespace(
+        fold=fold, bus=SimpleNamespace(publish=publish), lease=SimpleNamespace(is_held=True)
+    )
+    ctx: Any = SimpleNamespace(
+        settings=SimpleNamespace(instance="b-1"),
+        metrics=ServiceMetrics("binder"),
+        tracer=tracer,
+        refusals=SimpleNamespace(refuse=lambda *said, **more: None),
+    )
+    decider = Decider(ctx, cast("Any", around), lambda decided, upheld: None)
+    world.tell(build.pod("a", queue="default"))
+    world.decide()
+    said = Proposal(
+        v=MESSAGE_VERSION,
+        cycle="c",
+        basis=world.seq,
+        policy=world.state.policy_seq,
+        batch=(),
+        placements=(),
+        refusals=(),
+        failed="by the scorer",
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(decider.run)
+        await decider.on_proposal(Message("", encode(said), {}, ""))
+        await anyio.wait_all_tasks_blocked()
+        assert sent == [0]
+        assert decider._ready()._rounds.views.made > 0
         tasks.cancel_scope.cancel()

@@ -77,16 +77,25 @@ class Rounds:
         self._made_from: object = None
         self._session: Session | None = None
         self._standing = Standing()
-        self._ahead_seq = -1
+        self._nodes_seq = self._decision_seq = -1
 
     def open_ahead(self) -> None:
         """Read what nodes offer, if that changed, so that the next round need not. Not between the
         steps of a round: the last session is over.
         """
         state = self.state
-        if state.is_batched and state.nodes_seq != self._ahead_seq:
-            self._ahead_seq = state.nodes_seq
+        if state.is_batched and state.nodes_seq != self._nodes_seq:
+            self._nodes_seq = state.nodes_seq
             self.session().open_all()
+
+    def follow_ahead(self) -> None:
+        """Take over what changed, if there was a decision since this was called last: the next
+        round comes after it. Not between the steps of a round, either.
+        """
+        state = self.state
+        if state.is_batched and state.decision_seq != self._decision_seq:
+            self._decision_seq = state.decision_seq
+            self._follow()
 
     def session(self) -> Session:
         """The policy in force on the state as it is; the last session is over."""
