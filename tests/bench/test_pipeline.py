@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from allotment.adapters.service import machine_code
 from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment_cli.errors import CliError
@@ -48,3 +49,23 @@ def test_pipeline_refuses_to_measure_refusals() -> None:
     result = CliRunner().invoke(main, ["bench", "pipeline", *arguments, "--seconds", "0.1"])
     assert result.exit_code == 2
     assert "would measure refusals" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("bench", "more"), [("pipeline", ["--singles", "1"]), ("e2e", ["--seconds", "1"])]
+)
+@pytest.mark.parametrize(("nodes", "compiles"), [("511", False), ("512", True)])
+def test_nobody_compiles_while_services_are_measured(
+    bench: str, more: list[str], nodes: str, compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(machine_code, "compile_elsewhere", lambda: done.append("compiled"))
+
+    def measure(*_: object, **__: object) -> None:
+        done.append("measured")
+        raise CliError("that will do")
+
+    monkeypatch.setattr(f"allotment_lab.bench.{bench}.run", measure)
+    result = CliRunner().invoke(main, ["bench", bench, "--nodes", nodes, "--pods", "9", *more])
+    assert "that will do" in result.stderr
+    assert done == [*["compiled"] * compiles, "measured"]

@@ -164,7 +164,7 @@ def elsewhere(numba: FakeNumba, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         MachineCode.loops = before
         numba.compiled = 0
 
-    monkeypatch.setattr(machine_code, "_compile_elsewhere", compile_elsewhere)
+    monkeypatch.setattr(machine_code, "compile_elsewhere", compile_elsewhere)
     return asked
 
 

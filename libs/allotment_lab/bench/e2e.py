@@ -35,7 +35,7 @@ from allotment_lab.bench.e2e_kubelets import Kubelets
 from allotment_lab.bench.e2e_load import SENDERS, BareClient, Eyes, bare_client
 from allotment_lab.bench.e2e_phases import Done, Load, Phases
 from allotment_lab.bench.e2e_stack import HOME, Services, Stack, local_mode
-from allotment_lab.bench.report import Report, publish, reporting, versions
+from allotment_lab.bench.report import Report, have_compiled, publish, reporting, versions
 from allotment_lab.bench.yardstick import Yardstick
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import run, scores_compiled
@@ -180,6 +180,7 @@ def e2e(
             f"{planned.nodes} nodes hold {room} pods, not {wanted}",
             "take more nodes, fewer pods, or a shorter steady phase",
         )
+    have_compiled(planned.nodes, policies.policy_of(planned.policy))
     directory = Path(tempfile.mkdtemp(prefix="allotment-bench-"))
     measuring = _Run(directory, planned)
     try:

@@ -27,7 +27,7 @@ from allotment_cli.output import note
 from allotment_cli.params import Finite
 from allotment_lab.bench.pipeline_load import Landed, Load, write_at_once
 from allotment_lab.bench.policies import PolicyWord, policy_of
-from allotment_lab.bench.report import Report, publish, reporting, versions
+from allotment_lab.bench.report import Report, have_compiled, publish, reporting, versions
 from allotment_lab.bench.yardstick import Yardstick
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import (
@@ -136,6 +136,7 @@ class _Burst(NamedTuple):
 def pipeline(as_json: bool, save: Path | None, compare: Path | None, **plan: Any) -> None:
     """Facts in the log to decisions in the log: filter, scorer, binder and NATS, no Kubernetes."""
     planned = Plan(**plan)
+    have_compiled(planned.nodes, policy_of(planned.policy))
     with tempfile.TemporaryDirectory(prefix="allot-bench-") as directory:
         report = run(_measure, planned, Path(directory))
     title = (

@@ -24,6 +24,7 @@ from allotment_cli.output import emit, note, table
 from allotment_cli.params import can_be_written
 from allotment_lab.bench.machine import this_machine, words
 from allotment_lab.bench.yardstick import CHANGE_PERCENT_MAX, Yardstick
+from allotment_proto.facts import Policy
 
 NO_NUMBA = "none"
 FASTER_PERCENT_MAX = 20
@@ -68,6 +69,15 @@ def settle() -> None:
     bring_in_machine_code()
     heap.collect_seldom()
     heap.freeze_heap()
+
+
+def have_compiled(nodes: int, policy: Policy) -> None:
+    """Have the loops compiled that services want under a policy, unless that was done before: who
+    is measured while another process compiles is measured beside that, and without the loops.
+    """
+    if machine_code.is_worth_loading(nodes, policy):
+        note("compiling the loops that score nodes, unless they are kept from before …")
+        machine_code.compile_elsewhere()
 
 
 def bring_in_machine_code() -> None:

@@ -111,13 +111,13 @@ def _load_or_tell(on_broken: Callable[[str], None]) -> None:
         try:
             _load(may_compile=False)
         except _NotKeptError:
-            _compile_elsewhere()
+            compile_elsewhere()
             load()
     except BrokenCompilerError as error:
         on_broken(str(error))
 
 
-def _compile_elsewhere() -> None:
+def compile_elsewhere() -> None:
     """Fill the cache from another process. If that fails, the next to load compiles after all."""
     command = [sys.executable, "-m", "allotment.adapters.service.machine_code", _FOR_A_SERVICE]
     quiet = subprocess.DEVNULL
