@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import Family, PodSource
 from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import DeviceRequest, Holding, Policy, Problem
@@ -42,6 +44,32 @@ def test_an_annotation_that_names_no_card_for_a_container_that_asks(text: str) -
     fact = runs(ONE, {IDS: text})
     assert fact.holdings == ()
     assert IDS in broken(fact).place
+
+
+def test_of_a_pod_that_runs_only_the_family_that_wrote_on_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each pod is seen several times in its life: what its kind asks for is known by then."""
+    assigned = {IDS: "GPU-a,NVIDIA,3000,50:"}
+    before = runs(ONE, assigned)
+    read: list[tuple[str, str]] = []
+
+    def counted(method: str, plain: Any) -> Any:
+        def read_by(family: Family, pod: PodSource) -> Any:
+            read.append((family.name, method))
+            return plain(family, pod)
+
+        return read_by
+
+    for family in FAMILIES.values():
+        for method in ("holdings", "requests"):
+            plain = getattr(type(family), method)
+            monkeypatch.setattr(type(family), method, counted(method, plain))
+    assert runs(ONE, assigned) == before
+    assert read == [("vgpu", "holdings")]
+    read.clear()
+    runs(ONE, {})
+    assert read == []
 
 
 def test_it_is_told_what_a_container_asks_for_whose_cards_nobody_can_read() -> None:

@@ -116,6 +116,19 @@ def test_what_a_pod_asks_for_is_read_from_no_other_annotation_or_label() -> None
             assert labels.names <= ASKED_LABELS
 
 
+def test_what_a_pod_holds_is_read_from_no_annotation_but_its_familys_assignments() -> None:
+    """Whoever wrote none of them is not asked about the pod."""
+    config = device_config.default()
+    places = {name: family.assignments(config) for name, family in FAMILIES.items()}
+    names = set[str]().union(*(family.resources(config) for family in FAMILIES.values()))
+    limits = dict.fromkeys(names, "1")
+    containers = [ContainerSource("c", limits, limits)]
+    for name, family in FAMILIES.items():
+        others = set[str](ASKED).union(*places.values()) - places[name]
+        pod = PodSource(dict.fromkeys(others, "GPU-a,NVIDIA,1,1:"), containers, [], {}, config)
+        assert family.holdings(pod) == ((), ())
+
+
 def changing(version: int, **changes: Any) -> str:
     """A pod of ours, whose owner gives it another label all the time."""
     pod = pod_json(container(requests={"cpu": "100m"}))

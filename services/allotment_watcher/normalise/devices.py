@@ -185,24 +185,23 @@ def held(source: PodSource, wanted: tuple[DeviceRequest, ...], lens: Lens) -> He
     It is broken when a container asks for cards, and the annotation is there but tells none of
     them, or cannot be read where it would tell the rest.
     """
-    if lens.assignments.isdisjoint(source.annotations):
-        return Held()
     holdings: list[Holding] = []
     annotated: list[Holding] = []
     unplaced: list[DeviceRequest] = []
     broken: Problem | None = None
-    for family in FAMILIES.values():
+    for name in lens.families_assigned(source.annotations):
+        family = FAMILIES[name]
         claimed, problems = family.holdings(source)
-        mine = tuple(request for request in wanted if request.family == family.name)
+        mine = tuple(request for request in wanted if request.family == name)
         unknown = [(r, p) for r in mine if (p := _unknown(source, r, claimed, problems))]
-        is_readable = family.requests(source)[1] is None
-        if problems and not mine and not is_readable:
+        is_readable = bool(mine) or family.requests(source)[1] is None
+        if problems and not is_readable:
             most = _most(family, source, lens)
             unknown = [(r, problems[0]) for r in _whole_cards(family, source, most)]
         unplaced.extend(request for request, _ in unknown)
         if broken is None and unknown:
             broken = unknown[0][1]
-        if mine or is_readable:
+        if is_readable:
             counted = claims.within_limits(claimed, mine)
         else:
             counted = _as_many(claimed, _most(family, source, lens))

@@ -1,5 +1,7 @@
 """Under which policy and device configuration objects are read."""
 
+from collections.abc import Mapping
+
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.rules.terms import weights_of
 from allotment_proto.device_config import DeviceConfig
@@ -29,10 +31,7 @@ class Lens:
         self.policy = policy
         self.config = config
         self.has_groups_made = has_groups_made
-        self.assignments = frozenset(
-            key for family in FAMILIES.values() for key in family.assignments(config)
-        )
-        """Annotations in which stands what a pod holds. Most pods have none of them."""
+        self._assignments = {name: family.assignments(config) for name, family in FAMILIES.items()}
         self._unadvertised = frozenset[str]().union(
             *(family.unadvertised(config) for family in FAMILIES.values())
         )
@@ -45,6 +44,13 @@ class Lens:
     def reads_as(self, policy: Policy) -> bool:
         """Whether every object reads the same under another policy."""
         return _read_of(policy) == _read_of(self.policy)
+
+    def families_assigned(self, annotations: Mapping[str, str]) -> list[str]:
+        """The device families of which a pod's annotations may tell what it holds. Of most pods
+        none, of nearly all others one: nobody needs to read the rest.
+        """
+        written = annotations.keys()
+        return [n for n, places in self._assignments.items() if not written.isdisjoint(places)]
 
     def is_counted(self, name: str) -> bool:
         """Extended resources and huge pages, counted against what the node lists."""
