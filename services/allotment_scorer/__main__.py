@@ -146,8 +146,12 @@ class Scorer:
     async def keep_up(self) -> None:
         """Let the board follow the log as it moves, and the round what nodes offer, so that the
         next cycle need not wait for it.
+
+        A failure is said once, until it works again: it may come back with every record, and the
+        cycle that meets it as well says so for itself.
         """
         fold = self.world.fold
+        is_failing = False
         await fold.caught_up.wait()
         while True:
             try:
@@ -155,8 +159,17 @@ class Scorer:
                 rounds = self._ready_rounds()
                 rounds.open_ahead()
                 rounds.follow_ahead()
-            except Exception:  # the cycle that meets it as well says so
+            except Exception as error:  # whatever it is: cycles do without
                 self._board = self._rounds = None
+                if not is_failing:
+                    self.ctx.log.warning(
+                        "nothing can be prepared for the next cycle, so it takes longer",
+                        seq=fold.state.seq,
+                        error=one_line(error),
+                    )
+                is_failing = True
+            else:
+                is_failing = False
             await fold.changed()
 
     def waiting_gauges(self) -> list[Gauge]:

@@ -1,6 +1,7 @@
 """What the scorer does while nobody waits, and that a failure in it ends nothing."""
 
 import io
+import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,9 +22,11 @@ from tests.build import node, state_of
 
 
 class _Fold:
-    """A state that does not move. Whoever waits for news is asleep."""
+    """A state that does not move, and news of it all the same: so many times. Whoever waits for
+    more is asleep."""
 
-    def __init__(self) -> None:
+    def __init__(self, news: int) -> None:
+        self.news = news
         self.state = state_of(node("n1"), node("n2"))
         self.listeners: list[Callable[..., None]] = []
         self.restored: list[Callable[..., None]] = []
@@ -32,22 +35,26 @@ class _Fold:
         self.asleep = anyio.Event()
 
     async def changed(self) -> None:
+        if self.news:
+            self.news -= 1
+            return
         self.asleep.set()
         await anyio.sleep_forever()
 
 
-async def _until_asleep() -> None:
-    """A scorer keeps up with nodes, and no pod is there."""
-    fold = _Fold()
+async def _until_asleep(news: int = 0) -> list[str]:
+    """A scorer keeps up with nodes, and no pod is there. Returns the lines of its log."""
+    fold, lines = _Fold(news), io.StringIO()
     world = cast(World, SimpleNamespace(fold=fold))
     async with anyio.create_task_group() as group:
-        logger = Logger(LogSink("scorer", "s-0", stream=io.StringIO()))
+        logger = Logger(LogSink("scorer", "s-0", stream=lines))
         tracer = start_tracing("scorer", "s-0", {"OTEL_SDK_DISABLED": "true"})
         settings, metrics = ScorerSettings(instance="s-0"), ServiceMetrics("scorer")
         context: Any = ServiceContext("scorer", settings, logger, metrics, tracer, group)
         group.start_soon(Scorer(context, world).keep_up)
         await fold.asleep.wait()
         group.cancel_scope.cancel()
+    return lines.getvalue().splitlines()
 
 
 @pytest.mark.anyio
@@ -74,3 +81,20 @@ async def test_what_fails_ahead_is_left_to_the_cycle_that_meets_it(
     monkeypatch.setattr(Board, "open_ahead", fail)
     await _until_asleep()
     assert len(failed) == 1
+
+
+@pytest.mark.anyio
+async def test_a_failure_ahead_is_logged_once_until_it_works_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    works = iter([False, False, False, True, False, False])
+
+    def open_ahead(board: Board) -> None:
+        if not next(works):
+            raise ValueError("a request that nobody can rank")
+
+    monkeypatch.setattr(Board, "open_ahead", open_ahead)
+    lines = await _until_asleep(news=5)
+    assert next(works, None) is None
+    assert [json.loads(line)["level"] for line in lines] == ["warning", "warning"]
+    assert "a request that nobody can rank" in lines[0]
