@@ -1,18 +1,31 @@
 """One active life of the binder on a log in memory and a scripted API server."""
 
+import contextlib
+import io
+from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
 import pytest
 from tests.build import node, pod, policy, request, wants
 from tests.contract.binder_loops import Api, add, at_work
+from tests.contract.kube_server import kubeconfig, reply, scripted
 from tests.turns import counted
 from tests.waiting import until
 
 from allotment.adapters.log.bus import Message
+from allotment.adapters.log.fold import Fold
+from allotment.adapters.service.service import ServiceContext
+from allotment.adapters.service.world import World
+from allotment.adapters.telemetry.log import Logger, LogSink
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.adapters.telemetry.traces import start_tracing
 from allotment.testing.memory_log import MemoryLog, MemoryLogCore
+from allotment_binder import __main__ as binder_service
 from allotment_binder import records
+from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import (
@@ -35,6 +48,39 @@ async def test_a_proposal_is_decided_bound_recorded_and_told(tmp_path: Path) -> 
         assert scene.api.bindings == ["pod-a"]
         assert sorted(scene.api.events) == [("pod-a", "Scheduled"), ("pod-h", "FailedScheduling")]
         assert scene.api.told == ["pod-h: 0/1 nodes are available: 1 InsufficientGPUMemory."]
+
+
+async def test_a_binder_has_a_connection_open_before_it_binds_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby has one too: the first pod that it binds waits for no handshake."""
+    async with scripted() as script, anyio.create_task_group() as group:
+        script.otherwise = reply({})
+        logger = Logger(LogSink("binder", "0", stream=io.StringIO()))
+        tracer = start_tracing("binder", "0", {"OTEL_SDK_DISABLED": "true"})
+        config = kubeconfig(tmp_path / "kubeconfig", script.url)
+        settings = BinderSettings(instance="binder-0", kubeconfig=config)
+        ctx = ServiceContext("binder", settings, logger, ServiceMetrics("binder"), tracer, group)
+
+        @contextlib.asynccontextmanager
+        async def standby(_: object) -> AsyncIterator[World]:
+            async def subscribe(*_: object) -> None: ...
+
+            yield cast(
+                World,
+                SimpleNamespace(
+                    log=MemoryLog(),
+                    fold=Fold(MemoryLog(), logger),
+                    bus=SimpleNamespace(subscribe=subscribe),
+                    active=anyio.sleep_forever,
+                ),
+            )
+
+        monkeypatch.setattr(binder_service, "open_world", standby)
+        group.start_soon(binder_service.run, ctx)
+        await until(lambda: script.requests)
+        group.cancel_scope.cancel()
+    assert [request.path for request in script.requests] == ["/version"]
 
 
 async def test_a_doubled_proposal_decides_and_tells_once_and_the_log_is_not_full(
