@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import anyio
 
 from allotment.adapters.log.bus import BUS, Message
+from allotment.adapters.service.ahead import Ahead
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import World, full_reporter
 from allotment.adapters.telemetry.log import one_line
@@ -85,6 +86,7 @@ class Decider:
 
     async def run(self) -> None:
         """Decide for ever, in order of arrival."""
+        ahead = Ahead(self.ctx.log, self._forget)
         while True:
             while not self.proposals:
                 self._stirred = anyio.Event()
@@ -100,7 +102,8 @@ class Decider:
                 settled = await self._settle(proposal, received_us)
                 span.update({"allot.outcome": settled.outcome, "allot.log.seq": settled.seq})
             await self.world.bus.publish(subjects.SETTLED, encode(settled))
-            self._ahead(Deciding.follow_ahead)  # while the filter looks for the next pods
+            # While the filter looks for the next pods.
+            ahead.try_to(lambda: self._ready().follow_ahead(), self.world.fold.state.seq)
             self.ctx.metrics.observe_stage(
                 "bind", (_now_us() - received_us) / 1e6, span.trace_id, settled.seq or None
             )
@@ -108,16 +111,14 @@ class Decider:
     async def keep_up(self) -> None:
         """Let what decides follow the nodes, so that the next proposal need not wait for it."""
         fold = self.world.fold
+        ahead = Ahead(self.ctx.log, self._forget)
         await fold.caught_up.wait()
         while True:
-            self._ahead(Deciding.open_ahead)
+            ahead.try_to(lambda: self._ready().open_ahead(), fold.state.seq)
             await fold.changed()
 
-    def _ahead(self, read: Callable[[Deciding], None]) -> None:
-        try:
-            read(self._ready())
-        except Exception:  # the proposal that meets it as well says so
-            self._deciding = None
+    def _forget(self) -> None:
+        self._deciding = None
 
     async def _settle(self, proposal: Proposal, received_us: int) -> Settled:
         """Append the decision; checked again and retried when another one took its place."""
@@ -131,7 +132,7 @@ class Decider:
             try:
                 answer = self._ready().decide(proposal, at_ms // 1000, stage)
             except Exception as error:  # whatever it is: of this proposal, and not of the next
-                self._deciding = None  # its board may be half told
+                self._forget()  # its board may be half told
                 self._failed(proposal, error)
                 return _settled(proposal, "failed")
             self._recovered(proposal)

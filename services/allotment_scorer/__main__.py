@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from allotment.adapters.log.bus import BUS, Message
 from allotment.adapters.service import machine_code
+from allotment.adapters.service.ahead import Ahead
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.world import World, open_world
 from allotment.adapters.telemetry.log import one_line
@@ -91,7 +92,7 @@ class Scorer:
             try:
                 proposal = self._propose(opened, received_us)
             except Exception as error:  # whatever it is: of this cycle, and not of the next
-                self._board = self._rounds = None  # they may have been updated in part only
+                self._forget()  # they may have been updated in part only
                 self.ctx.refusals.refuse(BUS, "Feasible", error, name=opened.cycle)
                 proposal = self._failed(opened, one_line(error))
             span.update(
@@ -146,31 +147,22 @@ class Scorer:
     async def keep_up(self) -> None:
         """Let the board follow the log as it moves, and the round what nodes offer, so that the
         next cycle need not wait for it.
-
-        A failure is said once, until it works again: it may come back with every record, and the
-        cycle that meets it as well says so for itself.
         """
         fold = self.world.fold
-        is_failing = False
+        ahead = Ahead(self.ctx.log, self._forget)
         await fold.caught_up.wait()
         while True:
-            try:
-                self._ready_board().open_ahead()
-                rounds = self._ready_rounds()
-                rounds.open_ahead()
-                rounds.follow_ahead()
-            except Exception as error:  # whatever it is: cycles do without
-                self._board = self._rounds = None
-                if not is_failing:
-                    self.ctx.log.warning(
-                        "nothing can be prepared for the next cycle, so it takes longer",
-                        seq=fold.state.seq,
-                        error=one_line(error),
-                    )
-                is_failing = True
-            else:
-                is_failing = False
+            ahead.try_to(self._prepare, fold.state.seq)
             await fold.changed()
+
+    def _prepare(self) -> None:
+        self._ready_board().open_ahead()
+        rounds = self._ready_rounds()
+        rounds.open_ahead()
+        rounds.follow_ahead()
+
+    def _forget(self) -> None:
+        self._board = self._rounds = None
 
     def waiting_gauges(self) -> list[Gauge]:
         """The pods that wait, by reason, and for how long the oldest of each is there."""

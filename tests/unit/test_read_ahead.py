@@ -1,5 +1,6 @@
 """Scorer and binder have read what nodes offer before the first pod comes."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from allotment.adapters.log.bus import Message
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.adapters.telemetry.traces import start_tracing
 from allotment_binder.decider import Decider
+from allotment_binder.deciding import Deciding
 from allotment_proto.codec import encode
 from allotment_proto.events import QueueObserved
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
@@ -44,7 +46,8 @@ def world() -> World:
 
 def _scorer(fold: _Fold) -> Scorer:
     metrics = SimpleNamespace(expose_histograms=lambda found: None)
-    ctx: Any = SimpleNamespace(metrics=metrics)
+    log = SimpleNamespace(warning=lambda text, **more: None)
+    ctx: Any = SimpleNamespace(metrics=metrics, log=log)
     return Scorer(ctx, cast("Any", SimpleNamespace(fold=fold)))
 
 
@@ -79,9 +82,10 @@ async def test_a_round_that_cannot_be_opened_ahead_is_left_to_its_cycle(
         tasks.cancel_scope.cancel()
 
 
-def _decider(fold: _Fold) -> Decider:
+def _decider(fold: _Fold, warn: Callable[..., None] | None = None) -> Decider:
+    log = SimpleNamespace(warning=warn)
     ctx: Any = SimpleNamespace(
-        settings=SimpleNamespace(instance="b-1"), readiness=None, ready=None, log=None
+        settings=SimpleNamespace(instance="b-1"), readiness=None, ready=None, log=log
     )
     return Decider(ctx, cast("Any", SimpleNamespace(fold=fold)), lambda decided, upheld: None)
 
@@ -143,6 +147,7 @@ async def test_the_binder_takes_it_over_once_its_answer_is_sent(world: World) ->
     )
     ctx: Any = SimpleNamespace(
         settings=SimpleNamespace(instance="b-1"),
+        log=None,
         metrics=ServiceMetrics("binder"),
         tracer=tracer,
         refusals=SimpleNamespace(refuse=lambda *said, **more: None),
@@ -167,3 +172,22 @@ async def test_the_binder_takes_it_over_once_its_answer_is_sent(world: World) ->
         assert sent == [0]
         assert decider._ready()._rounds.views.made > 0
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_a_failure_ahead_ends_nothing_in_the_binder_and_is_said_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was made is thrown away, and the next record tries again."""
+    fold, said = _Fold(world), list[str]()
+    decider = _decider(fold, warn=lambda text, **more: said.append(more["error"]))
+    monkeypatch.setattr(Deciding, "open_ahead", lambda deciding: 1 // 0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(decider.keep_up)
+        for _ in range(3):
+            await anyio.wait_all_tasks_blocked()
+            assert decider._deciding is None
+            fold.news.set()
+        tasks.cancel_scope.cancel()
+    assert len(said) == 1
+    assert "ZeroDivisionError" in said[0]
