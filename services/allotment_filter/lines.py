@@ -222,10 +222,10 @@ class Lines:
             self._takes_turns = takes_turns
             self._sort_all(session)
         else:
-            changed = set(names)
+            changed = dict.fromkeys(names)
             for name, position in self._positions_of(session, changed):
                 self._put(position.entry.uid, name, position)
-                changed.discard(position.entry.uid)
+                del changed[position.entry.uid]
                 self.sorted_in += 1
             for uid in changed:
                 self._put(uid, "", None)

@@ -10,7 +10,6 @@ Source of the names: Volcano's `pkg/scheduler/metrics`.
 
 from collections import Counter
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState
@@ -26,6 +25,7 @@ from allotment.core.queues.resources import (
     MEMORY,
     NOTHING,
     PODS,
+    Amount,
     Resources,
     largest_share,
     total_of,
@@ -54,7 +54,7 @@ class _Queue(NamedTuple):
 
     view: QueueView
     amounts: Mapping[str, Resources]
-    share: Fraction
+    share: Amount
     is_overused: bool
 
 

@@ -259,8 +259,10 @@ class Tally:
         return self._total
 
 
-_NO_SHARE = Fraction(0)
-"""One object for all who have nothing: comparing a thing with itself is cheap."""
+_NO_SHARE = 0
+"""Of all who have nothing: an integer, because orders are looked up by it, and finding the hash of
+a fraction takes a division.
+"""
 
 
 def share(part: Amount, whole: Amount) -> Fraction:
@@ -270,7 +272,7 @@ def share(part: Amount, whole: Amount) -> Fraction:
     return Fraction(part) / Fraction(whole)
 
 
-def largest_share(part: Resources, whole: Resources) -> Fraction:
+def largest_share(part: Resources, whole: Resources) -> Amount:
     """The greatest share over the names of `whole`; 0 if it names none.
 
     Shares are compared crosswise, and only the greatest is reduced: orders are asked for often.

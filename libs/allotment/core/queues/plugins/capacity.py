@@ -21,6 +21,7 @@ from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
     NOTHING,
     PODS,
+    Amount,
     Resources,
     largest_share,
     total_of,
@@ -263,7 +264,7 @@ class Capacity(Plugin):
         for name in self.tree.chain(job.queue):
             self.books[name].allocated = self.books[name].allocated.minus(task.request)
 
-    def _share(self, name: str) -> tuple[Fraction, int]:
+    def _share(self, name: str) -> tuple[Amount, int]:
         """The queue's share of its due, and whether it has none."""
         due = self.tree.deserved[name]
         if not due:

@@ -10,13 +10,13 @@ from typing import ClassVar
 
 from allotment.core.queues.model import Task
 from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
-from allotment.core.queues.resources import Resources, largest_share
+from allotment.core.queues.resources import Amount, Resources, largest_share
 from allotment.core.queues.work import Job, World
 
 _SHARE_TOLERANCE = Fraction(1, 1_000_000)
 
 
-def dominant_share(allocated: Resources, total: Resources) -> Fraction:
+def dominant_share(allocated: Resources, total: Resources) -> Amount:
     """The greatest of allocated / total over what there is; `total` names nothing that is 0."""
     return largest_share(allocated, total)
 

@@ -285,30 +285,33 @@ def _counted(state: ClusterState, pod: Pod) -> Resources:
     their family says so (`quota_names`): its holdings, or while it waits the amount a card times
     the number of cards.
     """
-    amounts = _amounts_of(pod.fact.request)
-    found: dict[str, int] = {}
+    amounts, allocation = _amounts_of(pod.fact.request), pod.allocation
     for family in _COUNTED_REALLY:
         names = family.quota_names(state.devices)
         if names is None or (names[0] not in amounts and names[1] not in amounts):
             continue
-        if pod.allocation is not None:
-            held = [h for h in pod.allocation.quota_holdings if h.family == family.name]
-            real = sum(h.memory_mib for h in held), sum(h.cores_pct for h in held)
+        memory_mib = cores_pct = 0
+        if allocation is not None:
+            for held in allocation.quota_holdings:
+                if held.family == family.name:
+                    memory_mib += held.memory_mib
+                    cores_pct += held.cores_pct
         else:
-            shares = [ask for ask in pod.fact.request.devices if ask.family == family.name]
-            real = (
-                sum(ask.memory_mib * ask.count for ask in shares),
-                sum(ask.cores_pct * ask.count for ask in shares),
-            )
-        each = zip(names, real, strict=True)
-        found.update((name, n * MILLI) for name, n in each if name in amounts)
-    return _with_real(pod.fact.request, tuple(found.items())) if found else amounts
+            for ask in pod.fact.request.devices:
+                if ask.family == family.name:
+                    memory_mib += ask.memory_mib * ask.count
+                    cores_pct += ask.cores_pct * ask.count
+        amounts = _with_real(amounts, names, memory_mib, cores_pct)
+    return amounts
 
 
 @lru_cache(_REQUESTS_MAX)
-def _with_real(request: PodRequest, real: tuple[tuple[str, int], ...]) -> Resources:
-    """A request's amounts with what is really taken of some."""
-    return Resources({**_amounts_of(request), **dict(real)})
+def _with_real(
+    amounts: Resources, names: tuple[str, str], memory_mib: int, cores_pct: int
+) -> Resources:
+    """Amounts with what is really taken of those of cards that are among them."""
+    real = zip(names, (memory_mib, cores_pct), strict=True)
+    return Resources({**amounts, **{name: n * MILLI for name, n in real if name in amounts}})
 
 
 def _held_cards(state: ClusterState, pod: Pod) -> Resources:

@@ -83,7 +83,7 @@ class Views:
             self._created = _Latest()
             self._look_at(_all_jobs(state))
             return None
-        return self._look_at(set(names))
+        return self._look_at(dict.fromkeys(names))
 
     def cluster(self) -> Cluster:
         """Totals over the nodes."""
