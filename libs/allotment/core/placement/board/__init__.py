@@ -33,7 +33,7 @@ same code (`core/placement/board/score.py`), only at positions that were touched
 assumes is booked on the same arrays and given back exactly.
 
 The best are kept in order. `core/placement/board/top.py` keeps the best entries of a row, at
-most 256, complete above a floor: a rank that changes is moved, enters or leaves (`loops.keep`),
+most 256, complete above a floor: a rank that changes is moved, enters or leaves (`keep`),
 and only when too few are left above the floor is the row searched again. So the cost of a
 decision hardly grows with the nodes: what does is a search now and then.
 
@@ -44,8 +44,8 @@ Each rule twice: plain, and as a loop. What `fits` and the scores say of one nod
 Python is said once more for many nodes as loops over the columns
 (`core/placement/board/loops.py`; the bodies of the plugins' terms stand beside their rules in
 `core/placement/rules/`). A request is told to them as one table of numbers
-(`core/placement/board/encode.py`): an array that is handed over costs as much as five positions
-that are scored. There are two ways in, one with all arrays and one with those that a request
+(`core/placement/board/encode.py`): an array that is handed over costs about as much as a position
+that is scored. There are two ways in, one with all arrays and one with those that a request
 for shares needs while no plugin, no rule about other pods and no list of cards counts. NumPy
 fills the columns, compares nodes with each other (`relative`, `interpod`), and scores nodes for
 policies that are there for comparison (`OnColumns`); for these the loops still say which nodes

@@ -7,9 +7,10 @@ numba (`adapters.service.machine_code`), or as ordinary Python, which is quick e
 clusters. As ordinary Python they take memory views and lists in place of arrays: an element of a
 view is a Python integer, at a third of the price of NumPy's scalar.
 
-A compiled call costs 20 ns for every array that is handed over, as much as scoring one node, so the
-loops are within the functions, and a request comes as one array of numbers, `encoded`: first what
-stands at the places of the plan, then, each from the place on that is named in the plan,
+A compiled call costs as much for every array that is handed over as for a node that is scored,
+so the loops are within the functions, room for working is one array, and a request comes as one
+array of numbers, `encoded`: first what stands at the places of the plan, then, each from the place
+on that is named in the plan,
 
     asks      (ASK_COUNT, FIELDS, KIND_COUNT), device requests in the order in which they are served
     extended  (EXTENDED_COUNT, 2), host row and amount of every extended resource
@@ -41,6 +42,7 @@ from allotment.core.placement.board.packing import (
     Ints,
     Shorts,
 )
+from allotment.core.placement.board.top import FLOOR_RANK, keep
 from allotment.core.placement.board.values import (
     FGD,
     TIE_BITS,
@@ -143,10 +145,9 @@ MICRO, OF_GIVEN, LEFTOVER, FOUND = range(4)
 """Rows of `found` (FOUND, M): the device policy's points, −1 where the pod does not fit; the points
 for how much is asked for of what is given; what is left over."""
 
-SCRATCH = 9
-"""How many arrays of room the choice of cards wants, each as long as a node has cards, or the pod
-device requests."""
-Scratch = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
+_FREE, _USED, _WANTED, _TAKEN, _TOGETHER, _FIRSTS, _IDLE, _LEFT_IDLE, _GAIN, SCRATCH = range(10)
+"""Rows of `scratch` (SCRATCH, L), room for the choice of cards: each is as long as a node has
+cards, or the pod device requests."""
 _NETWORKS_MOST = 1 << 31
 _NO_NETWORK = -2
 
@@ -196,7 +197,7 @@ def _choose_cards(
     numbers: Ints,
     mask: Bools,
     encoded: Ints,
-    scratch: Scratch,
+    scratch: Ints,
     chosen: Shorts,
 ) -> int:
     """Choose the cards of every device request on the positions `at`, as the device policy does,
@@ -207,7 +208,9 @@ def _choose_cards(
     """
     # What earlier device requests of the pod took must show, and must not outlive the position: so
     # the node's cards are copied before they are charged.
-    free, used, wanted, taken, together, firsts, idle, left_idle, gain = scratch
+    free, used, wanted, taken = scratch[_FREE], scratch[_USED], scratch[_WANTED], scratch[_TAKEN]
+    together, firsts = scratch[_TOGETHER], scratch[_FIRSTS]
+    idle, left_idle, gain = scratch[_IDLE], scratch[_LEFT_IDLE], scratch[_GAIN]
     depth, asks, kinds = packed.shape[1], encoded[ASK_COUNT], encoded[KIND_COUNT]
     kind_mask, shift, policy = encoded[KIND_MASK], encoded[AMOUNT_SHIFT], encoded[POLICY]
     block = FIELDS * kinds
@@ -691,71 +694,11 @@ def _rank_and_store(
     return grown
 
 
-# ---- the best of a row, in order; `top` says what it means
-
-KEEP = 64
-KEPT_MOST = 4 * KEEP
-NO_FIT = -1
-
-# Places in a top: ranks, positions, and where it stands.
-RANKS, POSITIONS, COUNT = 0, KEPT_MOST, 2 * KEPT_MOST
-FLOOR_RANK, FLOOR_POSITION, TOP_LENGTH = COUNT + 1, COUNT + 2, COUNT + 3
-
-
-@part
-def _index_of(top: Ints, rank: int, position: int) -> int:
-    """Where an entry stands among those that are kept, or would: of equals the lowest position
-    comes first.
-    """
-    low, high = 0, top[COUNT]
-    while low < high:
-        middle = (low + high) // 2
-        known = top[RANKS + middle]
-        if known > rank or (known == rank and top[POSITIONS + middle] < position):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@part
-def keep(top: Ints, position: int, before: int, rank: int) -> None:
-    """A position has a new rank, `NO_FIT` for none."""
-    count, floor = top[COUNT], top[FLOOR_RANK]
-    # The place that the position leaves: none (`count`) if it was below the floor.
-    hole = count
-    if before > NO_FIT:
-        known = _index_of(top, before, position)
-        if known < count and top[POSITIONS + known] == position:
-            hole = known
-    is_kept = rank > floor or (rank == floor and position <= top[FLOOR_POSITION])
-    if rank > NO_FIT and is_kept:
-        # Shift what is between the hole and the new place by one, and write the entry there.
-        end = _index_of(top, rank, position)
-        if end > hole:
-            end -= 1
-        for row in (RANKS, POSITIONS):
-            if end < hole:
-                top[row + end + 1 : row + hole + 1] = top[row + end : row + hole]
-            elif end > hole:
-                top[row + hole : row + end] = top[row + hole + 1 : row + end + 1]
-        top[RANKS + end], top[POSITIONS + end] = rank, position
-        if hole == count:
-            count += 1
-    elif hole < count:
-        for row in (RANKS, POSITIONS):
-            top[row + hole : row + count - 1] = top[row + hole + 1 : row + count]
-        count -= 1
-    # A full list drops its worse part at once and lifts the floor to what is left, so that the
-    # next changes have room: dropping one at a time would move the floor with every change.
-    if count == KEPT_MOST:
-        count = KEEP
-        top[FLOOR_RANK] = top[RANKS + count - 1]
-        top[FLOOR_POSITION] = top[POSITIONS + count - 1]
-    top[COUNT] = count
-
-
 # ---- ways in
+
+
+_no_sizes = np.zeros((0, 0, 0), np.int64)
+_no_mask: Bools = np.zeros((0, 0), np.bool_)
 
 
 def _score_shares(
@@ -766,7 +709,7 @@ def _score_shares(
     keys: Ints,
     codes: Ints,
     encoded: Ints,
-    scratch: Scratch,
+    scratch: Ints,
     rank: Ints,
     fit: Bools,
     chosen: Shorts,
@@ -776,8 +719,7 @@ def _score_shares(
     them and on the host. Half as many arrays, and they are the price of a call for few positions.
     `keys` and `host` stand in for arrays that are not looked at then.
     """
-    none, sizes = np.zeros((0, 0), np.int64), np.zeros((0, 0, 0), np.int64)
-    mask = np.zeros((0, 0), np.bool_)
+    sizes, mask, none = _no_sizes, _no_mask, np.zeros((0, 0), np.int64)
     _choose_cards(
         at, found, host, packed, keys, keys, sizes, codes, codes, mask, encoded, scratch, chosen
     )
@@ -793,14 +735,15 @@ def _value_keys(
     keys: Ints,
     encoded: Ints,
     ask: int,
-    scratch: Scratch,
+    scratch: Ints,
     made: Ints,
 ) -> int:
     """The keys `made` (M, D) of all cards, whether they will do or not, for one device request of
     an order by value, without what ranks their kinds. `host` (M, R), `packed` and `keys` (M, D) are
     of the positions alone.
     """
-    free, used, wanted, _, _, _, idle, left_idle, gain = scratch
+    free, used, wanted = scratch[_FREE], scratch[_USED], scratch[_WANTED]
+    idle, left_idle, gain = scratch[_IDLE], scratch[_LEFT_IDLE], scratch[_GAIN]
     rank = PLAN_LENGTH + (ask * FIELDS + RANK) * encoded[KIND_COUNT]
     for number in range(len(at)):
         for slot in range(packed.shape[1]):
@@ -838,7 +781,7 @@ _B1, _B2, _SLOTS, _SCRATCH = (
     "b1[::1]",
     "b1[:,::1]",
     "uint16[:,::1]",
-    f"UniTuple(int64[::1], {SCRATCH})",
+    _I2,
 )
 
 

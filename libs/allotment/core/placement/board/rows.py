@@ -171,10 +171,10 @@ def kept_apart(row: Row, view: View) -> Bools | None:
     return None if tagged is None else tagged.take(view.at, axis=0)
 
 
-def scratch_of(in_use: Loops, depth: int, asks: int) -> tuple[Any, ...]:
+def scratch_of(in_use: Loops, depth: int, asks: int) -> Any:
     """Room for the choice of cards on nodes of so many, for so many device requests."""
     length = max(depth, asks)
-    return tuple(in_use.listed(np.zeros(length, np.int64)) for _ in range(SCRATCH))
+    return in_use.listed(np.zeros((SCRATCH, length), np.int64))
 
 
 def value_keys(row: Row, number: int, view: View) -> Ints:

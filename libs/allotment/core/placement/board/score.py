@@ -18,7 +18,7 @@ from allotment.core.placement.board import loops
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.encode import DeviceNumbers, encode
 from allotment.core.placement.board.interpod import Rules
-from allotment.core.placement.board.loops import KEPT_MOST, NO_FIT, Loops, MachineCode
+from allotment.core.placement.board.loops import Loops, MachineCode
 from allotment.core.placement.board.packing import Bools, Ints
 from allotment.core.placement.board.rows import (
     Call,
@@ -31,6 +31,7 @@ from allotment.core.placement.board.rows import (
 )
 from allotment.core.placement.board.shapes import Ask
 from allotment.core.placement.board.terms import Images, ImageSizes, More
+from allotment.core.placement.board.top import KEPT_MOST, NO_FIT
 from allotment.core.placement.policies.base import DevicePolicy, OnColumns, View
 from allotment.core.placement.rules.bounds import bounds_of
 from allotment.core.placement.rules.nodeorder import POINTS, NodeOrder
