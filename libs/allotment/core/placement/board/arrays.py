@@ -64,6 +64,9 @@ class Arrays:
         """Positions whose fact is another one, since the last rebuild."""
         self._resources: dict[str, int] = {}
         self._orders: dict[str, str] = {}
+        self._by_use: frozenset[str] = frozenset()
+        self._by_holders: frozenset[str] = frozenset()
+        """Families by what the amount of their cards' keys counts: of others nothing."""
         self._touches: Ints = np.zeros(0, np.int64)
         """The last touches in order, the first of them being number `_touches_dropped`."""
         self._touches_dropped = 0
@@ -86,6 +89,12 @@ class Arrays:
         for those of a family that this release does not know.
         """
         return self._orders.get(family, "first")
+
+    def _take_orders(self, orders: dict[str, str]) -> None:
+        """From now on the cards of these families are tried in these orders."""
+        self._orders = orders
+        self._by_use = frozenset(f for f, order in orders.items() if order in USE_ORDERS)
+        self._by_holders = frozenset(f for f, order in orders.items() if order == "emptiest")
 
     def host_sum_with(self, position: int, cpu_milli: int, memory_kib: int) -> int:
         """`points.host_sum` of a host with this much more in use."""
@@ -110,9 +119,9 @@ class Arrays:
         """The positions touched since `touched` was `cursor`, with repetitions; all positions if
         that is longer ago than is remembered, or not more work.
         """
-        if cursor < self._touches_dropped or self.touched - cursor >= len(self):
-            return np.arange(len(self))
-        dropped = self._touches_dropped
+        dropped, nodes = self._touches_dropped, len(self.names)
+        if cursor < dropped or self.touched - cursor >= nodes:
+            return np.arange(nodes)
         return self._touches[cursor - dropped : self.touched - dropped]
 
     def _meet_kinds(self) -> None:
@@ -133,8 +142,9 @@ class Arrays:
         """What rules about other pods count."""
         self._tags = Tags()
         self._blocked: list[str | None] = [None] * len(names)
-        self._weights: list[tuple[int, int]] = [(0, 0)] * len(names)
-        """Per position what a milli-CPU and a KiB in use add to the shares."""
+        self._in_use: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)] * len(names)
+        """Per position what the shares are made from: their sum if all CPU is in use and no memory,
+        what a milli-CPU adds, how much memory (bytes) there is, and what a KiB adds."""
 
     def _allocate(self, cards: int) -> None:
         """Make all arrays anew, for the nodes that have a name and so many cards each."""
@@ -194,12 +204,11 @@ class Arrays:
         if card.tags or self._tags.written:
             self._tags.write(at, card.tags)
         self._packed[at] = pack_free(holders, free_mib, card.free_cores_pct)
-        order = self.order(card.family)
-        if order in USE_ORDERS:
+        if card.family in self._by_use:
             amount_used = size.memory_mib - free_mib
             if amount_used > USED_MOST:
                 amount_used = USED_MOST
-        elif order == "emptiest":
+        elif card.family in self._by_holders:
             amount_used = max(HOLDERS_MOST - holders, 0)
         else:
             return
@@ -229,10 +238,8 @@ class Arrays:
 
     def _shares(self, position: int, cpu_milli: int, memory_bytes: int) -> int:
         """`points.host_sum` of what is in use, from what is free."""
-        fact, (of_cpu, of_kib) = self.facts[position], self._weights[position]
-        assert fact is not None
-        in_use_kib = fact.memory_bytes - memory_bytes >> KIB_BITS
-        return HOST_HALF + (fact.cpu_milli - cpu_milli) * of_cpu + in_use_kib * of_kib
+        of_all_cpu, of_cpu, all_bytes, of_kib = self._in_use[position]
+        return of_all_cpu - cpu_milli * of_cpu + (all_bytes - memory_bytes >> KIB_BITS) * of_kib
 
     def _write_fact(self, position: int, node: Node, fact: NodeObserved) -> None:
         self.facts[position] = fact
@@ -246,9 +253,10 @@ class Arrays:
         self.packed[position] = NOTHING
         self.keys[position] = 0
         self.host[position] = MISSING
-        weights = host_weight(fact.cpu_milli), host_weight(fact.memory_bytes >> KIB_BITS)
-        self._weights[position] = weights
-        self.host[position, CPU_WEIGHT : KIB_WEIGHT + 1] = weights
+        of_cpu, of_kib = host_weight(fact.cpu_milli), host_weight(fact.memory_bytes >> KIB_BITS)
+        of_all_cpu = HOST_HALF + fact.cpu_milli * of_cpu
+        self._in_use[position] = of_all_cpu, of_cpu, fact.memory_bytes, of_kib
+        self.host[position, CPU_WEIGHT : KIB_WEIGHT + 1] = of_cpu, of_kib
         self._write_sizes(position, fact)
         slots: dict[tuple[str, str], int] = {}
         for card, kind in cards_of(node):

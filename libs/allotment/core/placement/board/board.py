@@ -47,8 +47,6 @@ from allotment_proto.facts import (
 )
 
 CONSTRAINTS_MAX = 512
-_SAID_MAX = 64
-"""So many runners-up are remembered for a request."""
 
 _USUAL = PodRequest(
     constraints=Constraints(
@@ -254,7 +252,6 @@ class Board:
             static.cursor = len(refacted)
         if row.facts_cursor < len(refacted):
             row.facts_cursor = len(refacted)
-            row.said.clear()  # cards may have other names
             if row.allowed is not None:
                 row.allowed = allowed_cards(self._columns, row.shape.request.selection)
                 row.call = None
@@ -290,16 +287,10 @@ class Board:
     # ---- answers
 
     def _runner_up(self, row: Row, entry: Entry) -> RunnerUp:
-        place = entry, row.slots_at(entry[1])
-        said = row.said.get(place)
-        if said is None:
-            if len(row.said) >= _SAID_MAX:
-                row.said.clear()
-            columns, (rank, position) = self._columns, entry
-            cards, name = columns.card_ids[position], columns.names[position]
-            chosen = tuple([cards[slot] for slot in place[1]])
-            said = row.said[place] = RunnerUp(name, rank >> LEFTOVER_BITS, chosen)
-        return said
+        columns, (rank, position) = self._columns, entry
+        card_at = columns.card_ids[position].__getitem__
+        cards = tuple(map(card_at, row.slots_at(position)))
+        return RunnerUp(columns.names[position], rank >> LEFTOVER_BITS, cards)
 
     def _place(self, row: Row, entry: Entry) -> Place:
         rank, position = entry
@@ -337,7 +328,7 @@ def _alike(request: PodRequest) -> PodRequest:
 def _holdings_at(columns: Columns, policy: Policy, row: Row, position: int) -> tuple[Holding, ...]:
     """What a node would give for a row's request."""
     cards, first, keys = columns.card_ids[position], position * columns.depth, columns.keys_view
-    chosen, mask = row.chosen_at(position), columns.layout.kind_mask
+    chosen, mask = zip(row.asks, row.slots_at(position), strict=True), columns.layout.kind_mask
     if columns.pieces_held:
         pieces = _Pieces(columns, policy)
         return tuple([pieces.holding(ask, first + slot, cards[slot]) for ask, slot in chosen])

@@ -13,7 +13,7 @@ the one at the lowest position); one that changes or leaves touches its own posi
 from collections.abc import Iterable
 
 from allotment.core.ledger.model import Change, ClusterState, Node
-from allotment.core.placement.board.arrays import MISSING, USE_ORDERS, Arrays
+from allotment.core.placement.board.arrays import MISSING, Arrays
 from allotment.core.placement.board.cards import cards_of
 from allotment.core.placement.board.packing import Bools, amount
 from allotment.core.placement.devices import FAMILIES
@@ -84,10 +84,9 @@ class Columns(Arrays):
             if at in self.pieces_held:
                 memory_mib = self._book_piece(at, held, sign)
             packed[at] -= sign * amount(memory_mib, held.cores_pct)
-            order = self.order(held.family)
-            if order in USE_ORDERS:
+            if held.family in self._by_use:
                 keys[at] += sign * memory_mib << shift
-            elif order == "emptiest":
+            elif held.family in self._by_holders:
                 keys[at] -= sign << shift
         pod = self.state.pods.get(placement.uid)
         if pod is not None and pod.fact.tags and placement.holdings:
@@ -220,7 +219,7 @@ class Columns(Arrays):
         return all(name in self._resources for name, _ in node.fact.extended)
 
     def _rebuild(self, order: str) -> None:
-        self._orders = {name: family.order or order for name, family in FAMILIES.items()}
+        self._take_orders({name: family.order or order for name, family in FAMILIES.items()})
         nodes = sorted(
             (n for n in self.state.nodes.values() if n.fact is not None), key=lambda n: n.name
         )

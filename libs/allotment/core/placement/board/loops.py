@@ -142,8 +142,9 @@ EACH, FIRST, COMPUTE = range(3)
 """What `SCORING` says: which cards count, and by what (`devices.base`)."""
 
 MICRO, OF_GIVEN, LEFTOVER, FOUND = range(4)
-"""Rows of `found` (FOUND, M): the device policy's points, −1 where the pod does not fit; the points
-for how much is asked for of what is given; what is left over."""
+"""Rows of `found` (FOUND, M or more), one column for each position of a call: the device policy's
+points, −1 where the pod does not fit; the points for how much is asked for of what is given; what
+is left over."""
 
 _FREE, _USED, _WANTED, _TAKEN, _TOGETHER, _FIRSTS, _IDLE, _LEFT_IDLE, _GAIN, SCRATCH = range(10)
 """Rows of `scratch` (SCRATCH, L), room for the choice of cards: each is as long as a node has

@@ -14,7 +14,7 @@ from allotment.core.placement.board.loops import SCRATCH, Loops, MachineCode
 from allotment.core.placement.board.packing import Bools, Ints, Shorts
 from allotment.core.placement.board.shapes import Ask, Shape, card_sizes, compile_shape
 from allotment.core.placement.board.terms import Images, More
-from allotment.core.placement.board.top import Entry, Top
+from allotment.core.placement.board.top import Top
 from allotment.core.placement.policies.base import View
 from allotment.core.placement.policies.typical import (
     CARD_MILLI,
@@ -27,13 +27,11 @@ from allotment.core.placement.policies.typical import (
 from allotment.core.placement.rules.bounds import Excluded, bounds_of
 from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PODS
 from allotment.core.reasons import NUMBER
-from allotment_proto.events import RunnerUp
 
 _NETWORKS_MOST = 1 << 31
 _NOT_ASKED = object()
 """Not a fact, and not the absence of one."""
 _no_key = np.array(-1)
-_SLOT_BYTES = 2
 
 
 class Call(NamedTuple):
@@ -88,11 +86,11 @@ class Row:
             for number, end in zip(numbers, accumulate(numbers), strict=True)
         ]
         """The same by device request."""
-        self._asks = [ask for ask in shape.asks for _ in range(ask.number)]
+        self.asks = [ask for ask in shape.asks for _ in range(ask.number)]
+        """The device request that each of these cards serves."""
         self._chosen = self.chosen.reshape(-1).view(np.uint8).data
-        self._read_slots = Struct(f"={len(self._asks)}H").unpack_from
-        self.said: dict[tuple[Entry, tuple[int, ...]], RunnerUp] = {}
-        """What is said of places that were runners-up lately, by rank, position and slots."""
+        slots = Struct(f"={len(self.asks)}H")
+        self._read_slots, self._slots_bytes = slots.unpack_from, slots.size
         self.wastes = any(ask.wastes for ask in shape.asks)
         self.fit_micro: Ints = np.zeros(len(columns) if self.wastes else 1, np.int64)
         """Points for how much is asked for of what is given: by position, or one entry for all if
@@ -125,13 +123,10 @@ class Row:
         """The entry of `fit_micro` for a position."""
         return int(self.fit_micro[position if self.wastes else 0])
 
-    def chosen_at(self, position: int) -> list[tuple[Ask, int]]:
-        """The slots of the cards that a node would give, with the device request they serve."""
-        return list(zip(self._asks, self.slots_at(position), strict=True))
-
     def slots_at(self, position: int) -> tuple[int, ...]:
-        """The same slots alone."""
-        return self._read_slots(self._chosen, _SLOT_BYTES * len(self._asks) * position)
+        """The slots of the cards that a node would give."""
+        slots: tuple[int, ...] = self._read_slots(self._chosen, self._slots_bytes * position)
+        return slots
 
 
 def _excluded(columns: Columns, excluded: tuple[Excluded, ...]) -> Ints | None:

@@ -48,8 +48,6 @@ from allotment_proto.facts import ALONE, Policy
 
 _MOVED_MAX = KEPT_MOST
 """From here on it is cheaper to search the row again than to move rank after rank."""
-_FEW = 64
-"""Results for up to so many positions have a room that is made once."""
 
 _nothing: Ints = np.array(0)
 _no_column: Ints = np.zeros(0, np.int64)
@@ -81,7 +79,8 @@ class Scorer:
         self._most = most + most_micro(self._weights)
         self._is_plain = self._weights == NONE and self._most <= TOTAL_MOST
         """Neither do plugins count nor can totals be cut off: points are the whole rank."""
-        self._rooms = [np.zeros((loops.FOUND, positions), np.int64) for positions in range(_FEW)]
+        self._found = np.zeros((loops.FOUND, len(columns)), np.int64)
+        """Room for what the loops find at the positions of one call."""
 
     def prepare(self, row: Row) -> None:
         """What a new row needs beside its columns."""
@@ -121,33 +120,27 @@ class Scorer:
         if call is None or call.loops is not in_use:
             call = self._call(in_use, row)
             row.call = None if row.varies else call
-        found = self._room(len(at))
-        listed, room = in_use.listed(at), in_use.taken(found)
+        listed = in_use.listed(at)
         if call.shares is not None:
-            row.feasible += in_use.score_shares(listed, room, *call.shares)
+            row.feasible += in_use.score_shares(listed, *call.shares)
             return
         if self._in_numpy is None:
-            in_use.choose_cards(listed, room, *call.first)
-        elif in_use.admit(listed, room, *call.first):
-            self._choose_in_numpy(self._in_numpy, row, at, found)
-        row.feasible += in_use.rank_and_store(listed, room, *call.then)
+            in_use.choose_cards(listed, *call.first)
+        elif in_use.admit(listed, *call.first):
+            self._choose_in_numpy(self._in_numpy, row, at)
+        row.feasible += in_use.rank_and_store(listed, *call.then)
         if more is not None and order is not None and compares:
             self._compare(row, more, order, at)
 
-    def _room(self, positions: int) -> Ints:
-        """Where results for so many positions go; of the last call's nothing is kept."""
-        if positions < _FEW:
-            return self._rooms[positions]
-        return np.empty((loops.FOUND, positions), np.int64)
-
     def _call(self, in_use: Loops, row: Row) -> Call:
-        """What these loops take for the row, beside positions and room for results."""
+        """What these loops take for the row, beside positions."""
         columns, more, encoded = self._columns, row.more, row.encoded
         assert encoded is not None
         mask = admitted_cards(row, columns)
         encoded[loops.HAS_MASK] = mask is not None
         encoded[loops.IS_COMPARED] = more is not None and more.is_relative
         request, taken = in_use.listed(encoded), in_use.taken
+        found = taken(self._found)
         codes, numbers = taken(row.static.codes), taken(_numbers(row))
         rank, fit, chosen, top = map(taken, (row.rank, row.fit, row.chosen, row.top.kept))
         host, packed, keys, sizes, unrequested, networks = map(
@@ -170,13 +163,13 @@ class Scorer:
             and not any(ask.is_wired for ask in row.shape.asks)
             and all(each is None for each in others)
         ):
-            shares = host, packed, keys, codes, request, scratch, rank, fit, chosen, top
+            shares = found, host, packed, keys, codes, request, scratch, rank, fit, chosen, top
             return Call(in_use, shares, (), ())
-        first: tuple[Any, ...] = host, codes, numbers, request
+        first: tuple[Any, ...] = found, host, codes, numbers, request
         if self._in_numpy is None:
             admitted = taken(_no_mask if mask is None else mask)
             first = (
-                *(host, packed, keys, networks, sizes, codes, numbers),
+                *(found, host, packed, keys, networks, sizes, codes, numbers),
                 *(admitted, request, scratch, chosen),
             )
         given = taken(row.fit_micro)
@@ -184,16 +177,16 @@ class Scorer:
         if more is not None:
             fixed, parts, kept = more.fixed, more.micro, more.kept
         then = (
-            *(host, sizes, unrequested, taken(fixed), request),
+            *(found, host, sizes, unrequested, taken(fixed), request),
             *(rank, fit, given, taken(parts), taken(kept), top),
         )
         return Call(in_use, None, first, then)
 
-    def _choose_in_numpy(self, policy: OnColumns, row: Row, at: Ints, found: Ints) -> None:
-        """Choose cards and score them as a policy does on columns. `found` says which positions
-        come into question, and then what the loops would have said of cards.
+    def _choose_in_numpy(self, policy: OnColumns, row: Row, at: Ints) -> None:
+        """Choose cards and score them as a policy does on columns. What was found says which
+        positions come into question, and then what the loops would have said of cards.
         """
-        shape = row.shape
+        shape, found = row.shape, self._found[:, : len(at)]
         view = View(self._columns, at, self._first[: len(at)])
         fit: Bools = found[loops.MICRO] >= 0
         points, leftover = policy.bare(view, shape)

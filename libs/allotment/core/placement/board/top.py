@@ -101,8 +101,8 @@ class Top:
             wanted = feasible
         if self._view[_COUNT] < wanted:
             self._search(rank)
-        entries = _firsts[wanted](self._bytes)
-        return list(zip(entries[::2], entries[1::2], strict=True))
+        numbers = iter(_firsts[wanted](self._bytes))
+        return list(zip(numbers, numbers, strict=True))
 
     def change(self, position: int, before: int, rank: int) -> None:
         """A position has a new rank (NO_FIT for none)."""
