@@ -141,10 +141,11 @@ BY_USE, BY_HOLDERS, BY_PLACE, BY_VALUE = range(4)
 EACH, FIRST, COMPUTE = range(3)
 """What `SCORING` says: which cards count, and by what (`devices.base`)."""
 
-MICRO, OF_GIVEN, LEFTOVER, FOUND = range(4)
-"""Rows of `found` (FOUND, M or more), one column for each position of a call: the device policy's
+MICRO, OF_GIVEN, LEFTOVER, _LAST, FOUND = range(5)
+"""Rows of `found` (FOUND, N), with one column for each position of a call: the device policy's
 points, −1 where the pod does not fit; the points for how much is asked for of what is given; what
-is left over."""
+is left over. In the last row columns are nodes: where among the call's positions each comes last.
+"""
 
 _FREE, _USED, _WANTED, _TAKEN, _TOGETHER, _FIRSTS, _IDLE, _LEFT_IDLE, _GAIN, SCRATCH = range(10)
 """Rows of `scratch` (SCRATCH, L), room for the choice of cards: each is as long as a node has
@@ -175,9 +176,17 @@ def _admits(position: int, host: Ints, codes: Ints, numbers: Ints, encoded: Ints
     return True
 
 
+@part
+def _note_last(at: Ints, found: Ints) -> None:
+    """Positions may be repeated, as that of a node that fills up is: each is scored once."""
+    for number in range(len(at)):
+        found[_LAST, at[number]] = number
+
+
 def _admit(at: Ints, found: Ints, host: Ints, codes: Ints, numbers: Ints, encoded: Ints) -> int:
     """Mark the positions where cards decide: `found` is 0 there, else −1. How many there are."""
     count = 0
+    _note_last(at, found)
     for number in range(len(at)):
         admitted = _admits(at[number], host, codes, numbers, encoded)
         found[MICRO, number] = 0 if admitted else -1
@@ -217,9 +226,12 @@ def _choose_cards(
     block = FIELDS * kinds
     for slot in range(depth):
         taken[slot] = 0
+    _note_last(at, found)
     for number in range(len(at)):
         position = at[number]
         found[MICRO, number] = -1
+        if found[_LAST, position] != number:
+            continue
         if not _admits(position, host, codes, numbers, encoded):
             continue
         fits = True
@@ -654,6 +666,8 @@ def _rank_and_store(
     )
     for number in range(len(at)):
         position = at[number]
+        if found[_LAST, position] != number:
+            continue
         micro, before, total = found[MICRO, number], rank[position], -1
         if micro >= 0:
             of_given = found[OF_GIVEN, number]
