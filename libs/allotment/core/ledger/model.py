@@ -274,27 +274,30 @@ class Node:
         self.cpu_milli_free -= sign * allocation.cpu_milli
         self.memory_bytes_free -= sign * allocation.memory_bytes
         self.pods_free -= sign
-        if self.awaits(allocation):
-            self.backlog += sign
         for name, amount in allocation.extended:
             if name in self.extended_free:
                 self.extended_free[name] -= sign * amount
-        fact = allocation.fact
+        fact, holdings = allocation.fact, allocation.holdings
         if fact is not None and (
             fact.request.unrequested != _NOTHING_MORE or fact.request.attachments
         ):
             self.book_said(fact, sign)
+        if not holdings:
+            return
+        if self.awaits(allocation):
+            self.backlog += sign
         ledgers, uid, tags = self.ledgers, allocation.uid, allocation.tags
         known = allocation.known_places if allocation.broken else None
-        for holding in allocation.holdings:
+        for holding in holdings:
             ledger = ledgers.get(holding.family)
             if ledger is None:
                 continue
             if sign < 0:
                 ledger.release(uid, holding, tags)
+            elif known is None:
+                ledger.charge(uid, holding, tags)
             else:
-                perhaps = known is not None and _place(holding) not in known
-                ledger.charge(uid, holding, tags, perhaps=perhaps)
+                ledger.charge(uid, holding, tags, perhaps=_place(holding) not in known)
 
     def book_said(self, fact: PodObserved, sign: int) -> None:
         """Book what only a pod's fact says of it: what scores add, and its volumes."""

@@ -41,12 +41,15 @@ class Patience(NamedTuple):
     """Before that it goes where nobody waits, if that opens no node."""
 
 
+_DOES_NOT_CARE = Patience(0)
+
+
 def patience(pod: PodObserved, state: ClusterState) -> Patience:
     """What the policy says of a pod, for what it is."""
     policy = state.policy
     most = policy.plugin_backlog
     if most is msgspec.UNSET or not most or not pod.request.devices:
-        return Patience(0)
+        return _DOES_NOT_CARE
     if policy.wait_by_kind is not True:
         return Patience(most)
     if state.is_gang(pod.group):
