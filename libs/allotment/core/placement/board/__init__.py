@@ -40,17 +40,17 @@ decision hardly grows with the nodes: what does is a search now and then.
 Reasons are made when asked for (`core/placement/board/reasons.py`): only a refusal needs them,
 and they are kept up to date like ranks.
 
-Each rule twice: plain, and as a loop. What `fits` and the scores say of one node in plain
-Python is said once more for many nodes as loops over the columns
-(`core/placement/board/loops.py`; the bodies of the plugins' terms stand beside their rules in
+Each rule twice: plain, and as a loop. What `fits` and the scores say of one node in plain Python
+is said once more for many nodes as loops over the columns (`core/placement/board/loops.py`, and
+`choice.py` for cards; the bodies of the plugins' terms stand beside their rules in
 `core/placement/rules/`). A request is told to them as one table of numbers
-(`core/placement/board/encode.py`): an array that is handed over costs about as much as a position
-that is scored. There are two ways in, one with all arrays and one with those that a request
-for shares needs while no plugin, no rule about other pods and no list of cards counts. NumPy
-fills the columns, compares nodes with each other (`relative`, `interpod`), and scores nodes for
-policies that are there for comparison (`OnColumns`); for these the loops still say which nodes
-come into question, and add up the terms. For policies that look ahead the table holds what
-typical pods ask for (`core/placement/board/values.py`).
+(`core/placement/board/encode.py`; `plan.py` says what stands where): an array that is handed
+over costs about as much as a position that is scored. There are two ways in, one with all arrays
+and one with those that a request for shares needs while no plugin, no rule about other pods and
+no list of cards counts. NumPy fills the columns, compares nodes with each other (`relative`,
+`interpod`), and scores nodes for policies that are there for comparison (`OnColumns`); for these
+the loops still say which nodes come into question, and add up the terms. For policies that look
+ahead the table holds what typical pods ask for (`core/placement/board/values.py`).
 
 The loops run compiled or as they are, with the same integers, so it does not matter to any
 decision, nor to its replay, when or whether machine code is there

@@ -1,8 +1,8 @@
-"""A row's request in numbers, as the loops read it; `loops` says what stands where."""
+"""A row's request in numbers, as the loops read it; `plan` says what stands where."""
 
 import numpy as np
 
-from allotment.core.placement.board import loops, values
+from allotment.core.placement.board import plan, values
 from allotment.core.placement.board.arrays import HUGE, USE_ORDERS
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.packing import GUARDS, NEVER, Ints, pack_free
@@ -31,9 +31,9 @@ from allotment.core.placement.rules.terms import TERMS, Weights
 from allotment_proto.facts import DeviceRequest, Policy, Typical
 
 _POLICY_NUMBERS = {
-    "none": loops.NONE,
-    "binpack": loops.BINPACK,
-    "spread": loops.SPREAD,
+    "none": plan.NONE,
+    "binpack": plan.BINPACK,
+    "spread": plan.SPREAD,
     Fgd.name: values.FGD,
     Headroom.name: values.HEADROOM,
     NetHeadroom.name: values.NET_HEADROOM,
@@ -41,15 +41,15 @@ _POLICY_NUMBERS = {
 }
 """Device policies that the loops know. Others score nodes in NumPy (`policies.base.OnColumns`)."""
 _ORDERS = {
-    **dict.fromkeys(USE_ORDERS, loops.BY_USE),
-    "preferred": loops.BY_VALUE,
-    "emptiest": loops.BY_HOLDERS,
+    **dict.fromkeys(USE_ORDERS, plan.BY_USE),
+    "preferred": plan.BY_VALUE,
+    "emptiest": plan.BY_HOLDERS,
 }
 _HOST_ROWS = {CPU_NAME: CPU, MEMORY_NAME: HOST_MEMORY}
 _SCORINGS = {
-    SCORE_EACH: loops.EACH,
-    SCORE_FIRST: loops.FIRST,
-    SCORE_COMPUTE: loops.COMPUTE,
+    SCORE_EACH: plan.EACH,
+    SCORE_FIRST: plan.FIRST,
+    SCORE_COMPUTE: plan.COMPUTE,
 }
 
 
@@ -59,7 +59,7 @@ class DeviceNumbers:
     """
 
     def __init__(self, columns: Columns, policy: Policy, device: DevicePolicy) -> None:
-        self.policy = _POLICY_NUMBERS.get(device.name, loops.NONE)
+        self.policy = _POLICY_NUMBERS.get(device.name, plan.NONE)
         self.mix = device.mix if isinstance(device, Valued) else None
         """None for a policy that does not look ahead."""
         self._columns = columns
@@ -90,45 +90,45 @@ def encode(
 ) -> Ints:
     """The request in numbers; `device` is the device policy in use."""
     shape, kinds = row.shape, columns.layout.kinds_most
-    plan: Ints = np.zeros(loops.PLAN_LENGTH, np.int64)
-    needs = [loops.NEED_PODS, loops.NEED_CPU, loops.NEED_MEMORY]
-    plan[needs] = shape.host_need[[PODS, CPU, HOST_MEMORY], 0]
-    plan[loops.NEED_PLUGIN] = plugin_need(shape.request.selection)
-    plan[loops.CHARGE_CPU] = shape.request.cpu_milli
-    plan[loops.CHARGE_KIB] = shape.request.memory_bytes >> KIB_BITS
-    plan[loops.POLICY] = device.policy
-    plan[loops.DEVICE_WEIGHT] = policy.device_weight
-    plan[loops.FIT_WEIGHT] = policy.fit_weight
+    planned: Ints = np.zeros(plan.PLAN_LENGTH, np.int64)
+    needs = [plan.NEED_PODS, plan.NEED_CPU, plan.NEED_MEMORY]
+    planned[needs] = shape.host_need[[PODS, CPU, HOST_MEMORY], 0]
+    planned[plan.NEED_PLUGIN] = plugin_need(shape.request.selection)
+    planned[plan.CHARGE_CPU] = shape.request.cpu_milli
+    planned[plan.CHARGE_KIB] = shape.request.memory_bytes >> KIB_BITS
+    planned[plan.POLICY] = device.policy
+    planned[plan.DEVICE_WEIGHT] = policy.device_weight
+    planned[plan.FIT_WEIGHT] = policy.fit_weight
     if weighs_host(policy):
-        plan[loops.HOST_POLICY] = _POLICY_NUMBERS[policy.host_policy]
-        plan[loops.HOST_WEIGHT] = policy.host_weight
-    plan[loops.KIND_MASK] = columns.layout.kind_mask
-    plan[loops.AMOUNT_SHIFT] = columns.layout.amount_shift
-    plan[loops.MAY_EXCEED] = shape.may_exceed
+        planned[plan.HOST_POLICY] = _POLICY_NUMBERS[policy.host_policy]
+        planned[plan.HOST_WEIGHT] = policy.host_weight
+    planned[plan.KIND_MASK] = columns.layout.kind_mask
+    planned[plan.AMOUNT_SHIFT] = columns.layout.amount_shift
+    planned[plan.MAY_EXCEED] = shape.may_exceed
     if row.more is not None:
-        plan[loops.CONSTANT_MICRO] = row.more.constant_micro
-        plan[loops.IS_CAPPED] = row.more.is_capped
-    asks: Ints = np.zeros((len(shape.asks), loops.FIELDS, kinds), np.int64)
+        planned[plan.CONSTANT_MICRO] = row.more.constant_micro
+        planned[plan.IS_CAPPED] = row.more.is_capped
+    asks: Ints = np.zeros((len(shape.asks), plan.FIELDS, kinds), np.int64)
     for number, ask in enumerate(shape.asks):
         _encode_ask(asks[number], ask)
-        asks[number, loops.CHIP] = _first_of_chip(shape.asks, number)
+        asks[number, plan.CHIP] = _first_of_chip(shape.asks, number)
     families: list[str | None] = [ask.request.family for ask in shape.asks]
     extended: Ints = np.array(shape.extended_need, np.int64).reshape(-1, 2)
-    plan[loops.ASK_COUNT], plan[loops.KIND_COUNT] = len(asks), kinds
-    plan[loops.EXTENDED_COUNT] = len(extended)
-    plan[loops.EXTENDED_AT] = loops.PLAN_LENGTH + asks.size
-    plan[loops.TERMS_AT] = plan[loops.EXTENDED_AT] + extended.size
-    terms = _encode_terms(columns, row, weights, int(plan[loops.TERMS_AT]))
+    planned[plan.ASK_COUNT], planned[plan.KIND_COUNT] = len(asks), kinds
+    planned[plan.EXTENDED_COUNT] = len(extended)
+    planned[plan.EXTENDED_AT] = plan.PLAN_LENGTH + asks.size
+    planned[plan.TERMS_AT] = planned[plan.EXTENDED_AT] + extended.size
+    terms = _encode_terms(columns, row, weights, int(planned[plan.TERMS_AT]))
     ahead: list[int] = []
     if device.mix is not None:
-        plan[loops.VALUES_AT] = end = plan[loops.TERMS_AT] + len(terms)
+        planned[plan.VALUES_AT] = end = planned[plan.TERMS_AT] + len(terms)
         begins: dict[str | None, int] = {}
         for family in dict.fromkeys(families or [None]):
             begins[family] = int(end) + len(ahead)
             ahead += device.of(family)
         for number, family in enumerate(families):
-            asks[number, loops.FAMILY_VALUES_AT] = begins[family]
-    numbers: tuple[Ints, ...] = plan, asks.ravel(), extended.ravel(), terms
+            asks[number, plan.FAMILY_VALUES_AT] = begins[family]
+    numbers: tuple[Ints, ...] = planned, asks.ravel(), extended.ravel(), terms
     return np.concatenate((*numbers, np.array(ahead, np.int64)))
 
 
@@ -179,24 +179,24 @@ def _encode_shape(shape: Typical, ask: DeviceRequest, units_most: int) -> list[i
 
 
 def _encode_ask(fields: Ints, ask: Ask) -> None:
-    fields[loops.NEED] = ask.need
-    fields[loops.RANK] = 0 if ask.rank is None else ask.rank
-    fields[loops.AMOUNT] = ask.amount
-    fields[loops.AFTER] = ask.after if ask.is_partitioned else np.arange(fields.shape[1])
-    fields[loops.CHARGED_MIB] = ask.memory_mib
-    fields[loops.SPARE_MIB] = ask.spare_mib
-    fields[loops.SIZE_MIB] = ask.size_mib
-    fields[loops.DIVISOR_MIB] = ask.divisor_mib
-    fields[loops.CHARGED_PCT] = ask.cores_pct
-    fields[loops.SIZE_PCT] = ask.size_pct
-    fields[loops.IS_SECOND_BEST] = ask.is_second_best
-    fields[loops.IS_CHIP] = ask.is_chip
-    fields[loops.FIT_MICRO] = ask.fit_micro
-    fields[loops.NUMBER] = ask.number
-    fields[loops.ORDER] = _ORDERS.get(ask.order, loops.BY_PLACE)
-    fields[loops.SCORING] = _SCORINGS[ask.scoring]
-    fields[loops.EACH_ONCE] = ask.each_once
-    fields[loops.IS_WIRED] = ask.is_wired
+    fields[plan.NEED] = ask.need
+    fields[plan.RANK] = 0 if ask.rank is None else ask.rank
+    fields[plan.AMOUNT] = ask.amount
+    fields[plan.AFTER] = ask.after if ask.is_partitioned else np.arange(fields.shape[1])
+    fields[plan.CHARGED_MIB] = ask.memory_mib
+    fields[plan.SPARE_MIB] = ask.spare_mib
+    fields[plan.SIZE_MIB] = ask.size_mib
+    fields[plan.DIVISOR_MIB] = ask.divisor_mib
+    fields[plan.CHARGED_PCT] = ask.cores_pct
+    fields[plan.SIZE_PCT] = ask.size_pct
+    fields[plan.IS_SECOND_BEST] = ask.is_second_best
+    fields[plan.IS_CHIP] = ask.is_chip
+    fields[plan.FIT_MICRO] = ask.fit_micro
+    fields[plan.NUMBER] = ask.number
+    fields[plan.ORDER] = _ORDERS.get(ask.order, plan.BY_PLACE)
+    fields[plan.SCORING] = _SCORINGS[ask.scoring]
+    fields[plan.EACH_ONCE] = ask.each_once
+    fields[plan.IS_WIRED] = ask.is_wired
 
 
 def _first_of_chip(asks: tuple[Ask, ...], number: int) -> int:

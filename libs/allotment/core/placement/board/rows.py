@@ -8,9 +8,10 @@ import numpy as np
 
 from allotment.core.placement.board import packing
 from allotment.core.placement.board.arrays import USE_ORDERS
+from allotment.core.placement.board.choice import SCRATCH
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.interpod import Rules
-from allotment.core.placement.board.loops import SCRATCH, Loops, MachineCode
+from allotment.core.placement.board.loops import Loops, MachineCode
 from allotment.core.placement.board.packing import Bools, Ints, Shorts
 from allotment.core.placement.board.shapes import Ask, Shape, card_sizes, compile_shape
 from allotment.core.placement.board.terms import Images, More

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from allotment.core.placement.board import loops
+from allotment.core.placement.board import plan
 from allotment.core.placement.board.columns import Columns
 from allotment.core.placement.board.encode import DeviceNumbers, encode
 from allotment.core.placement.board.interpod import Rules
@@ -79,7 +79,7 @@ class Scorer:
         self._most = most + most_micro(self._weights)
         self._is_plain = self._weights == NONE and self._most <= TOTAL_MOST
         """Neither do plugins count nor can totals be cut off: points are the whole rank."""
-        self._found = np.zeros((loops.FOUND, len(columns)), np.int64)
+        self._found = np.zeros((plan.FOUND, len(columns)), np.int64)
         """Room for what the loops find at the positions of one call."""
 
     def prepare(self, row: Row) -> None:
@@ -137,8 +137,8 @@ class Scorer:
         columns, more, encoded = self._columns, row.more, row.encoded
         assert encoded is not None
         mask = admitted_cards(row, columns)
-        encoded[loops.HAS_MASK] = mask is not None
-        encoded[loops.IS_COMPARED] = more is not None and more.is_relative
+        encoded[plan.HAS_MASK] = mask is not None
+        encoded[plan.IS_COMPARED] = more is not None and more.is_relative
         request, taken = in_use.listed(encoded), in_use.taken
         found = taken(self._found)
         codes, numbers = taken(row.static.codes), taken(_numbers(row))
@@ -188,7 +188,7 @@ class Scorer:
         """
         shape, found = row.shape, self._found[:, : len(at)]
         view = View(self._columns, at, self._first[: len(at)])
-        fit: Bools = found[loops.MICRO] >= 0
+        fit: Bools = found[plan.MICRO] >= 0
         points, leftover = policy.bare(view, shape)
         of_given: Ints = _nothing
         for ask, stored in zip(shape.asks, row.slots, strict=True):
@@ -203,9 +203,9 @@ class Scorer:
             of_given = of_given + self._fit_of(ask, best)
             if len(shape.asks) > 1:
                 take(view, ask, best, flat)
-        found[loops.MICRO] = np.where(fit, _nothing if points is None else points, NO_FIT)
-        found[loops.OF_GIVEN] = of_given
-        found[loops.LEFTOVER] = _nothing if leftover is None else leftover
+        found[plan.MICRO] = np.where(fit, _nothing if points is None else points, NO_FIT)
+        found[plan.OF_GIVEN] = of_given
+        found[plan.LEFTOVER] = _nothing if leftover is None else leftover
 
     def _fit_of(self, ask: Ask, best: Ints) -> Ints:
         """The points of the chosen cards for what is asked for of what they give."""

@@ -40,7 +40,7 @@ from allotment.core.placement.rules.points import KIB_BITS
 from allotment.core.placement.rules.score_term import part
 
 FGD, HEADROOM, NET_HEADROOM, FILL_AHEAD = range(3, 7)
-"""What the plan says of the policy (`loops.POLICY`); smaller numbers are of those that look at the
+"""What the plan says of the policy (`plan.POLICY`); smaller numbers are of those that look at the
 pod's own cards alone."""
 
 _SHAPE_COUNT, SIZES = 0, 1

@@ -5,8 +5,8 @@ node's ledgers, which cards it prefers and what the node is worth (`prefer`, `po
 order in which cards are tried: one of the plain ones, for which the columns already hold keys, or
 `preferred`, and then keys are made of what charging a card is worth. For many nodes the loops of
 the board say the same, by the policy's number (`board/encode.py`): `binpack`, `spread` and `none`
-in `board/loops.py`, those that look ahead in `board/values.py`. Those that are there for comparison
-score nodes in NumPy in their own file (`base.OnColumns`).
+in `board/choice.py`, those that look ahead in `board/values.py`. Those that are there for
+comparison score nodes in NumPy in their own file (`base.OnColumns`).
 
 * `binpack`, `spread`, `none`: Volcano's: fullest card; idle card; nothing
 * `headroom`: the place that costs the pods to come the least room

@@ -5,7 +5,7 @@ card with the fewest holders and gives 100 points a card that was idle; none tak
 from the last and gives nothing. Counted resources (`nvidia.com/gpu`) score likewise by their use on
 the node. Which cards of a family count, and by what, is `Family.scoring`. Where chips tell their
 networks, containers whose first chips are on one network earn up to 10 points more. For many nodes
-at once the loops of the board do the same (`board.loops._choose_cards`).
+at once the loops of the board do the same (`board.choice.choose_cards`).
 Source: volcano `vgpu` and `ascend/hami` scoring (deviceshare 5.1).
 """
 
