@@ -10,6 +10,7 @@ Source of the names: Volcano's `pkg/scheduler/metrics`.
 
 from collections import Counter
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState
@@ -25,7 +26,6 @@ from allotment.core.queues.resources import (
     MEMORY,
     NOTHING,
     PODS,
-    Amount,
     Resources,
     largest_share,
     total_of,
@@ -54,7 +54,7 @@ class _Queue(NamedTuple):
 
     view: QueueView
     amounts: Mapping[str, Resources]
-    share: Amount
+    share: Fraction
     is_overused: bool
 
 
@@ -206,7 +206,7 @@ def _queue(session: Session, plugin: Plugin | None, view: QueueView) -> _Queue:
     return _Queue(
         view,
         amounts,
-        largest_share(amounts["allocated"], due),
+        Fraction(largest_share(amounts["allocated"], due)),
         session.overused(view.name) is not None,
     )
 
