@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from allotment.core.ledger.state import apply
+from allotment.core.placement import cycle
 from allotment.core.placement.board import board as board_module
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.board.shapes import compile_shape
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.predicates import accepts
+from allotment_proto.events import Placement
 from allotment_proto.facts import Constraints, PodRequest, Toleration
 from tests.build import card, node, pod, request, state_of, wants
 
@@ -106,3 +108,36 @@ def test_a_node_with_another_kind_of_card_has_it_compiled_anew() -> None:
     ranked(board, wanted)
     apply(state, node("n9", cards=[card(0, memory_mib=40_000)]), state.seq + 1)
     ranked(board, wanted)
+
+
+def test_what_nobody_asks_about_any_more_is_not_booked() -> None:
+    """The last of a batch is assumed, and given back, without a word to the columns."""
+    state = state_of(*NODES, pod("a"), pod("b"))
+    board = Board(state)
+    cycle.run_cycle(state, ("a",), board)
+    touched = board._columns.touched
+    cycle.run_cycle(state, ("a",), board)
+    assert board._columns.touched == touched
+    scored = board.scored
+    cycle.run_cycle(state, ("a", "b"), board)
+    assert board.scored - scored == 1, "b stands on a's place"
+
+
+def test_what_was_assumed_since_a_mark_is_given_back_whether_booked_or_not() -> None:
+    state = state_of(*NODES, *map(pod, "abc"))
+    board, afresh = Board(state), Board(state)
+    board.begin()
+    afresh.begin()
+    wanted = [state.pods[uid].fact for uid in "abc"]
+    for asked_between in (False, True):
+        marks = []
+        for fact in wanted:
+            marks.append(board.mark())
+            placed = cycle.place(fact, afresh if not asked_between else board)
+            assert isinstance(placed, Placement)
+            board.assume(placed)
+        assert len(board.assumed) == 3
+        board.undo(marks[1])
+        assert [placement.uid for placement in board.assumed] == ["a"]
+        board.undo(0)
+        assert board.rank(wanted[0].request) == afresh.rank(wanted[0].request)

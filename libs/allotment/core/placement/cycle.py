@@ -76,15 +76,13 @@ def run_cycle(state: ClusterState, batch: Sequence[str], ranker: Ranker) -> Outc
     suppressed: list[str] = []
     ranker.begin()
     try:
-        once = batch if len(batch) == 1 else tuple(dict.fromkeys(batch))
-        for number, uid in enumerate(once, start=1):
+        for uid in batch if len(batch) == 1 else dict.fromkeys(batch):
             pod = state.pods.get(uid)
             if pod is None or uid not in state.pending:
                 continue
             answer = place(pod.fact, ranker)
             if isinstance(answer, Placement):
-                if number < len(once):
-                    ranker.assume(answer)
+                ranker.assume(answer)
                 placements.append(answer)
             elif same_refusal(pod.refusal, answer):
                 suppressed.append(uid)

@@ -82,6 +82,9 @@ class Board:
         self._policy: Policy | None = None
         self._epoch = -1
         self._assumed: list[Placement] = []
+        self._booked = 0
+        """How many of these the columns have. They get the others once somebody asks for nodes:
+        after the last pod of a batch nobody does."""
 
     @property
     def assumed(self) -> Sequence[Placement]:
@@ -115,7 +118,6 @@ class Board:
 
     def assume(self, placement: Placement) -> None:
         """Charge a placement until `end`."""
-        self._columns.book(placement, 1)
         self._assumed.append(placement)
 
     def mark(self) -> int:
@@ -124,8 +126,10 @@ class Board:
 
     def undo(self, mark: int) -> None:
         """Give back exactly what was assumed since the mark."""
-        while len(self._assumed) > mark:
-            self._columns.book(self._assumed.pop(), -1)
+        while self._booked > mark:
+            self._booked -= 1
+            self._columns.book(self._assumed[self._booked], -1)
+        del self._assumed[mark:]
 
     def end(self) -> None:
         """Give back everything that was assumed."""
@@ -182,6 +186,9 @@ class Board:
 
     def _fresh(self, request: PodRequest) -> Row:
         columns = self._columns
+        for placement in self._assumed[self._booked :]:
+            columns.book(placement, 1)
+        self._booked = len(self._assumed)
         row = self._rows.pop(request, None)
         if row is None or row.kinds != len(columns.kinds):
             if len(self._rows) >= REQUESTS_MAX:
