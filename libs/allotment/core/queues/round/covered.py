@@ -79,6 +79,8 @@ def covered(state: ClusterState, session: Session, wanted: Collection[str]) -> C
 
 def in_order(session: Session, found: Covered) -> list[str]:
     """The uids of the pods, as their jobs would have their turns."""
+    if len(found.pods) == 1:
+        return list(found.pods)
     return [pod.task for pod in session.in_lone_order(found.pods.values())]
 
 

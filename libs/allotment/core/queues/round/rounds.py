@@ -25,7 +25,7 @@ from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.standing import Standing
-from allotment.core.queues.round.victims import MAKING_ROOM, Hunt, keeping
+from allotment.core.queues.round.victims import MAKING_ROOM, Hunt, Victims, keeping
 from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
 from allotment.core.queues.timings import ACTION, SESSION, OnStep, untimed
@@ -151,8 +151,7 @@ class Rounds:
         """The world of the last session, which is over, brought up to date, or another one."""
         if self._policy is not self.state.policy:
             self._policy, self._tiers = self.state.policy, tiers_of(self.state.policy)
-        if self._session is not None:
-            self._session.close()
+        self._close()
         views = self.views
         changes = views.follow()
         cluster, queues = views.cluster(), views.queues()
@@ -167,6 +166,10 @@ class Rounds:
             world.follow(changes, cluster, views.now_ms)
             self._standing.follow(changes)
         return world
+
+    def _close(self) -> None:
+        if self._session is not None:
+            self._session.close()
 
     def run(
         self,
@@ -185,7 +188,7 @@ class Rounds:
         if not state.is_batched:
             return msgspec.structs.replace(run_cycle(state, batch, ranker), rules=rules)
         opening = self.open(batch, on_step)
-        session, actions = opening.session, state.policy.actions
+        session = opening.session
         ranker.begin()
         try:
             places = Places(state, ranker, rules)
@@ -194,25 +197,17 @@ class Rounds:
             made.take_refused(opening.admitted, opening.wanted.union(let_in_or_refused))
             if opening.covered is not None:
                 self._place_covered(opening, opening.covered, places, made, most, on_step)
-                is_enough = len(places.placements) == len(opening.covered.pods)
-                wanted = set()
-                if not is_enough and not MAKING_ROOM.isdisjoint(actions):
-                    session = self.session() if opening.stands else session
-                    nodes = {uid: each.node for uid, each in places.placements.items()}
-                    take_over(session, opening.covered, nodes)
-                    wanted = opening.wanted
             else:
                 for key in sorted(opening.wanted):
                     self._take_orphan(made, session, key, batch)
                 self._place_one_by_one(opening, places, made, most, on_step)
-                wanted = opening.wanted
-            hunt = Hunt(state, session, places, holds_in_force(session, opening.holds), wanted)
-            victims = hunt.run(actions, on_step)
+            may_evict = not MAKING_ROOM.isdisjoint(state.policy.actions)
+            victims = self._make_room(opening, places, on_step) if may_evict else Victims()
         finally:
             ranker.end()
         held = opening.held if opening.held != state.holds else None
         outcome = made.outcome(opening.admissions, held)
-        session.close()
+        self._close()
         return msgspec.structs.replace(
             outcome, evictions=victims.evictions, nominations=victims.nominations, rules=rules
         )
@@ -257,6 +252,19 @@ class Rounds:
         on_step(ACTION, "allocate")
         if "backfill" in actions:
             on_step(ACTION, "backfill")  # which is for pods that ask for nothing
+
+    def _make_room(self, opening: Opening, places: Places, on_step: OnStep) -> Victims:
+        """Who has to go for those of the batch that found no place."""
+        session, wanted, found = opening.session, opening.wanted, opening.covered
+        if found is not None and len(places.placements) == len(found.pods):
+            wanted = set()
+        elif found is not None:
+            if opening.stands:
+                session = self.session()
+            take_over(session, found, {uid: each.node for uid, each in places.placements.items()})
+        in_force = holds_in_force(session, opening.holds)
+        hunt = Hunt(self.state, session, places, in_force, wanted)
+        return hunt.run(self.state.policy.actions, on_step)
 
     def _take_orphan(
         self, made: OutcomeBuilder, session: Session, key: str, batch: Sequence[str]
