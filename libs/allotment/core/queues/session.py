@@ -105,12 +105,13 @@ class Session:
     def open_all(self, on_step: OnStep = untimed) -> list[list[tuple[Configured, Plugin]]]:
         """The plugins, tier by tier. `on_step` hears of each that is opened now."""
         if self._plugins is None:
-            self._plugins = []
+            plugins: list[list[tuple[Configured, Plugin]]] = []
             for tier in self._tiers:
-                self._plugins.append([])
+                plugins.append([])
                 for configured in tier:
-                    self._plugins[-1].append((configured, configured.open(self.world)))
+                    plugins[-1].append((configured, configured.open(self.world)))
                     on_step(PLUGIN, configured.name)
+            self._plugins = plugins
         return self._plugins
 
     @property
