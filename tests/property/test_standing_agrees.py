@@ -16,7 +16,7 @@ from allotment_proto.events import PolicyLoaded, QueueObserved
 from allotment_proto.facts import Policy
 from tests import build
 from tests.property.batch_cluster import QUEUES, REQUESTS
-from tests.property.test_covered_agrees import EVICTING, UNGATED, USUAL, Lones
+from tests.property.lone_world import EVICTING, UNGATED, USUAL, Lones
 
 POLICIES = tuple(
     policy
