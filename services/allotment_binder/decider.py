@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 import anyio
 
 from allotment.adapters.log.bus import BUS, Message
-from allotment.adapters.service.ahead import Ahead
 from allotment.adapters.service.service import ServiceContext
-from allotment.adapters.service.world import World, full_reporter
+from allotment.adapters.service.world import Ahead, World, full_reporter
 from allotment.adapters.telemetry.log import one_line
 from allotment.core.logport import Landed, Refused
 from allotment_binder.deciding import PARTS, Answer, Deciding, accepted
@@ -102,11 +101,11 @@ class Decider:
                 settled = await self._settle(proposal, received_us)
                 span.update({"allot.outcome": settled.outcome, "allot.log.seq": settled.seq})
             await self.world.bus.publish(subjects.SETTLED, encode(settled))
-            # While the filter looks for the next pods.
-            ahead.try_to(lambda: self._ready().follow_ahead(), self.world.fold.state.seq)
             self.ctx.metrics.observe_stage(
                 "bind", (_now_us() - received_us) / 1e6, span.trace_id, settled.seq or None
             )
+            # While the filter looks for the next pods.
+            ahead.try_to(lambda: self._ready().follow_ahead(), self.world.fold.state.seq)
 
     async def keep_up(self) -> None:
         """Let what decides follow the nodes, so that the next proposal need not wait for it."""

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from allotment.adapters.log.bus import BUS, Message
 from allotment.adapters.service import machine_code
-from allotment.adapters.service.ahead import Ahead
 from allotment.adapters.service.service import ServiceContext, start_service
-from allotment.adapters.service.world import World, open_world
+from allotment.adapters.service.world import Ahead, World, open_world
 from allotment.adapters.telemetry.log import one_line
 from allotment.adapters.telemetry.refusals import CAUSE_CHARS_MAX
 from allotment.core.explain.attempts import Attempts, waiting

@@ -96,5 +96,6 @@ async def test_pods_have_their_turn_whether_there_are_queues_or_not() -> None:
             with patience():
                 while log.state.pending:  # noqa: ASYNC110 - nobody tells
                     await anyio.sleep(0.01)
+            assert (log.work._waiting is None) == log.state.is_batched, "else kept for nobody"
         group.cancel_scope.cancel()
     assert [uid for batch in log.batches for uid in batch] == [f"p{n + 1:02}" for n in range(came)]

@@ -27,6 +27,7 @@ from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.adapters.service.heap import freeze_heap, uncollected
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.settings import CommonSettings, credentials_of
+from allotment.adapters.telemetry.log import Logger, one_line
 from allotment_proto.events import Event
 
 LAG_POLL_S = 1.0
@@ -298,6 +299,36 @@ def _expose_bus(ctx: ServiceContext[S], bus: Bus) -> None:
         labels=("reason",),
         kind="counter",
     )
+
+
+class Ahead:
+    """Does what a service can do before it is needed, and may leave undone.
+
+    A failure is logged once, until the work succeeds again: it may fail with every record. Whoever
+    needs the result fails at the same thing, and reports that himself.
+    """
+
+    def __init__(self, log: Logger, forget: Callable[[], None]) -> None:
+        """After a failure `forget` throws away what was made, which may be half done."""
+        self._log = log
+        self._forget = forget
+        self._is_failing = False
+
+    def try_to(self, prepare: Callable[[], None], seq: int) -> None:
+        """Do it; `seq` says of the log how far it was followed."""
+        try:
+            prepare()
+        except Exception as error:  # whatever it is: cycles do without
+            self._forget()
+            if not self._is_failing:
+                self._log.warning(
+                    "nothing can be prepared for the next cycle, so it takes longer",
+                    seq=seq,
+                    error=one_line(error),
+                )
+            self._is_failing = True
+        else:
+            self._is_failing = False
 
 
 def full_reporter(ctx: ServiceContext[S]) -> Callable[[str], None]:

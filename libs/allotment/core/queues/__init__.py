@@ -41,8 +41,8 @@ differs: the same cycle, the same decision, the same fold.
   a batch together (`round/covered.py`, `Plugin.covers`), they are placed in their order and none
   becomes a job; the property tests hold such a round, and the binder's check of it, against asking
   job by job (`Rounds(..., one_by_one=True)`). While nothing but lone pods changes and queues are
-  far from their limits, the next batch is told by that answer, and no plugin is opened
-  (`round/standing.py`, `Plugin.spare`).
+  far from their limits, the same is known of the next batch, and no plugin is opened
+  (`round/known_covered.py`, `Plugin.spare`).
 * The **filter** chooses which groups are due: something happened since they were tried that may
   help them. It opens no session while nothing can be due, and lets pods gather between cycles
   for as long as a cycle takes. The **scorer** runs the round on one state; the **binder**

@@ -269,8 +269,6 @@ class Changes(NamedTuple):
     """How many more lone pods of each kind there are now."""
     others: Sequence[str]
     """The uids of those that are or were more than lone pods of a kind."""
-    strangers: Sequence[Resources] = ()
-    """What those ask for that hold something of nodes, and are and were no job."""
 
 
 class NodeGroups(msgspec.Struct, frozen=True):

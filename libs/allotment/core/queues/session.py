@@ -261,13 +261,22 @@ class Session:
         no of those of a queue; see `Plugin.spare`. None where that cannot be told.
         """
         queue, spare = self.world.queues[name], self.world.cluster.total
-        points = "job_enqueueable", "allocatable", "overused"
-        for plugin in dict.fromkeys(each for point in points for each in self._flat(point)):
+        for plugin in self._limiting():
             left = plugin.spare(queue)
             if left is None:
                 return None
-            spare = spare.capped(left)
+            spare = Resources({one: min(amount, left.amount(one)) for one, amount in spare.items()})
         return spare
+
+    @property
+    def counts_use(self) -> bool:
+        """Whether what can be spared goes by what is in use on nodes as well."""
+        return any(plugin.counts_use for plugin in self._limiting())
+
+    def _limiting(self) -> Iterable[Plugin]:
+        """The plugins of which one may say that a queue has no more for a pod."""
+        points = "job_enqueueable", "allocatable", "overused"
+        return dict.fromkeys(plugin for point in points for plugin in self._flat(point))
 
     def starts_alone(self, kind: LoneKind) -> bool:
         """Whether lone pods of a kind want a place, and need nothing else to be placed anywhere;

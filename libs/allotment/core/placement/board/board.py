@@ -186,9 +186,9 @@ class Board:
 
     def _fresh(self, request: PodRequest) -> Row:
         columns = self._columns
-        for placement in self._assumed[self._booked :]:
-            columns.book(placement, 1)
-        self._booked = len(self._assumed)
+        while self._booked < len(self._assumed):
+            columns.book(self._assumed[self._booked], 1)
+            self._booked += 1
         row = self._rows.pop(request, None)
         if row is None or row.kinds != len(columns.kinds):
             if len(self._rows) >= REQUESTS_MAX:

@@ -70,6 +70,8 @@ class Plugin:
     goes_by_kind: ClassVar[bool] = False
     """Whether what it says of a lone pod follows from its kind (`model.LoneKind`) and from what its
     queue has."""
+    counts_use: ClassVar[bool] = False
+    """Whether its answers go by what is in use on nodes (`Cluster.used`)."""
 
     def __init__(self, arguments: Any, world: World) -> None:
         """Opened on a round's working copies, with an instance of `settings`."""
@@ -147,6 +149,7 @@ class Plugin:
         """How much more lone pods may ask for, hold or be let in for, of whatever queues they are
         and however they are counted, before `lets_all_in` or `covers` may say no of pods of this
         queue that are among them; of what is not named, nothing. None where that cannot be told.
+        With `counts_use` what nodes hold counts too, whoever holds it.
         """
         return None
 

@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True):
 class Overcommit(Plugin):
     name: ClassVar[str] = "overcommit"
     goes_by_kind: ClassVar[bool] = True
+    counts_use: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(("job_enqueueable",))
     declared: ClassVar[Arguments] = {
         "overcommit-factor": Argument(

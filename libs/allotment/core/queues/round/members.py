@@ -120,14 +120,6 @@ def left_over(state: ClusterState, key: str, group: Group) -> JobView:
     )
 
 
-def holds_of(state: ClusterState, key: str) -> list[Resources]:
-    """What each of the pods asks for that a name stands for and that hold something of nodes."""
-    group = state.groups.get(key)
-    uids = [key.removeprefix(SINGLE)] if group is None else group.members
-    pods = (state.pods.get(uid) for uid in uids)
-    return [_amounts_of(p.fact.request) for p in pods if p is not None and p.allocation is not None]
-
-
 def is_made_for_pods(fact: GroupObserved) -> bool:
     """Whether a PodGroup was made for pods that were there before it, as the controller does."""
     return bool(fact.owner) and fact.name == f"{MADE_GROUP}{fact.owner}"

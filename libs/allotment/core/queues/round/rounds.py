@@ -22,9 +22,9 @@ from allotment.core.queues.plugins.registry import PLUGINS, Configured, configur
 from allotment.core.queues.reservations import Hold, holds_in_force
 from allotment.core.queues.round.covered import Covered, covered, in_order, take_over
 from allotment.core.queues.round.holds import Emptied, holds_now, recorded
+from allotment.core.queues.round.known_covered import KnownCovered
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
 from allotment.core.queues.round.places import Places
-from allotment.core.queues.round.standing import Standing
 from allotment.core.queues.round.victims import MAKING_ROOM, Hunt, Victims, keeping
 from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
@@ -54,20 +54,20 @@ class Opening(NamedTuple):
     holds: tuple[Hold, ...]
     covered: Covered | None = None
     """The jobs of the batch, if it takes no asking job by job: then none was let in."""
-    stands: bool = False
-    """Whether that was told from an older answer: then the session's books are older, too."""
+    is_known: bool = False
+    """Whether that is known from an older answer: then the session's books are older, too."""
 
 
 class Rounds:
     """Rounds on one state, with the views of groups that did not change kept in between. `at_once`
-    counts those for which it took no asking job by job, `stood` those of them for which it took no
-    asking at all.
+    counts those for which it took no asking job by job, `unasked` those of them for which no plugin
+    was asked at all.
     """
 
     def __init__(self, state: ClusterState, *, one_by_one: bool = False) -> None:
         """With `one_by_one` each job is asked about all the same, and the answers do not differ."""
         self.state = state
-        self.at_once = self.stood = 0
+        self.at_once = self.unasked = 0
         self._one_by_one = one_by_one
         self.views = Views(state)
         self._emptied = Emptied(state)
@@ -76,7 +76,7 @@ class Rounds:
         self._world: World | None = None
         self._made_from: object = None
         self._session: Session | None = None
-        self._standing = Standing()
+        self._known = KnownCovered()
         self._nodes_seq = self._decision_seq = -1
 
     def open_ahead(self) -> None:
@@ -98,7 +98,7 @@ class Rounds:
             self._follow()
 
     def session(self) -> Session:
-        """The policy in force on the state as it is; the last session is over."""
+        """A session on the state as it is, under the policy in force; the last one is over."""
         return self._session_on(self._follow())
 
     def _session_on(self, world: World) -> Session:
@@ -115,21 +115,21 @@ class Rounds:
         by_gate = "enqueue" in state.policy.actions
         wanted = {_job_of(state, uid) for uid in batch}
         world = self._follow()
-        stands = None if self._one_by_one else self._standing.find(state, wanted)
-        if stands is not None and all(uid in stands.covered.pods for uid in placed):
+        known = None if self._one_by_one else self._known.find(state, wanted)
+        if known is not None and all(uid in known.covered.pods for uid in placed):
             on_step(SESSION, "")
             if by_gate:
                 on_step(ACTION, "enqueue")
             self.at_once += 1
-            self.stood += 1
-            none = Enqueued((), ())
-            return Opening(stands.session, wanted, none, (), (), (), stands.covered, stands=True)
+            self.unasked += 1
+            none, pods = Enqueued((), ()), known.covered
+            return Opening(known.session, wanted, none, (), (), (), pods, is_known=True)
         session = self._session_on(world)
         session.open_all(on_step)
         on_step(SESSION, "")
         found = None if self._one_by_one else covered(state, session, wanted)
         if found is not None:
-            self._standing.note(session, found)
+            self._known.note(session, found)
             if any(uid not in found.pods for uid in placed):
                 found = None
         admitted = Enqueued((), ())
@@ -161,10 +161,10 @@ class Rounds:
             view = View(cluster=cluster, queues=queues, now_ms=views.now_ms)
             world = self._world = World(view, world, views.jobs.values())
             self._made_from = made_from
-            self._standing.forget()
+            self._known.forget()
         else:
             world.follow(changes, cluster, views.now_ms)
-            self._standing.follow(changes)
+            self._known.follow(changes)
         return world
 
     def _close(self) -> None:
@@ -259,7 +259,7 @@ class Rounds:
         if found is not None and len(places.placements) == len(found.pods):
             wanted = set()
         elif found is not None:
-            if opening.stands:
+            if opening.is_known:
                 session = self.session()
             take_over(session, found, {uid: each.node for uid, each in places.placements.items()})
         in_force = holds_in_force(session, opening.holds)

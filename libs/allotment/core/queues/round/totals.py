@@ -1,6 +1,5 @@
 """What all nodes together offer, and what of it is in use: followed node by node."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState, Node
@@ -82,7 +81,7 @@ class Totals:
             before, now = self._used_on.pop(row, NOTHING), NOTHING
             node = state.rows[row]
             if node is not None and node.fact is not None and node.allocations:
-                now = self._used_on[row] = Resources(dict(_use(node, node.fact)))
+                now = self._used_on[row] = _use(node, node.fact)
             self._used.swap(before, now)
         return _ALWAYS_NAMED.plus(self._used.amounts())
 
@@ -122,11 +121,15 @@ def _capacity(fact: NodeObserved) -> Resources:
     return Resources(found)
 
 
-def _use(node: Node, fact: NodeObserved) -> Iterator[tuple[str, int]]:
-    yield CPU, fact.cpu_milli - node.cpu_milli_free
-    yield MEMORY, fact.memory_bytes - node.memory_bytes_free
-    yield PODS, fact.pods - node.pods_free
+def _use(node: Node, fact: NodeObserved) -> Resources:
+    found = {
+        CPU: fact.cpu_milli - node.cpu_milli_free,
+        MEMORY: fact.memory_bytes - node.memory_bytes_free,
+        PODS: fact.pods - node.pods_free,
+    }
+    free = node.extended_free
     for name, amount in fact.extended:
-        used = amount - node.extended_free.get(name, amount)
+        used = amount - free.get(name, amount)
         if used:
-            yield name, used * MILLI
+            found[name] = used * MILLI
+    return Resources(found)

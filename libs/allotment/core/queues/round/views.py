@@ -21,10 +21,8 @@ from allotment.core.queues.model import (
     QueueView,
     View,
 )
-from allotment.core.queues.resources import Resources
 from allotment.core.queues.round.members import (
     Lones,
-    holds_of,
     is_made_for_pods,
     job_of,
     left_over,
@@ -118,7 +116,6 @@ class Views:
         changed: dict[str, JobView | Lone | None] = {}
         kinds: dict[LoneKind, int] = {}
         others: list[str] = []
-        strangers: list[Resources] = []
         for uid in uids:
             before, now = jobs.get(uid), self._made(uid)
             changed[uid] = now
@@ -138,9 +135,7 @@ class Views:
             elif before is not None:
                 del jobs[uid]
                 created.remove(before.created_ms)
-            else:
-                strangers += holds_of(self.state, uid)
-        return Changes(changed, kinds, others, strangers)
+        return Changes(changed, kinds, others)
 
     def _made(self, uid: str) -> JobView | Lone | None:
         """A job; None if there is none of the name."""

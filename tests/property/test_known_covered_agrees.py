@@ -1,7 +1,8 @@
-"""That a queue's quota covers lone pods is told from an older answer only while it still does.
+"""That a queue's quota covers lone pods is known from an older answer only while it still does.
 
-Random histories of lone pods that come, are placed, run and end, among them pods of another queue
-and of another scheduler, in queues whose limits they come near. Rounds that go on from one to the
+Random histories of lone pods that come, are placed, run, are resized and end, among them pods of
+another queue and of another scheduler, in queues whose limits they come near, and now and then of
+nodes that go although they have pods. Rounds that go on from one to the
 next, as the scorer's do, must say the same as ones that ask job by job, to the last byte, and so
 must the binder's check.
 """
@@ -11,7 +12,7 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.core.queues.round import standing
+from allotment.core.queues.round import known_covered
 from allotment_proto.events import PolicyLoaded, QueueObserved
 from allotment_proto.facts import Policy
 from tests import build
@@ -23,8 +24,10 @@ POLICIES = tuple(
     for policy in (*USUAL, *UNGATED, EVICTING)
     if {use.name for tier in policy.tiers for use in tier}.isdisjoint({"sla", "capacity-card"})
 )
-"""Those whose plugins can tell how long an answer stands."""
-KINDS = (REQUESTS[1], REQUESTS[1], REQUESTS[2], REQUESTS[3])
+"""Those whose plugins can tell for how long an answer is known."""
+COUNTED = build.request(cpu_milli=0, memory_bytes=0, extended=(("foo", 2),))
+"""Of what not every node lists."""
+KINDS = (REQUESTS[1], REQUESTS[1], REQUESTS[2], REQUESTS[3], COUNTED)
 
 
 class Churn(Lones):
@@ -52,10 +55,19 @@ class Churn(Lones):
         """A Binding is heard of, or the pod runs."""
         self.pod(a, b, 2 + c % 2)
 
+    def resize(self, a: int, b: int, c: int) -> None:
+        """A pod asks for something else, perhaps before it is seen on its node."""
+        uids = list(self.state.pods)
+        if uids and c < 3:
+            self.see(uids[(7 * a + b) % len(uids)], request=KINDS[(a + c) % len(KINDS)])
+
+    def follow(self, a: int, b: int, c: int) -> None:
+        self.rounds.follow_ahead()
+
     def other_room(self, a: int, b: int, c: int) -> None:
-        """Rarely: there is another node, or none."""
-        if a == b == 5:
-            self.node(a, b, c)
+        """Rarely: a node goes, comes or has other room."""
+        if b == 5:
+            self.node(a, b, 5 if c > 3 else c)
 
 
 OPS = (
@@ -67,6 +79,8 @@ OPS = (
     Churn.go_on,
     Churn.arrive,
     Churn.stranger,
+    Churn.resize,
+    Churn.follow,
     Churn.other_room,
 )
 NUMBERS = st.integers(0, 5)
@@ -80,7 +94,7 @@ LIMITS = st.sampled_from(((), (("cpu", 9_000),), (("cpu", 14_000), ("pods", 7)))
 @given(
     STEPS, st.sampled_from(POLICIES), st.lists(LIMITS, min_size=2, max_size=2), st.integers(4, 12)
 )
-def test_what_stands_is_what_asking_each_says(
+def test_what_is_known_is_what_asking_each_says(
     steps: list[tuple[int, int, int, int]],
     policy: Policy,
     limits: list[tuple[tuple[str, int], ...]],
@@ -92,8 +106,9 @@ def test_what_stands_is_what_asking_each_says(
         world.tell(QueueObserved(uid=name, name=name, rv=9, capability=capability))
     for number in range(2):
         card = build.card(0, id=f"n{number}-0")
-        node = build.node(f"n{number}", [card], rv=9, cpu_milli=1_000 * cpus, pods=cpus)
-        world.tell(node)
-    with patch.object(standing, "_PASSED_MAX", 0):
+        foo = (("foo", cpus),) if number else ()
+        name, cpu_milli = f"n{number}", 1_000 * cpus
+        world.tell(build.node(name, [card], rv=9, cpu_milli=cpu_milli, pods=cpus, extended=foo))
+    with patch.object(known_covered, "_SKIPPED_MAX", 0):
         for op, a, b, c in steps:
             OPS[op](world, a, b, c)
