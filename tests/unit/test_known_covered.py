@@ -10,6 +10,7 @@ from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome
 from allotment.core.queues.plugins.proportion import Proportion
 from allotment.core.queues.round.rounds import Rounds
+from allotment.core.queues.session import Session
 from allotment_proto.events import Event, NodeGone, PodObserved, PriorityClassObserved
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
@@ -35,7 +36,7 @@ CPUS = 20
 
 
 def world_of(policy: Policy, *events: Event) -> World:
-    """A pod has its place, and it was told that its queue's quota covers it."""
+    """A pod has its place, and an answer was given that its queue's quota covers it."""
     node = build.node("n1", 0, cpu_milli=CPUS * 1_000, pods=100)
     world = World(node, *events, lone("first"), policy=policy)
     world.decide(["first"])
@@ -85,12 +86,49 @@ def test_pods_that_come_and_go_do_not_end_it() -> None:
         world.tell(gone(uid))
 
 
+def test_what_can_be_spared_is_worked_out_ever_more_seldom_where_it_is_of_no_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Here the queue changes after every round. Once an answer was of use, it is worth it again."""
+    worked_out: list[str] = []
+    plain = Session.spare
+
+    def spare(session: Session, name: str) -> Any:
+        worked_out.append(name)
+        return plain(session, name)
+
+    monkeypatch.setattr(Session, "spare", spare)
+    world = world_of(CAPACITY)
+    for number in range(60):
+        world.tell(queue("default", rv=9 + number, weight=1 + number % 2))
+        uids = arrive(world, 1)
+        assert not run(world, uids)[1]
+        world.tell(gone(uids[0]))
+    assert 1 < len(worked_out) < 8
+    while not run(world, uids := arrive(world, 1))[1]:
+        world.tell(gone(uids[0]))
+    before = len(worked_out)
+    for number in range(2):
+        world.tell(queue("default", rv=99 + number, weight=1 + number % 2))
+        assert not run(world, arrive(world, 1))[1]
+    assert len(worked_out) > before
+
+
 def test_no_more_than_can_be_spared_is_told_from_it() -> None:
     """Quota for five pods, of which one has a place, and is counted waiting and placed."""
     world = world_of(CAPACITY, queue("default", capability=(("cpu", 10_000),)))
     found, known = run(world, arrive(world, 5))
     assert not known
     assert (len(found.placements), len(found.refusals)) == (4, 1)
+
+
+def test_pods_that_got_places_since_take_of_it() -> None:
+    world = world_of(CAPACITY, queue("default", capability=(("cpu", 10_000),)))
+    for number in range(3):
+        world.tell(lone(f"there-{number}", node="n1", phase="Running"))
+    found, known = run(world, arrive(world, 2))
+    assert not known
+    assert (len(found.placements), len(found.refusals)) == (1, 1)
 
 
 def test_of_another_queue_it_says_nothing() -> None:
@@ -200,7 +238,7 @@ def test_a_group_ends_it(policy: Policy) -> None:
     world.tell(group("g", 9, min_resources=asked, owner="somebody"))
     found, known = run(world, arrive(world, 3))
     assert not known
-    # of 20 CPUs 2 are in use and 18 spoken for, of 24 under overcommit; proportion asks no group
+    # Of 20 CPUs 2 are in use and 18 spoken for; overcommit lets in as if there were 24.
     assert len(found.placements) == {CAPACITY: 0, PROPORTION: 0, OVERCOMMIT: 2}[policy]
 
 

@@ -194,14 +194,14 @@ def held(source: PodSource, wanted: tuple[DeviceRequest, ...], lens: Lens) -> He
         claimed, problems = family.holdings(source)
         mine = tuple(request for request in wanted if request.family == name)
         unknown = [(r, p) for r in mine if (p := _unknown(source, r, claimed, problems))]
-        is_readable = bool(mine) or family.requests(source)[1] is None
-        if problems and not is_readable:
+        knows_limits = bool(mine) or family.requests(source)[1] is None
+        if problems and not knows_limits:
             most = _most(family, source, lens)
             unknown = [(r, problems[0]) for r in _whole_cards(family, source, most)]
         unplaced.extend(request for request, _ in unknown)
         if broken is None and unknown:
             broken = unknown[0][1]
-        if is_readable:
+        if knows_limits:
             counted = claims.within_limits(claimed, mine)
         else:
             counted = _as_many(claimed, _most(family, source, lens))

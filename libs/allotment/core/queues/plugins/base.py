@@ -146,10 +146,10 @@ class Plugin:
         return False
 
     def spare(self, queue: QueueView) -> Resources | None:
-        """How much more lone pods may ask for, hold or be let in for, of whatever queues they are
-        and however they are counted, before `lets_all_in` or `covers` may say no of pods of this
-        queue that are among them; of what is not named, nothing. None where that cannot be told.
-        With `counts_use` what nodes hold counts too, whoever holds it.
+        """What lone pods of all queues together may take beyond what they take now, waiting, let in
+        or placed: as long as it is no more than this, `lets_all_in` and `covers` say yes of pods of
+        this queue that are among them. What is not named cannot be spared. None where that cannot
+        be told. With `counts_use`, what is in use on nodes counts as well, whoever holds it.
         """
         return None
 

@@ -68,7 +68,7 @@ class KnownCovered:
         found = last.covered(wanted)
         if found is None:
             return None
-        self._skips = 0
+        self._to_skip = self._skips = 0
         return Known(last.session, found)
 
     def note(self, session: Session, found: Covered) -> None:
