@@ -231,7 +231,8 @@ async def test_the_budget_ends_in_unavailable_never_in_a_guess(
     own_nats_server: NatsServer,
 ) -> None:
     async with connect(own_nats_server.url, "test") as connection:
-        log = await JetStreamLog.open(connection, budget_s=0.5)
+        log = await JetStreamLog.open(connection)  # a stream may take its time to be created
+        log._budget_s = 0.5
         await anyio.to_thread.run_sync(own_nats_server.kill)
         with pytest.raises(LogUnavailable, match="not connected"):
             await log.compare_and_append(DECISION, b"1", msg_id="1", expected_seq=0)
