@@ -8,13 +8,15 @@ from allotment.adapters.log.bus import BUS, Message
 from allotment.adapters.service import machine_code
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.world import Ahead, World, open_world
+from allotment.adapters.telemetry.kept_gauges import lines_of
 from allotment.adapters.telemetry.log import one_line
 from allotment.adapters.telemetry.refusals import CAUSE_CHARS_MAX
 from allotment.core.explain.attempts import Attempts, waiting
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
-from allotment.core.metrics.cards import Gauge, Rows, card_gauges, node_gauge
+from allotment.core.metrics.cards import Gauge, Rows, node_gauge
 from allotment.core.metrics.durations import Durations
+from allotment.core.metrics.kept_cards import KeptCards
 from allotment.core.metrics.queues import Preemptions, job_gauges, queue_gauges
 from allotment.core.metrics.schedule import RoundTimings, Schedules
 from allotment.core.placement.board.board import Board
@@ -256,7 +258,7 @@ async def run(ctx: Context) -> None:
         )
         if ctx.settings.card_metrics:
             fold = world.fold
-            ctx.metrics.expose_gauges(lambda: card_gauges(fold.state), card_gauges(ClusterState()))
+            ctx.metrics.expose_kept(KeptCards(lambda: fold.state, lines_of))
         await world.bus.subscribe(subjects.FEASIBLE, work.on_feasible)
         with ctx.until_stop():
             await work.keep_up()

@@ -15,13 +15,15 @@ from hypothesis import given, settings
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.changes import NAMES_MAX
 from allotment.core.ledger.model import SINGLE, ClusterState
+from allotment.core.metrics.queues import job_gauges, queue_gauges
 from allotment.core.placement.cycle import BATCH_MAX
 from allotment.core.queues.actions.enqueue import enqueue
 from allotment.core.queues.answers import No, Vote
 from allotment.core.queues.model import WAITING, Status
 from allotment.core.queues.plugins.base import Order, Plugin
+from allotment.core.queues.plugins.drf import dominant_share
 from allotment.core.queues.plugins.overcommit import Overcommit
-from allotment.core.queues.resources import Resources
+from allotment.core.queues.resources import CPU, Resources, total_of
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.totals import Totals
 from allotment.core.queues.session import Session, best_effort, unknown_queue
@@ -182,6 +184,41 @@ def picture(session: Session) -> dict[str, object]:
     }
 
 
+def check_gauges(state: ClusterState, session: Session) -> None:
+    """What metrics say of queues, groups and namespaces is the sum of what each job has."""
+    jobs = list(session.jobs.values())
+    found = {
+        gauge.name: gauge.rows for gauge in (*queue_gauges(session), *job_gauges(state, session))
+    }
+    total = session.world.cluster.total
+    spaces: dict[str, list[Resources]] = {}
+    for job in jobs:
+        spaces.setdefault(job.view.namespace, []).append(job.allocated)
+    assert found["volcano_namespace_share"] == {
+        (name,): int(dominant_share(total_of(parts), total) * 1_000_000)
+        for name, parts in spaces.items()
+    }
+    assert found["volcano_job_share"] == {
+        (job.view.namespace, job.uid): int(dominant_share(job.allocated, total) * 1_000_000)
+        for job in jobs
+        if job.uid in state.groups
+    }
+    for name in session.world.queues:
+        mine = [job for job in jobs if job.queue == name]
+        asked = [task.request for job in mine for task in job.with_status(Status.PENDING)]
+        held, pending = session.world.amounts()[name]
+        assert_same(held, total_of([job.allocated for job in mine]))
+        assert_same(pending, total_of(asked))
+        asked_of_cpu = found["volcano_queue_request_milli_cpu"].get((name,), 0)
+        held_of_cpu = found["volcano_queue_allocated_milli_cpu"].get((name,), 0)
+        assert asked_of_cpu == held_of_cpu + pending.amount(CPU)
+
+
+def assert_same(found: Resources, wanted: Resources) -> None:
+    """What one of them does not name is 0."""
+    assert {k: v for k, v in found.items() if v} == {k: v for k, v in wanted.items() if v}
+
+
 def picture_of_job(job: Job) -> object:
     counts = {status: count for status, count in job.counts.items() if count}
     asked = {name: amount for name, amount in job.allocated.items() if amount}
@@ -243,6 +280,7 @@ def check(world: World) -> None:
     found = enqueue(session, session.jobs.keys() | session.unplaced.keys())
     assert (list(found.let_in), list(found.refused)) == plain_enqueue(Rounds(world.state).session())
     kept = picture(world.rounds.session())
+    check_gauges(world.state, world.rounds.session())
     assert kept == picture(Rounds(world.state).session())
     if world.state.seq % 8 == 0:
         restored = snapshot.decode(snapshot.encode(world.state))

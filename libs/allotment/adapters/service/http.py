@@ -93,9 +93,14 @@ async def serve_http(
             content_type="application/json",
         )
 
-    async def metrics_page(request: web.Request) -> web.Response:
-        body, content_type = metrics.encode(request.headers.get("Accept", ""))
-        return web.Response(body=body, headers={"Content-Type": content_type})
+    async def metrics_page(request: web.Request) -> web.StreamResponse:
+        parts, content_type = await metrics.page(request.headers.get("Accept", ""))
+        response = web.StreamResponse(headers={"Content-Type": content_type})
+        await response.prepare(request)
+        for part in parts:
+            await response.write(part)
+        await response.write_eof()
+        return response
 
     app = web.Application()
     app.router.add_get("/healthz", healthz)

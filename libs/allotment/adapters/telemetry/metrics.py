@@ -5,8 +5,10 @@ scrapes. Only what has a distribution (a stage's duration) is recorded as it hap
 one rule: prefix `allot_`, base units, the unit last, `_total` for counters, closed label sets.
 """
 
+import re
 from collections import Counter as PlainCounter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -24,6 +26,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
+from allotment.adapters.telemetry.kept_gauges import Kept, joined, keep_up
 from allotment.core.metrics.cards import Gauge
 from allotment.core.metrics.histograms import Example
 from allotment.core.metrics.histograms import Histogram as Counted
@@ -33,6 +36,9 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 say nothing more."""
 
 MS_PER_S = 1000
+_END = b"# EOF\n"
+"""How a page of OpenMetrics ends."""
+_ESCAPING = re.compile(r";\s*escaping=[\w-]*")
 STAGE_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 Reading = int | float | Mapping[tuple[str, ...], int | float]
@@ -143,6 +149,17 @@ class _Read(Collector):
         yield from self._families
 
 
+def _heading(encoder: Callable[[Any], bytes], gauge: Gauge) -> bytes:
+    """What stands above the rows of a gauge."""
+    return encoder(_Read([_family(gauge)])).removesuffix(_END)
+
+
+def _encoder_for(accept: str) -> tuple[Callable[[Any], bytes], str]:
+    """The library's choice for an Accept header, without its wish how names are to be escaped: in
+    none of ours is anything to escape, and one of the ways changes them all the same."""
+    return choose_encoder(_ESCAPING.sub("", accept))
+
+
 def _name_of(collector: Collector) -> str:
     """The first metric that a collector has to give."""
     described = next(iter(getattr(collector, "describe", tuple)()), None)
@@ -159,6 +176,8 @@ class ServiceMetrics:
         """Hears once of each metric that cannot be read, until it can be again."""
         self._failed: PlainCounter[str] = PlainCounter()
         self._failing: set[str] = set()
+        self._kept: dict[str, Kept] = {}
+        """By the name of the first of each."""
         self._collectors: list[Collector] = [
             ProcessCollector(registry=self.registry),
             GCCollector(registry=self.registry),
@@ -210,6 +229,15 @@ class ServiceMetrics:
         """
         self._register(_Gauges(read, known))
 
+    def expose_kept(self, kept: Kept) -> None:
+        """Publish gauges with very many rows, whose text is kept from scrape to scrape.
+
+        Raises ValueError if the registry has one of their names.
+        """
+        known = kept.known()
+        self.registry.register(_Gauges(tuple, known))  # nobody else may have these names
+        self._kept[known[0].name] = kept
+
     def expose_histograms(self, counted: Sequence[Counted]) -> None:
         """Publish histograms that their owners go on counting.
 
@@ -238,19 +266,39 @@ class ServiceMetrics:
             exemplar["log_seq"] = str(log_seq)
         self._stages.labels(stage).observe(duration_s, exemplar or None)
 
+    async def page(self, accept: str) -> tuple[Iterator[bytes], str]:
+        """What a scraper with this Accept header gets: the body in parts, and its content type.
+
+        Gauges with very many rows are written down in slices, between which others have their turn.
+        """
+        parts: list[list[bytes]] = []
+        heading = partial(_heading, _encoder_for(accept)[0])
+        for name, kept in self._kept.items():
+            try:
+                await keep_up(kept)
+                parts += joined(kept.pages(), heading)
+            except Exception as error:  # as in `encode`: of these, and not of the others
+                self._fail(name, error)
+            else:
+                self._failing.discard(name)
+        body, content_type = self.encode(accept)
+        end = _END if body.endswith(_END) else b""
+        parts = [[body.removesuffix(end)], *parts, [end]]
+        return map(b"".join, parts), content_type
+
     def encode(self, accept: str) -> tuple[bytes, str]:
-        """What a scraper with this Accept header gets: the body and its content type.
+        """The same at once, without gauges that are kept.
 
         Exemplars exist only in OpenMetrics, so the header decides whether they are seen. A metric
         that cannot be read is left out, counted and reported; the others are answered.
         """
-        encoder, content_type = choose_encoder(accept)
+        encoder, content_type = _encoder_for(accept)
         try:
             body = encoder(self.registry)
         except Exception:  # whatever it is: of one metric, and not of the others
             body = encoder(_Read(self._readable(encoder)))
         else:
-            self._failing.clear()
+            self._failing &= self._kept.keys()
         return body, content_type
 
     def _readable(self, encoder: Callable[[Any], bytes]) -> list[Metric]:

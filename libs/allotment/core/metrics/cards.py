@@ -2,15 +2,16 @@
 
 Volcano's six have its names, labels and meaning (`vgpu/metrics.go`, deviceshare 9) and concern vGPU
 cards only. They are made anew from the state each time, so that they neither flicker nor outlive
-their node. Two things differ: a pod counts once on a card however many of its containers are there
-(Q11 charges each of them), and pods of one name in several namespaces, which Volcano lets overwrite
-each other, are added up unless the namespace is a label.
+their node (`kept_cards` does so for the nodes that changed). Two things differ: a pod counts once
+on a card however many of its containers are there (Q11 charges each of them), and pods of one name
+in several namespaces, which Volcano lets overwrite each other, are added up unless the namespace is
+a label.
 
 Our own are in bytes, for cards of every family.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from allotment.core.ledger.ledger import Card
@@ -47,10 +48,33 @@ def card_gauges(state: ClusterState) -> list[Gauge]:
 
 def volcano_gauges(state: ClusterState) -> list[Gauge]:
     """Volcano's gauges. Memory is in the unit in which the device plugin registers it."""
-    return [g for family in FAMILIES.values() if family.gauges for g in _gauges_of(family, state)]
+    return _volcano_gauges(state, _by_name(state))
 
 
-def _gauges_of(family: Family, state: ClusterState) -> list[Gauge]:
+def own_gauges(state: ClusterState) -> list[Gauge]:
+    """Our own gauges about cards of all families."""
+    nodes = _by_name(state)
+    return [*_own_gauges(state, nodes), largest_gauge(largest_free(state, nodes))]
+
+
+def gauges_on(state: ClusterState, nodes: Iterable[Node]) -> list[Gauge]:
+    """The gauges that have rows of single nodes, with those of these nodes: all of `card_gauges`
+    but the last."""
+    nodes = list(nodes)
+    return [*_volcano_gauges(state, nodes), *_own_gauges(state, nodes)]
+
+
+def _by_name(state: ClusterState) -> list[Node]:
+    """All nodes, in the order of their names."""
+    return [state.nodes[name] for name in sorted(state.nodes)]
+
+
+def _volcano_gauges(state: ClusterState, nodes: list[Node]) -> list[Gauge]:
+    families = [family for family in FAMILIES.values() if family.gauges]
+    return [gauge for family in families for gauge in _gauges_of(family, state, nodes)]
+
+
+def _gauges_of(family: Family, state: ClusterState, nodes: list[Node]) -> list[Gauge]:
     is_named = state.policy.namespace_in_metrics
     limit: Rows = {}
     shared: Rows = {}
@@ -58,7 +82,7 @@ def _gauges_of(family: Family, state: ClusterState) -> list[Gauge]:
     cores: Rows = {}
     pod_memory: Rows = defaultdict(int)
     pod_cores: Rows = defaultdict(int)
-    for node, name, card in _cards(state):
+    for node, name, card in _cards(nodes):
         if name != family.name:
             continue
         at = card.fact.id, node.name
@@ -93,14 +117,12 @@ def _gauges_of(family: Family, state: ClusterState) -> list[Gauge]:
     ]
 
 
-def own_gauges(state: ClusterState) -> list[Gauge]:
-    """Our own gauges about cards of all families."""
+def _own_gauges(state: ClusterState, nodes: list[Node]) -> list[Gauge]:
     capacity: Rows = {}
     reserved: Rows = {}
     compute: Rows = {}
-    largest: Rows = {}
-    sizes = {name: f.memory_unit_bytes(state.devices) for name, f in FAMILIES.items()}
-    for node, family, card in _cards(state):
+    sizes = _unit_bytes(state)
+    for node, family, card in _cards(nodes):
         fact = card.fact
         unit = sizes.get(family, MIB)
         at = node.name, fact.id, fact.model
@@ -108,8 +130,6 @@ def own_gauges(state: ClusterState) -> list[Gauge]:
         reserved[at] = card.used_memory_mib * unit
         if fact.cores_pct:
             compute[at[:2]] = card.used_cores_pct * 1000 // fact.cores_pct
-        free = _largest_free_mib(node, card) * unit
-        largest[(fact.model,)] = max(largest.get((fact.model,), 0), free)
     return [
         Gauge(
             "allot_gpu_memory_capacity_bytes",
@@ -130,13 +150,32 @@ def own_gauges(state: ClusterState) -> list[Gauge]:
             compute,
             divisor=1000,
         ),
-        Gauge(
-            "allot_largest_free_memory_bytes",
-            "the most memory that one pod can still get on one card of a model",
-            ("model",),
-            largest,
-        ),
     ]
+
+
+def largest_free(state: ClusterState, nodes: Iterable[Node]) -> dict[str, int]:
+    """By model the most memory (bytes) that one pod can get on one card of these nodes."""
+    largest: dict[str, int] = {}
+    sizes = _unit_bytes(state)
+    for node, family, card in _cards(nodes):
+        free = _largest_free_mib(node, card) * sizes.get(family, MIB)
+        model = card.fact.model
+        largest[model] = max(largest.get(model, 0), free)
+    return largest
+
+
+def largest_gauge(largest: Mapping[str, int]) -> Gauge:
+    """The gauge of what `largest_free` finds on all nodes."""
+    return Gauge(
+        "allot_largest_free_memory_bytes",
+        "the most memory that one pod can still get on one card of a model",
+        ("model",),
+        {(model,): free for model, free in largest.items()},
+    )
+
+
+def _unit_bytes(state: ClusterState) -> dict[str, int]:
+    return {name: f.memory_unit_bytes(state.devices) for name, f in FAMILIES.items()}
 
 
 def node_gauge(state: ClusterState) -> Gauge:
@@ -166,10 +205,9 @@ def _largest_free_mib(node: Node, card: Card) -> int:
     return max(card.free_memory_mib, 0)
 
 
-def _cards(state: ClusterState) -> Iterator[tuple[Node, str, Card]]:
-    """Every registered card with its node and family, nodes by name."""
-    for name in sorted(state.nodes):
-        node = state.nodes[name]
+def _cards(nodes: Iterable[Node]) -> Iterator[tuple[Node, str, Card]]:
+    """Every registered card of these nodes with its node and family."""
+    for node in nodes:
         for family, ledger in node.ledgers.items():
             for card in ledger.cards:
                 yield node, family, card

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.metrics.cards import Gauge, Rows
-from allotment.core.queues.model import QueueView, Status
+from allotment.core.queues.model import QueueView
 from allotment.core.queues.plugins.base import Plugin
 from allotment.core.queues.plugins.capacity import Capacity
 from allotment.core.queues.plugins.card import CapacityCard
@@ -28,10 +28,8 @@ from allotment.core.queues.resources import (
     PODS,
     Resources,
     largest_share,
-    total_of,
 )
 from allotment.core.queues.session import Session
-from allotment.core.queues.work import Job
 from allotment_proto.events import Decided, Event, Evicted
 
 PREFIX = "volcano"
@@ -90,15 +88,14 @@ def job_gauges(state: ClusterState, session: Session | None) -> list[Gauge]:
     spaces: Rows = {}
     if session is not None:
         total = session.world.cluster.total
-        held: dict[str, list[Resources]] = {}
-        for job in session.jobs.values():
-            held.setdefault(job.view.namespace, []).append(job.allocated)
-            if job.uid in state.groups:
+        for key in state.groups:
+            job = session.jobs.get(key)
+            if job is not None:
                 share = int(dominant_share(job.allocated, total) * _MICRO)
-                shares[(job.view.namespace, job.uid)] = share
+                shares[(job.view.namespace, key)] = share
         spaces = {
-            (name,): int(dominant_share(total_of(parts), total) * _MICRO)
-            for name, parts in held.items()
+            (name,): int(dominant_share(held, total) * _MICRO)
+            for name, held in session.world.held_in_namespaces().items()
         }
     count: Rows = {} if session is None else {(): len(waiting)}
     return [
@@ -180,10 +177,14 @@ class Preemptions:
 def _queues(session: Session) -> list[_Queue]:
     names = sorted(session.world.queues)
     plugin = next(filter(None, (session.plugin(name) for name in _QUOTA_PLUGINS)), None)
-    return [_queue(session, plugin, session.queue(name)) for name in names]
+    own = session.world.amounts()
+    return [_queue(session, plugin, session.queue(name), own[name]) for name in names]
 
 
-def _queue(session: Session, plugin: Plugin | None, view: QueueView) -> _Queue:
+def _queue(
+    session: Session, plugin: Plugin | None, view: QueueView, own: tuple[Resources, Resources]
+) -> _Queue:
+    """One queue; `own` is what its pods have and ask for, without those of queues below it."""
     amounts = {"capacity": view.capability}
     match plugin:
         case Capacity():
@@ -199,9 +200,8 @@ def _queue(session: Session, plugin: Plugin | None, view: QueueView) -> _Queue:
     if isinstance(plugin, Capacity | CapacityCard | Proportion):
         book = plugin.books[view.name]
         amounts |= {"allocated": book.allocated, "inqueue": book.inqueue}
-    jobs = session.world.jobs_of(view.name)
-    amounts.setdefault("allocated", total_of([job.allocated for job in jobs]))
-    amounts["request"] = total_of([amounts["allocated"], *map(_asked, jobs)])
+    amounts.setdefault("allocated", own[0])
+    amounts["request"] = amounts["allocated"].plus(own[1])
     due = amounts.get("deserved", NOTHING)
     return _Queue(
         view,
@@ -209,11 +209,6 @@ def _queue(session: Session, plugin: Plugin | None, view: QueueView) -> _Queue:
         Fraction(largest_share(amounts["allocated"], due)),
         session.overused(view.name) is not None,
     )
-
-
-def _asked(job: Job) -> Resources:
-    """What a job's pods that wait ask for."""
-    return total_of([task.request for task in job.with_status(Status.PENDING)])
 
 
 def _amount_gauges(word: str, text: str, queues: list[_Queue]) -> list[Gauge]:

@@ -15,13 +15,15 @@ from allotment.core.queues.resources import NOTHING, Resources, Tally
 class QueueBook:
     """What one queue has and has promised."""
 
-    __slots__ = ("allocated", "elastic", "inqueue", "request")
+    __slots__ = ("allocated", "elastic", "inqueue", "pending", "request")
 
     def __init__(self) -> None:
         self.allocated = NOTHING
         """What its tasks hold, and what this session gave them."""
         self.request = NOTHING
         """The same, and what its pending tasks ask for."""
+        self.pending = NOTHING
+        """What they asked for as the session opened."""
         self.inqueue = NOTHING
         """What groups were let in for and do not hold yet."""
         self.elastic = NOTHING
@@ -147,7 +149,7 @@ class Reckoning:
         tallies = self._tallies.get(name)
         if tallies is not None:
             allocated, pending, elastic, inqueue = [tally.amounts() for tally in tallies]
-            book.allocated = allocated
+            book.allocated, book.pending = allocated, pending
             book.request = allocated.plus(pending) if pending else allocated
             book.elastic, book.inqueue = elastic, inqueue
         return book

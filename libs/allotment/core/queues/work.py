@@ -4,6 +4,7 @@ A session changes these and nothing else, and takes its changes back as it is cl
 not change meanwhile serves the next one.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
@@ -25,12 +26,16 @@ from allotment.core.queues.model import (
     View,
 )
 from allotment.core.queues.reckoning import QueueBook, Reckoning, Share
-from allotment.core.queues.resources import NOTHING, Resources
+from allotment.core.queues.resources import NOTHING, Resources, Tally, total_of
 
 _Made = TypeVar("_Made")
 _Key = TypeVar("_Key")
 _REQUESTS_MAX = 4096
 """For so many requests it is remembered in which names of them quota has a say."""
+
+
+_AMOUNTS = "amounts"
+"""The name under which a world remembers what jobs add to `World.amounts`."""
 
 
 class _Counts(dict[_Key, int]):
@@ -454,6 +459,12 @@ class World:
             reckoning = self._reckonings[by] = Reckoning(self._jobs.sources, by_kind=by_kind)
         return reckoning.books(self.queues, self.jobs.get, share_of, self.sample)
 
+    def amounts(self) -> Mapping[str, tuple[Resources, Resources]]:
+        """By queue what its jobs hold, and what their pending tasks ask for, without those of
+        queues below it."""
+        books = self.reckon(_AMOUNTS, _amounts_of)
+        return {name: (book.allocated, book.pending) for name, book in books.items()}
+
     def kept(self, by: str, make: Callable[[], _Made]) -> _Made:
         """What a plugin makes of the queues and of what the cluster has: as long as both are the
         same. `by` is the plugin's name.
@@ -548,5 +559,23 @@ class World:
     def _is_limited(self, queue: str, name: str) -> bool:
         return any(name in self.queues[above].capability for above in self.chain(queue))
 
+    def held_in_namespaces(self) -> dict[str, Resources]:
+        """What the jobs of each namespace hold. Lone pods are counted by their kinds."""
+        lone: Counter[tuple[LoneKind, str]] = Counter()
+        held: dict[str, Tally] = {}
+        for uid, job in self._jobs.sources.items():
+            if isinstance(job, Lone):
+                lone[job.kind, job.fact.namespace] += 1
+            else:
+                held.setdefault(job.namespace, Tally()).add(self.jobs[uid].allocated)
+        for (kind, namespace), number in lone.items():
+            held.setdefault(namespace, Tally()).add(self.sample(kind).allocated, number)
+        return {name: tally.amounts() for name, tally in held.items()}
+
     def jobs_of(self, queue: str) -> list[Job]:
         return [self.jobs[uid] for uid in self.by_queue.get(queue, ())]
+
+
+def _amounts_of(job: Job) -> Share:
+    pending = [task.request for task in job.with_status(Status.PENDING)]
+    return Share(allocated=job.allocated, pending=total_of(pending))
