@@ -1,5 +1,6 @@
 """The pipeline bench runs the real processes, and what it reports holds together."""
 
+import anyio
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -9,6 +10,7 @@ from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment_cli.errors import CliError
 from allotment_cli.main import main
+from allotment_lab.bench.scrapes import scraped
 from allotment_lab.processes import scores_compiled
 
 pytestmark = pytest.mark.slow
@@ -29,6 +31,35 @@ def test_pipeline_reports_one_line_of_json() -> None:
     assert facts["cycles"] < 20
     assert set(facts["cpu_us"]) == {"filter", "scorer", "binder", "nats", "bench"}
     assert facts["versions"]["numba"] == "none", "so few nodes are scored in NumPy"
+    assert facts["scrape_slowest_us"] == {}
+
+
+def test_a_prometheus_beside_it() -> None:
+    arguments = ["bench", "pipeline", *SMALL, "--scrape-every", "0.2"]
+    result = CliRunner().invoke(main, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    facts = msgspec.json.decode(result.stdout)
+    assert facts["scrape_s"] == 0.2
+    assert set(facts["scrape_slowest_us"]) == {"filter", "scorer", "binder"}
+    assert min(facts["scrape_slowest_us"].values()) > 0
+
+
+@pytest.mark.anyio
+async def test_metrics_are_read_for_as_long_as_something_is_measured() -> None:
+    metrics = ServiceMetrics("allotment-filter", "")
+    async with serve_http("127.0.0.1", 0, "allotment-filter", Readiness(), metrics) as address:
+        async with scraped({"filter": address}, 0.001) as scrapes:
+            with anyio.fail_after(30):
+                while scrapes.pages < 3:
+                    await anyio.wait_all_tasks_blocked()
+        read = scrapes.pages
+        async with scraped({"filter": address}, 0) as none:
+            await anyio.sleep(0.01)
+        assert (scrapes.pages, none.pages) == (read, 0)
+    with anyio.fail_after(30), pytest.raises(BaseExceptionGroup) as failed:
+        async with scraped({"filter": address}, 1):
+            await anyio.sleep_forever()
+    assert failed.group_contains(CliError, match=f"{address}/metrics")
 
 
 @pytest.mark.anyio

@@ -36,6 +36,7 @@ from allotment_lab.bench.e2e_load import SENDERS, BareClient, Eyes, bare_client
 from allotment_lab.bench.e2e_phases import Done, Load, Phases
 from allotment_lab.bench.e2e_stack import HOME, Services, Stack, local_mode
 from allotment_lab.bench.report import Report, have_compiled, publish, reporting, versions
+from allotment_lab.bench.scrapes import scrape_option, scraped, slowest_row
 from allotment_lab.bench.yardstick import Yardstick
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import run, scores_compiled
@@ -102,6 +103,10 @@ class E2eReport(Report, frozen=True, kw_only=True):
     """Until the device plugins have served what the bare client bound."""
     bare_p50_us: float
     peer: Peer | None = None
+    scrape_s: float = 0.0
+    """How often the metrics of the services were read; 0: never."""
+    scrape_slowest_us: dict[str, float] = msgspec.field(default_factory=dict)
+    """By service, wall time."""
 
 
 @click.command()
@@ -157,6 +162,7 @@ class E2eReport(Report, frozen=True, kw_only=True):
     help="With --kubeconfig or --server: give the same load to this scheduler of the cluster too,"
     " such as default-scheduler.",
 )
+@scrape_option
 @reporting
 def e2e(
     server: str,
@@ -206,6 +212,7 @@ class Plan(NamedTuple):
     seconds: float
     replicas: int
     peer: str | None
+    scrape_s: float
 
 
 class _Measured(NamedTuple):
@@ -219,6 +226,7 @@ class _Measured(NamedTuple):
     requests: Counter[str] | None
     rss_mib: dict[str, int]
     is_compiled: bool
+    scrape_slowest_us: dict[str, float]
 
 
 class _Run:
@@ -373,13 +381,15 @@ class _Run:
         begun_seq = await e2e_counts.log_end(origin)
         asked = await e2e_counts.requests(bare)
         passed_us = stack.clock()
-        note(f"burst: {plan.pods} pods, {SENDERS} at a time …")
-        burst = await phases.burst("burst", plan.pods)
-        await stack.quiet()
-        now_asked = await e2e_counts.requests_settled(bare)
-        cpu_us = {name: round(us / plan.pods, 1) for name, us in sorted(passed_us().items())}
-        note(f"steady: {plan.rate} pods a second for {plan.seconds:g} s …")
-        steady = await phases.steady("steady", plan.rate, plan.seconds)
+        watched = {name: http for name, http in stack.http.items() if name not in NOT_SERVICES}
+        async with scraped(watched, plan.scrape_s) as scrapes:
+            note(f"burst: {plan.pods} pods, {SENDERS} at a time …")
+            burst = await phases.burst("burst", plan.pods)
+            await stack.quiet()
+            now_asked = await e2e_counts.requests_settled(bare)
+            cpu_us = {name: round(us / plan.pods, 1) for name, us in sorted(passed_us().items())}
+            note(f"steady: {plan.rate} pods a second for {plan.seconds:g} s …")
+            steady = await phases.steady("steady", plan.rate, plan.seconds)
         eyes = phases.eyes
         decided = await e2e_counts.decided_s(origin, eyes.uids.values(), begun_seq)
         return _Measured(
@@ -390,7 +400,8 @@ class _Run:
             cpu_us,
             _between(asked, now_asked),
             stack.rss_mib(),
-            await scores_compiled(stack.scorer_http),
+            await scores_compiled(stack.http["scorer"]),
+            scrapes.slowest_us,
         )
 
     def _report(
@@ -449,6 +460,8 @@ class _Run:
             ),
             bare_p50_us=max(each.p50_us for each in bares),
             peer=peer,
+            scrape_s=plan.scrape_s,
+            scrape_slowest_us=found.scrape_slowest_us,
         )
 
 
@@ -518,6 +531,7 @@ def _rows(report: E2eReport) -> list[tuple[str, str]]:
         ("oversold cards, by the plugins' books", str(report.oversold)),
         ("misdelivered containers, by the same", str(report.misdelivered)),
     ]
+    rows += slowest_row(report.scrape_s, report.scrape_slowest_us)
     rows += [(f"CPU per pod, {name}", f"{us:,} µs") for name, us in report.cpu_us.items()]
     return rows + [(f"memory, peak, {name}", f"{mib} MiB") for name, mib in report.rss_mib.items()]
 

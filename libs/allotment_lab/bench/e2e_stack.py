@@ -46,8 +46,8 @@ class Stack:
 
     def __init__(self) -> None:
         self.pids: dict[str, int] = {}
-        self.scorer_http = ""
-        """Where the scorer answers, `host:port`."""
+        self.http: dict[str, str] = {}
+        """Where services answer, `host:port`."""
 
     def clock(self) -> Callable[[], dict[str, int]]:
         """Counts the CPU time of every process, µs, from now on; this process is the load.
@@ -110,8 +110,11 @@ async def local_mode(
             )
             stack = Stack()
             stack.pids = {row["name"]: row["pid"] for row in found["services"]}
-            addresses = {row["name"]: row["http"] for row in found["services"]}
-            stack.scorer_http = addresses.get("scorer", "").removeprefix("http://")
+            stack.http = {
+                row["name"]: row["http"].removeprefix("http://")
+                for row in found["services"]
+                if row["http"]
+            }
             yield stack, Path(found["kubeconfig"])
         finally:
             with anyio.CancelScope(shield=True):
@@ -166,8 +169,7 @@ class Services:
         for name in names:
             await self._until_ready(self._children[name])
             self.stack.pids[name] = self._children[name].state.pid
-        if "scorer" in names:
-            self.stack.scorer_http = self._children["scorer"].state.http
+            self.stack.http[name] = self._children[name].state.http
 
     def restarts(self) -> dict[str, int]:
         """Services that died and came back while they were measured: there must be none."""

@@ -28,6 +28,7 @@ from allotment_cli.params import Finite
 from allotment_lab.bench.pipeline_load import Landed, Load, write_at_once
 from allotment_lab.bench.policies import PolicyWord, policy_of
 from allotment_lab.bench.report import Report, have_compiled, publish, reporting, versions
+from allotment_lab.bench.scrapes import scrape_option, scraped, slowest_row
 from allotment_lab.bench.yardstick import Yardstick
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import (
@@ -79,6 +80,10 @@ class PipelineReport(Report, frozen=True, kw_only=True):
     """
     idle_stage_us: dict[str, float]
     steady_cpu_us: dict[str, float]
+    scrape_s: float = 0.0
+    """How often the metrics of the services were read; 0: never."""
+    scrape_slowest_us: dict[str, float] = msgspec.field(default_factory=dict)
+    """By service, wall time."""
 
 
 class Plan(NamedTuple):
@@ -95,6 +100,7 @@ class Plan(NamedTuple):
     policy: str
     queue: bool
     seed: int
+    scrape_s: float
 
 
 class _Burst(NamedTuple):
@@ -132,6 +138,7 @@ class _Burst(NamedTuple):
     help="All pods are in a queue `default`, as in every cluster with Volcano's definitions.",
 )
 @click.option("--seed", default=1, show_default=True)
+@scrape_option
 @reporting
 def pipeline(as_json: bool, save: Path | None, compare: Path | None, **plan: Any) -> None:
     """Facts in the log to decisions in the log: filter, scorer, binder and NATS, no Kubernetes."""
@@ -198,7 +205,10 @@ async def _with_server(plan: Plan, directory: Path, server: NatsServer) -> Pipel
         note("starting filter, scorer and binder …")
         async with services(_commands(plan, server), directory) as running:
             pids = running.pids() | {"nats": server.pid, "bench": os.getpid()}
-            report = await _run(plan, load, running, pids)
+            addresses = {name: running.http(name) for name in STAGES}
+            async with scraped(addresses, plan.scrape_s) as scrapes:
+                report = await _run(plan, load, running, pids)
+            report = msgspec.structs.replace(report, scrape_slowest_us=scrapes.slowest_us)
         group.cancel_scope.cancel()
     return report
 
@@ -283,6 +293,7 @@ async def _run(
         batch_p50=int(percentile(batches, 50)),
         batch_max=batches[-1],
         steady_rate=plan.rate,
+        scrape_s=plan.scrape_s,
         steady_batch_p50=int(percentile(sorted(len(d.cycle.batch) for d in steady), 50)),
         p50_us=percentile(steady_us, 50),
         p99_us=percentile(steady_us, 99),
@@ -330,6 +341,7 @@ def _rows(report: PipelineReport) -> list[tuple[str, str]]:
         (f"at {report.steady_rate}/s: p50, p99", f"{report.p50_us} µs, {report.p99_us} µs"),
         (f"at {report.steady_rate}/s: CPU per pod, µs", _shown(report.steady_cpu_us)),
         (f"at {report.steady_rate}/s: batch p50", str(report.steady_batch_p50)),
+        *slowest_row(report.scrape_s, report.scrape_slowest_us),
         ("placed", f"{report.placed_percent} %"),
         ("memory, peak, MiB", _shown(report.rss_mib)),
     ]

@@ -46,6 +46,7 @@ SAME: dict[str, object] = {
     "queue": "",
     "ask": None,
     "allocate_ms": None,
+    "scrape_s": 0.0,
 }
 """Reports are of the same thing when these fields agree: what a field is where a line lacks it."""
 
