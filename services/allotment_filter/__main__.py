@@ -7,7 +7,8 @@ write, or when its deadline passes: then the same pods are simply due again.
 import itertools
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -134,7 +135,8 @@ class Filter:
                 self.tried[uid] = turn.batch.basis
             if turn.batch.uids:
                 cycle = f"{self.ctx.settings.instance}.{epoch}.{next(numbers)}"
-                if await self._cycle_through(cycle, turn.batch, received_us, self._feasibility):
+                follow = self._feasibility.follow
+                if await self._cycle_through(cycle, turn.batch, received_us, follow):
                     self.tried.update(dict.fromkeys(turn.batch.uids, turn.batch.basis))
                     self._waiting.offered(turn.batch.uids)
             elif not turn.in_vain:
@@ -144,7 +146,10 @@ class Filter:
         """Open a cycle for the groups that are due, or sleep until there is news."""
         received_us, begun_s = _now_us(), time.monotonic()
         if self._groups is None or self._groups.state is not state:
-            self._groups = Groups(state)
+            self._groups = Groups(state, partial(self._ranker, state))
+        parked = self._groups.parked
+        if parked is not None and parked.asks_nodes:
+            machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
         self._forget_held_back()
         self._give_time(state)
         batch_max = self._most
@@ -152,13 +157,21 @@ class Filter:
         if found is None:
             await self._sleep_until_news()
             return
-        if await self._cycle_through(f"{name}.{next(numbers)}", found.batch, received_us):
+        follow = None if parked is None else parked.follow
+        if await self._cycle_through(f"{name}.{next(numbers)}", found.batch, received_us, follow):
             self._groups.tried(found)
         if 1 < len(found.batch.uids) < batch_max:
             # What a cycle over groups costs hardly depends on its pods: so while several come in
             # the time of one, as much time goes to gathering. Where they come one by one there is
             # nothing to gather, and the next would wait in vain.
             await anyio.sleep(min(GATHER_S_MAX, time.monotonic() - begun_s))
+
+    def _ranker(self, state: ClusterState) -> Board | None:
+        """What asks the nodes for those who wait in vain: not as long as the loops are compiled
+        that are to do it, for that would hold up everybody else.
+        """
+        machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
+        return None if machine_code.is_loading() else Board(state)
 
     def _give_time(self, state: ClusterState) -> None:
         """A pod may be heard of before its PodGroup: it is not refused at once."""
@@ -194,9 +207,11 @@ class Filter:
         cycle: str,
         batch: Batch,
         received_us: int,
-        feasibility: FeasibilityCache | None = None,
+        follow: Callable[[], None] | None = None,
     ) -> bool:
-        """Send a cycle on its way and wait for its end; whether it came to one that stands."""
+        """Send a cycle on its way and wait for its end; whether it came to one that stands.
+        `follow` is what there is time for meanwhile.
+        """
         self._cycle, self._over, self._settled_seq = cycle, anyio.Event(), 0
         headers: dict[str, str] = {}
         with self.ctx.tracer.batch_span(
@@ -220,8 +235,8 @@ class Filter:
             self.ctx.log.warning("cycle not sent", cycle=cycle, reason=dropped)
         with anyio.move_on_after(self.ctx.settings.cycle_deadline_ms / 1000) as deadline:
             await anyio.lowlevel.checkpoint()  # the message goes first
-            if feasibility is not None:
-                feasibility.follow()
+            if follow is not None:
+                follow()
             await self._over.wait()
             await self.world.fold.wait_for(self._settled_seq)
         if deadline.cancelled_caught:

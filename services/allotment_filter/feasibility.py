@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.cycle import refuse
-from allotment.core.placement.evaluator import REQUESTS_MAX, Ranker
+from allotment.core.placement.evaluator import REQUESTS_MAX
+from allotment.core.placement.gang import WholeRanker
 from allotment.core.placement.rules.interpod import situated
 from allotment_proto.events import PodObserved, Refusal
 from allotment_proto.facts import ALONE, PodRequest
@@ -30,7 +31,7 @@ class Feasibility(NamedTuple):
 class FeasibilityCache:
     """The last count of each class. Call `of` as often as needed, then `close` before a change."""
 
-    def __init__(self, state: ClusterState, ranker: Ranker) -> None:
+    def __init__(self, state: ClusterState, ranker: WholeRanker) -> None:
         self.state = state
         self.counted = 0
         """How often nodes were counted: the work done, for tests."""
@@ -64,6 +65,13 @@ class FeasibilityCache:
             del self._known[next(iter(self._known))]
         self._known[request] = found, changes
         return found
+
+    def room(self, fact: PodObserved, wanted: int) -> int:
+        """For how many pods of its class there is room at most; `wanted` if there may be more. 1 at
+        least: for classes that fit somewhere.
+        """
+        self._open()
+        return max(self._ranker.holds_at_most(situated(fact, self.state), wanted), 1)
 
     def close(self) -> None:
         """The state may change from here on."""

@@ -7,14 +7,16 @@ to a batch; a group larger than a batch comes alone. A pod without a group is on
 the policy says so, the namespaces take turns among those of a queue that its plugins do not order.
 
 Where something happens all the time, groups in front that find no place are due again before those
-behind them had a turn. So a part of each batch is for groups that had none yet.
+behind them had a turn. So a part of each batch is for groups that had none yet. Pods without a
+group that would be refused once more are left out, if nodes can be asked (`parked`).
 """
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.placement.cycle import BATCH_MAX
+from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.model import WAITING
 from allotment.core.queues.order import room_seq
 from allotment.core.queues.round.members import phase_of
@@ -22,6 +24,7 @@ from allotment.core.queues.round.rounds import Rounds
 from allotment_filter.batches import Batch
 from allotment_filter.lines import Lines
 from allotment_filter.orphans import orphans
+from allotment_filter.parked import Class, Parked, Worth
 
 TURN_PART = 4
 """One in so many of a full batch is for groups that had no turn yet since all had one."""
@@ -37,10 +40,14 @@ class GroupBatch(NamedTuple):
 class Groups:
     """What is due on one state, and the caller's memory of what was tried."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(
+        self, state: ClusterState, ranker: Callable[[], WholeRanker | None] | None = None
+    ) -> None:
+        """`ranker` makes one that asks the nodes (see `Parked`), if pods are to be parked."""
         self.state = state
         self.lines = Lines(self._is_due)
         self.rounds = Rounds(state)
+        self.parked = None if ranker is None else Parked(self.lines, self.rounds, ranker)
         self._tried: dict[str, int] = {}
         self._had_a_turn: set[str] = set()
         """Groups tried since all that were due had a turn."""
@@ -70,8 +77,12 @@ class Groups:
         self._woken_seq = max(state.room_seq, state.order_seq)
         self._followed = state.jobs_trail.end
         self.lines.follow(session, self._woken_seq)
+        parked = self.parked
+        if parked is not None:
+            parked.wake(session, self._woken_seq, batch_max)
         if not self.lines.is_any_due(self._had_a_turn):
             self._had_a_turn.clear()
+        is_left, to_park = False, dict[Class, list[str]]()
         again, again_most = 0, batch_max - batch_max // TURN_PART
         for job in self.lines.in_turns(session):
             had_a_turn, tasks = job in self._had_a_turn, session.pods_to_place(job)
@@ -84,11 +95,25 @@ class Groups:
                 if had_a_turn:
                     continue
                 break
+            if parked is not None and job.startswith(SINGLE):
+                worth = parked.worth(state.pods[job.removeprefix(SINGLE)], session, batch_max)
+                if worth is Worth.LATER:
+                    is_left = True
+                    self._had_a_turn.add(job)
+                    continue
+                if not isinstance(worth, Worth):
+                    to_park.setdefault(worth, []).append(job)
+                    continue
             again += len(tasks) if had_a_turn else 0
             jobs.append(job)
             uids += tasks
         session.close()
-        self._is_quiet = not jobs and not is_held_back
+        if parked is not None:
+            parked.close()
+            is_left = is_left or parked.is_any_fitting
+            for under, waiting in to_park.items():
+                self.lines.park(waiting, under)
+        self._is_quiet = not jobs and not is_held_back and not is_left
         if not jobs:
             return None
         return GroupBatch(Batch(self.state.seq, tuple(uids), ()), tuple(jobs))
@@ -96,6 +121,8 @@ class Groups:
     def tried(self, found: GroupBatch) -> None:
         """The batch's cycle came to an end."""
         self.lines.offered(found.jobs)
+        if self.parked is not None:
+            self.parked.tried()
         self._had_a_turn.update(found.jobs)
         self._tried.update(dict.fromkeys(found.jobs, found.batch.basis))
         if len(self._tried) > 2 * (len(self.state.groups) + len(self.state.pending)) + 1000:

@@ -11,7 +11,8 @@ here but from the log (`allotment.core.queues.turns`).
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator
+from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 from allotment.core.queues.plugins.base import Key, Order
@@ -146,6 +147,11 @@ class Line:
             rows = self._rows[level].values()
             yield from take_turns(_found(row, found) for row in rows)
 
+    def firsts(self, most: int | None) -> list[str]:
+        """The first of each namespace in each level, so many of each; None: all."""
+        rows = chain.from_iterable(rows.values() for rows in self._rows.values())
+        return [entry.uid for row in rows for entry in islice(row, most)]
+
     def copy(self) -> "Line":
         made = Line()
         made._levels = self._levels.copy()
@@ -207,6 +213,9 @@ class Lines:
         self._all: dict[str, Line] = {}
         self._open: dict[str, Line] = {}
         """The same without those who were found not to be due."""
+        self._parked: dict[Hashable, dict[str, Line]] = {}
+        """Those who are in neither until somebody puts them back, by what they are parked under."""
+        self._parked_under: dict[str, Hashable] = {}
         self._idle: dict[str, set[str]] = {}
         """By queue, who was found not to be due and is still in `_open`."""
 
@@ -232,6 +241,51 @@ class Lines:
         if self._woken_seq != woken_seq:
             self._woken_seq = woken_seq
             self._open = {name: line.copy() for name, line in self._all.items() if line}
+
+    def park(self, uids: Iterable[str], under: Hashable) -> None:
+        """Pass these over, who wait, even if all are woken: until they are put back, or something
+        changes about them.
+        """
+        places: dict[str, list[Position]] = {}
+        parked = self._parked.setdefault(under, {})
+        for uid in uids:
+            name, position = self._positions[uid]
+            self._parked_under[uid] = under
+            parked.setdefault(name, Line()).add(position)
+            places.setdefault(name, []).append(position)
+            self._idle.get(name, set()).discard(uid)
+        for name, positions in places.items():
+            for lines in (self._all, self._open):
+                if name in lines:
+                    lines[name].take_out_all(positions)
+
+    @property
+    def parked(self) -> Collection[str]:
+        """All who are parked."""
+        return self._parked_under.keys()
+
+    def first_parked(self, under: Hashable) -> str | None:
+        """One of those who are parked there; None if none is any more."""
+        lines = self._parked.get(under, {}).values()
+        return next((uid for line in lines for uid in line.firsts(1)), None)
+
+    def put_back(self, under: Hashable, most: int | None = None) -> None:
+        """Give the first who are parked there their places again, or all: so many of each queue,
+        and of each namespace if these take turns, since any may be the next to have its turn.
+        """
+        for name, line in self._parked.get(under, {}).items():
+            for uid in line.firsts(most):
+                position = self._positions[uid][1]
+                self._unpark(uid, name, position)
+                for lines in (self._all, self._open):
+                    lines.setdefault(name, Line()).add(position)
+        if most is None:
+            self._parked.pop(under, None)
+
+    def _unpark(self, uid: str, name: str, position: Position) -> None:
+        under = self._parked_under.pop(uid, None)
+        if under is not None:
+            self._parked[under][name].replace(position, None)
 
     def offered(self, uids: Iterable[str]) -> None:
         """A batch had these jobs, in this order: their namespaces had their turn."""
@@ -275,6 +329,8 @@ class Lines:
 
     def _sort_all(self, session: Session) -> None:
         self._positions.clear()
+        self._parked.clear()
+        self._parked_under.clear()
         self._all.clear()
         for name, position in self._positions_of(session, session.jobs):
             self._positions[position.entry.uid] = name, position
@@ -300,6 +356,8 @@ class Lines:
     def _put(self, uid: str, name: str, position: Position | None) -> None:
         """Give a job its position in a queue's line, or none, instead of the one that it had."""
         before, old = self._positions.pop(uid, ("", None))
+        if old is not None:
+            self._unpark(uid, before, old)
         if position is not None:
             self._positions[uid] = name, position
         for lines in (self._all, self._open):

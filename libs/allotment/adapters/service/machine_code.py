@@ -80,6 +80,11 @@ def is_in_use() -> bool:
     return MachineCode.loops.is_compiled
 
 
+def is_loading() -> bool:
+    """Whether they are being brought in: who can do without for a while had better wait."""
+    return bool(_loading) and _loading[0].is_alive()
+
+
 def is_worth_loading(nodes: int, policy: Policy) -> bool:
     """Whether a cluster of so many nodes is better off with the compiled loops under a policy."""
     return nodes >= NODES_MIN or policy.device_policy in LEARNERS

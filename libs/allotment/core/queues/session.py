@@ -250,6 +250,31 @@ class Session:
     def allocatable(self, job: Job, task: Task) -> No | None:
         return votes.first_no(self._ask.allocatable, self.world.queues[job.queue], job, task)
 
+    def kind_of(self, uid: str) -> LoneKind | None:
+        """The kind of a job that is a lone pod, if plugins say the same of all that are of it."""
+        job = self.world.source(uid)
+        return job.kind if isinstance(job, Lone) and self.goes_by_kind else None
+
+    def refuses(self, uid: str) -> No | None:
+        """Why a round that begins now refuses lone pods of a job's kind before it asks any node;
+        None if it does not, or the job has none.
+
+        What others are given in the round makes no room for them.
+        """
+        kind = self.kind_of(uid)
+        if kind is None:
+            return None
+        job = self.world.sample(kind)
+        no = None
+        if kind.is_at_gate and job.view.min_resources is not None:
+            no = self.job_enqueueable(job)
+        if no is None:
+            no = self.overused(kind.queue)
+        if no is None:
+            (task,) = job.tasks.values()
+            no = self.allocatable(job, task)
+        return no
+
     def covers(self, name: str, pods: Together) -> bool:
         """Whether a queue's quota covers pods that ask for this together, in whatever order."""
         queue = self.world.queues[name]

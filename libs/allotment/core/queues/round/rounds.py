@@ -97,6 +97,11 @@ class Rounds:
             self._decision_seq = state.decision_seq
             self._follow()
 
+    @property
+    def may_evict(self) -> bool:
+        """Whether a round may evict pods for those that find no place."""
+        return not MAKING_ROOM.isdisjoint(self.state.policy.actions)
+
     def session(self) -> Session:
         """A session on the state as it is, under the policy in force; the last one is over."""
         return self._session_on(self._follow())
@@ -201,8 +206,7 @@ class Rounds:
                 for key in sorted(opening.wanted):
                     self._take_orphan(made, session, key, batch)
                 self._place_one_by_one(opening, places, made, most, on_step)
-            may_evict = not MAKING_ROOM.isdisjoint(state.policy.actions)
-            victims = self._make_room(opening, places, on_step) if may_evict else Victims()
+            victims = self._make_room(opening, places, on_step) if self.may_evict else Victims()
         finally:
             ranker.end()
         held = opening.held if opening.held != state.holds else None

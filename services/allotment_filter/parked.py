@@ -1,0 +1,229 @@
+"""Lone pods that would be told once more what they were told: passed over, a class at a time.
+
+In a full cluster thousands wait, and whenever a pod ends room has appeared somewhere. Mostly it is
+room for none of them. A class of pods that ask the same is asked about once, instead of each of
+them in a cycle: while it fits nowhere for the reasons that its pods were told, or its queue refuses
+it as before, they stay parked.
+
+Where a class fits that did not, no more of it are worth a try than there is room for: the first of
+them take it, and those behind would be refused. That nodes take a pod is not all, though; its queue
+may have nothing left. So where none of those that were tried got a place, the next try is for more.
+
+Only pods are parked whose answer follows from each node for itself, or from their queue. With rules
+about other pods, and with volumes, a change there may matter here.
+"""
+
+from collections.abc import Callable, Hashable
+from enum import Enum
+
+from allotment.core.ledger.model import SINGLE, Pod
+from allotment.core.placement.cycle import same_refusal
+from allotment.core.placement.gang import WholeRanker
+from allotment.core.queues.round.rounds import Rounds
+from allotment.core.queues.session import Session
+from allotment_filter.feasibility import Feasibility, FeasibilityCache
+from allotment_filter.lines import Lines
+from allotment_proto.events import PodObserved, Refusal
+from allotment_proto.facts import ALONE
+
+CLASSES_MAX = 128
+"""Each is asked about whenever room appears. Where pods ask for more different things than these,
+asking costs as much as trying."""
+MORE_TIMES = 4
+
+
+Class = Hashable
+"""What pods of a class ask of nodes, their request; or, where their queue refused them, what they
+are to their queue, their kind."""
+
+
+class Worth(Enum):
+    """What a pod is worth that is due and not to be parked."""
+
+    A_TRY = "a try"
+    LATER = "later"
+    """This batch has as many of its class as there is room for."""
+
+
+class Parked:
+    """The classes of one state that are parked, and how many of others are worth a try.
+
+    The pods stand in the lines, parked under their class.
+    """
+
+    def __init__(
+        self, lines: Lines, rounds: Rounds, ranker: Callable[[], WholeRanker | None]
+    ) -> None:
+        """`ranker` makes one that asks the nodes of the state, None as long as it cannot. It is
+        made when it is needed: that is once somebody waits whom nodes refused.
+        """
+        self.state = rounds.state
+        self.asked = 0
+        """How often a class was asked about: the work done, for tests."""
+        self._lines = lines
+        self._rounds = rounds
+        self._make_ranker = ranker
+        self._made: FeasibilityCache | None = None
+        self._told: dict[Class, Refusal] = {}
+        """By class, what its parked pods were told."""
+        self._fitting: set[Class] = set()
+        """Those of them that fit somewhere now: their pods are put back as there is room."""
+        self._woken_seq = -1
+        self._left: dict[tuple[Class, str], int] = {}
+        """How many more of a class this batch may have; of each namespace if these take turns."""
+        self._offered: dict[Class, list[str]] = {}
+        """Those that it has."""
+        self._times: dict[Class, int] = {}
+        """Of classes of whom nobody got a place: how many times the room is tried."""
+
+    @property
+    def is_any_fitting(self) -> bool:
+        """Whether somebody is parked who may get a place now."""
+        return bool(self._fitting)
+
+    def wake(self, session: Session, woken_seq: int, batch_max: int) -> None:
+        """A new batch is chosen: put those back who may get a place now, or are to be told
+        something else. All are asked about when `woken_seq` is another one than before.
+        """
+        self._left.clear()
+        self._offered.clear()
+        asked = list(self._told if self._woken_seq != woken_seq else self._fitting)
+        self._woken_seq = woken_seq
+        for under in asked:
+            self._fitting.discard(under)
+            uid = self._lines.first_parked(under)
+            pod = None if uid is None else self.state.pods[uid.removeprefix(SINGLE)]
+            if pod is None or self._class_of(pod, session) != under:
+                self._give_up(under)
+                continue
+            told = self._told[under]
+            if told.problem is not None:
+                if not self._refuses(session, pod, told):
+                    self._give_up(under)
+                continue
+            self.asked += 1
+            found = self._fit(pod.fact)
+            if found is None:
+                self._give_up(under)
+                continue
+            if found.feasible:
+                self._fitting.add(under)
+                self._lines.put_back(under, self._room_for(pod.fact, batch_max))
+                continue
+            self._times.pop(under, None)
+            if not same_refusal(told, found.refusal):
+                self._give_up(under)
+
+    def worth(self, pod: Pod, session: Session, batch_max: int) -> Class | Worth:
+        """What a pod without a group is worth that is due: the class under which it is to be
+        parked, if it is worth nothing. Asked once for each in a batch, in the order in which they
+        are to be tried.
+        """
+        under, refusal = self._class_of(pod, session), pod.refusal
+        if under is None or refusal is None:
+            return Worth.A_TRY
+        told = self._told.get(under)
+        if told is not None and under not in self._fitting:
+            return under if same_refusal(refusal, told) else Worth.A_TRY
+        if told is None and len(self._told) >= CLASSES_MAX:
+            return Worth.A_TRY
+        if refusal.problem is not None:
+            if not self._refuses(session, pod, refusal):
+                return Worth.A_TRY
+        else:
+            self.asked += told is None
+            found = self._fit(pod.fact)
+            if found is None:
+                return Worth.A_TRY
+            if found.feasible:
+                return self._in_turn(pod, batch_max)
+            self._times.pop(under, None)
+            if not same_refusal(refusal, found.refusal):
+                return Worth.A_TRY  # it is to be told something else
+        self._told[under] = refusal
+        return under
+
+    def tried(self) -> None:
+        """The batch's cycle came to an end, as the state shows."""
+        for request, uids in self._offered.items():
+            if all(uid in self.state.pending for uid in uids):
+                self._times[request] = MORE_TIMES * self._times.get(request, 1)
+            else:
+                self._times.pop(request, None)
+        self._offered.clear()
+        if len(self._times) > CLASSES_MAX:
+            self._times.clear()
+
+    def follow(self) -> None:
+        """Look at what changed on nodes while there is time, if somebody is parked."""
+        if self._made is not None and self._told:
+            self._made.follow()
+
+    @property
+    def asks_nodes(self) -> bool:
+        """Whether any were ever asked."""
+        return self._made is not None
+
+    def close(self) -> None:
+        """The state may change from here on."""
+        if self._made is not None:
+            self._made.close()
+
+    def _class_of(self, pod: Pod, session: Session) -> Class | None:
+        """Under what a pod can be parked that was refused; None if it cannot be."""
+        fact, refusal = pod.fact, pod.refusal
+        if refusal is None or fact.problem is not None or self._rounds.may_evict:
+            return None  # or somebody may have to go for it
+        if refusal.problem is not None:
+            return session.kind_of(SINGLE + fact.uid)
+        request = fact.request
+        is_by_itself = (
+            request.company == ALONE
+            and not request.attachments
+            and not fact.local_claims
+            and not self.state.keep_away
+        )
+        return request if is_by_itself else None
+
+    def _refuses(self, session: Session, pod: Pod, told: Refusal) -> bool:
+        """Whether its queue refuses pods of a kind as they were told."""
+        self.asked += 1
+        no, problem = session.refuses(SINGLE + pod.fact.uid), told.problem
+        return (
+            no is not None
+            and problem is not None
+            and problem.code == no.code
+            and problem.message == no.message.removeprefix(f"{problem.place} ")
+        )
+
+    def _in_turn(self, pod: Pod, batch_max: int) -> Worth:
+        """A pod whose class fits on some node: whether those before it left room for it."""
+        fact = pod.fact
+        part = fact.request, "" if self.state.turns is None else fact.namespace
+        left = self._left.get(part)
+        if left is None:
+            left = self._room_for(fact, batch_max)
+        if left < 1:
+            return Worth.LATER
+        self._left[part] = left - 1
+        self._offered.setdefault(fact.request, []).append(fact.uid)
+        return Worth.A_TRY
+
+    def _fit(self, fact: PodObserved) -> Feasibility | None:
+        """Where a pod's class fits; None while nodes cannot be asked."""
+        if self._made is None:
+            ranker = self._make_ranker()
+            if ranker is None:
+                return None
+            self._made = FeasibilityCache(self.state, ranker)
+        return self._made.of(fact)
+
+    def _room_for(self, fact: PodObserved, batch_max: int) -> int:
+        """How many of a class that fits somewhere are worth a try."""
+        assert self._made is not None
+        return self._made.room(fact, batch_max) * self._times.get(fact.request, 1)
+
+    def _give_up(self, under: Class) -> None:
+        """Nobody of the class is parked any more."""
+        del self._told[under]
+        self._lines.put_back(under)
