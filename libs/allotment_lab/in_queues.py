@@ -53,7 +53,7 @@ class InQueues(ComeAndGo):
         super().__init__(simulation, mix)
         self._ranker = ranker
         self._facts = facts
-        self._groups = Groups(simulation.state)
+        self._groups = Groups(simulation.state, lambda: ranker)
         self._rounds = Rounds(simulation.state)
         self._arrivals: dict[str, Arrival] = {}
         self._left: set[str] = set()

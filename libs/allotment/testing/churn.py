@@ -169,10 +169,11 @@ class Churn:
         devices: str = DEVICES[0],
         is_each_its_own: bool = False,
         has_queue: bool = False,
+        fill: float = FILL,
     ) -> None:
         """The policy's mix is told as an event, as services learn it. With `is_each_its_own` no two
         pods have an equal request. With `has_queue` there is a queue `default`, so that decisions
-        are made by rounds over queues.
+        are made by rounds over queues. `fill` is the part of the cards' memory that is taken first.
         """
         self.state = ClusterState()
         self._is_each_its_own = is_each_its_own
@@ -190,7 +191,7 @@ class Churn:
             self._apply(node_fact(number, random, cards_per_node, devices))
         if has_queue:
             self._apply(queue_fact())
-        self._fill()
+        self._fill(fill)
         if filling != policy:
             self._apply(PolicyLoaded(policy=policy, source="bench", text_sha256=""))
             self._apply(
@@ -199,16 +200,30 @@ class Churn:
 
     def step(self, decide: Callable[[str], Outcome]) -> bool:
         """End one pod, let `decide` place a new one; whether it found a place."""
-        if self._running:
-            at = self._random.randrange(len(self._running))
-            ended, self._running[at] = self._running[at], self._running[-1]
-            self._running.pop()
-            self._apply(PodGone(uid=ended, namespace="bench", name=ended, rv=3))
+        self.end_one()
         uid = self._arrive(self._pick())
         outcome = decide(uid)
         if not outcome.placements:
             self._apply(PodGone(uid=uid, namespace="bench", name=uid, rv=3))
             return False
+        self.decided((uid,), outcome)
+        return True
+
+    def end_one(self) -> None:
+        """One of the pods that run, picked at random, ends."""
+        if self._running:
+            at = self._random.randrange(len(self._running))
+            ended, self._running[at] = self._running[at], self._running[-1]
+            self._running.pop()
+            self._apply(PodGone(uid=ended, namespace="bench", name=ended, rv=3))
+
+    def arrive(self, count: int) -> None:
+        """So many pods come and wait."""
+        for _ in range(count):
+            self._arrive(self._pick())
+
+    def decided(self, batch: tuple[str, ...], outcome: Outcome) -> None:
+        """What came of a batch is in the log; those that have a place run."""
         basis = self.state.seq
         self._apply(
             Decided(
@@ -216,14 +231,14 @@ class Churn:
                 basis=basis,
                 checked=basis,
                 policy=self.state.policy_seq,
-                batch=(uid,),
+                batch=batch,
                 placements=outcome.placements,
+                refusals=outcome.refusals,
                 admissions=outcome.admissions,
                 rules=outcome.rules,
             )
         )
-        self._running.append(uid)
-        return True
+        self._running += [placement.uid for placement in outcome.placements]
 
     def decider(self, ranker: WholeRanker) -> Callable[[str], Outcome]:
         """One cycle for one pod; while there are queues, one round."""
@@ -266,14 +281,14 @@ class Churn:
         self._apply(fact)
         return uid
 
-    def _fill(self) -> None:
+    def _fill(self, part: float) -> None:
         """Put pods on random nodes, as their owners would find them, until the cards are full."""
         state, random = self.state, self._random
         nodes = list(state.nodes.values())
         books = [ledger for node in nodes for ledger in node.ledgers.values()]
         capacity = sum(card.fact.memory_mib for ledger in books for card in ledger.cards)
         used = misses = 0
-        while used < FILL * capacity and misses < MISSES_MAX:
+        while used < part * capacity and misses < MISSES_MAX:
             request, node = self._pick(), random.choice(nodes)
             fit = fits(node, request, state.policy)
             if isinstance(fit, str):

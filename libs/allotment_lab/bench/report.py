@@ -47,6 +47,7 @@ SAME: dict[str, object] = {
     "ask": None,
     "allocate_ms": None,
     "scrape_s": 0.0,
+    "waiting": None,
 }
 """Reports are of the same thing when these fields agree: what a field is where a line lacks it."""
 

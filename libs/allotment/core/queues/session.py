@@ -268,11 +268,11 @@ class Session:
         no = None
         if kind.is_at_gate and job.view.min_resources is not None:
             no = self.job_enqueueable(job)
-        if no is None:
+        (task,) = job.tasks.values()
+        if no is None and not task.is_best_effort:  # those are backfilled, whatever quota there is
             no = self.overused(kind.queue)
-        if no is None:
-            (task,) = job.tasks.values()
-            no = self.allocatable(job, task)
+            if no is None:
+                no = self.allocatable(job, task)
         return no
 
     def covers(self, name: str, pods: Together) -> bool:

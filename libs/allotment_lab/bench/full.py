@@ -1,0 +1,178 @@
+"""`allot bench full`: a full cluster, where many pods wait and now and then one ends.
+
+That is how GPU clusters mostly are. What it costs that room appeared somewhere must not be what it
+costs to try everybody who waits.
+"""
+
+import time
+from random import Random
+from typing import Any, NamedTuple
+
+import click
+
+from allotment.core.placement.board.board import Board
+from allotment.core.queues.round.rounds import Rounds
+from allotment.testing.churn import DEFAULT_QUEUE, Churn, shapes
+from allotment_cli.errors import CliError
+from allotment_cli.output import note
+from allotment_filter.groups import Groups
+from allotment_lab.bench.policies import PolicyWord, policy_of
+from allotment_lab.bench.report import Report, peak_rss_mib, publish, reporting, settle
+from allotment_lab.bench.yardstick import placements
+from allotment_lab.percentiles import percentile
+
+CARDS = 8
+FILL = 0.9
+"""So much of the cards' memory is taken before anybody waits; the first pods fill the rest."""
+TRYING_ENDS = 3
+"""Trying everybody takes long: so many ends are enough to compare."""
+
+
+class FullReport(Report, frozen=True, kw_only=True):
+    """One run of `allot bench full`. A unit of work is a pod that ends, with all cycles until
+    nothing is due; `cpu_us` has the filter's and the scorer's part, and the fold's.
+    """
+
+    policy: str
+    queue: str
+    seed: int
+    waiting: int
+    """Pods that wait as it begins, for want of room."""
+    ends: int
+    cycles_per_end: float
+    tried_per_end: float
+    """Pods in these cycles."""
+    placed_per_end: float
+
+
+class End(NamedTuple):
+    """CPU µs of what followed one pod's end, by stage, and what it was."""
+
+    filter_us: float
+    scorer_us: float
+    fold_us: float
+    cycles: int
+    tried: int
+    placed: int
+
+
+class Services:
+    """A filter and a scorer on one state."""
+
+    def __init__(self, churn: Churn, board: Board, *, parks: bool) -> None:
+        self._churn = churn
+        self._board = board
+        self._groups = Groups(churn.state, (lambda: Board(churn.state)) if parks else None)
+        self._rounds = Rounds(churn.state)
+
+    def until_nothing_is_due(self) -> End:
+        filter_ns = scorer_ns = fold_ns = cycles = tried = placed = 0
+        while True:
+            start = time.thread_time_ns()
+            found = self._groups.next_batch(())
+            filtered = time.thread_time_ns()
+            filter_ns += filtered - start
+            if found is None:
+                break
+            outcome = self._rounds.run(found.batch.uids, self._board)
+            scored = time.thread_time_ns()
+            if outcome.says_anything:
+                self._churn.decided(found.batch.uids, outcome)
+            self._groups.tried(found)
+            scorer_ns += scored - filtered
+            fold_ns += time.thread_time_ns() - scored
+            cycles += 1
+            tried += len(found.batch.uids)
+            placed += len(outcome.placements)
+        return End(filter_ns / 1000, scorer_ns / 1000, fold_ns / 1000, cycles, tried, placed)
+
+    def after_an_end(self) -> End:
+        self._churn.end_one()
+        return self.until_nothing_is_due()
+
+
+@click.command()
+@click.option("--nodes", default=1000, show_default=True, type=click.IntRange(1, 100_000))
+@click.option("--waiting", default=5000, show_default=True, type=click.IntRange(1, 1_000_000))
+@click.option("--shapes", "shape_count", default=16, show_default=True, type=click.IntRange(1, 100))
+@click.option("--ends", default=100, show_default=True, type=click.IntRange(1, 100_000))
+@click.option("--policy", type=PolicyWord(), default="binpack", show_default=True)
+@click.option("--seed", default=1, show_default=True)
+@reporting
+def full(
+    nodes: int, waiting: int, shape_count: int, ends: int, policy: str, seed: int, **out: Any
+) -> None:
+    """Pods wait on a full cluster, and one of those that run ends at a time.
+
+    The oracle tries everybody who waits whenever a pod has ended.
+    """
+    random = Random(seed)
+    note(f"filling {nodes} nodes × {CARDS} cards …")
+    wanted = shapes(shape_count, random, most_cards=CARDS)
+    churn = Churn(nodes, wanted, random, policy_of(policy), has_queue=True, fill=FILL)
+    settle()
+    board = Board(churn.state)
+    services = Services(churn, board, parks=True)
+    note(f"until {waiting} pods wait …")
+    pending = churn.state.pending
+    while len(pending) < waiting:
+        churn.arrive(waiting - len(pending))
+        services.until_nothing_is_due()
+    services.after_an_end()
+    looks = placements(nodes, CARDS, shape_count)
+    measured = [services.after_an_end() for _ in range(ends)]
+    yardstick = looks.taken()
+    note("trying everybody …")
+    trying = Services(churn, board, parks=False)
+    trying.until_nothing_is_due()
+    tried = [_us(trying.after_an_end()) for _ in range(TRYING_ENDS)]
+    if not any(end.placed for end in measured):
+        raise CliError(
+            f"{ends} pods ended and nobody got a place: this would measure refusals; "
+            "take more --ends"
+        )
+    all_us = sorted(map(_us, measured))
+    mean_us = sum(all_us) / ends
+    report = FullReport(
+        bench="full",
+        nodes=nodes,
+        shapes=shape_count,
+        policy=policy,
+        queue=DEFAULT_QUEUE,
+        seed=seed,
+        waiting=waiting,
+        ends=ends,
+        rate_per_cpu_second=round(1e6 / mean_us, 1),
+        ratio_to_oracle=round(sum(tried) / len(tried) / mean_us, 1),
+        p50_us=percentile(all_us, 50),
+        p99_us=percentile(all_us, 99),
+        cpu_us={
+            "filter": round(sum(end.filter_us for end in measured) / ends, 1),
+            "scorer": round(sum(end.scorer_us for end in measured) / ends, 1),
+            "fold": round(sum(end.fold_us for end in measured) / ends, 1),
+        },
+        cycles_per_end=round(sum(end.cycles for end in measured) / ends, 2),
+        tried_per_end=round(sum(end.tried for end in measured) / ends, 1),
+        placed_per_end=round(sum(end.placed for end in measured) / ends, 2),
+        rss_mib={"core": peak_rss_mib()},
+        yardstick=yardstick,
+        ratio_to_yardstick=round(1e6 / mean_us / yardstick.rate, 5),
+    )
+    publish(report, f"full: {nodes} nodes, {waiting} pods wait, {policy}", _rows(report), **out)
+
+
+def _us(end: End) -> float:
+    return end.filter_us + end.scorer_us + end.fold_us
+
+
+def _rows(report: FullReport) -> list[tuple[str, str]]:
+    return [
+        ("pods that end, per CPU-second", f"{report.rate_per_cpu_second:,}"),
+        ("ratio to trying everybody", f"{report.ratio_to_oracle:,}"),
+        ("an end, p50, p99 (CPU)", f"{report.p50_us:,.0f} µs, {report.p99_us:,.0f} µs"),
+        *((f"of it {name}", f"{us:,} µs") for name, us in report.cpu_us.items()),
+        ("cycles an end", f"{report.cycles_per_end:,}"),
+        ("pods tried an end", f"{report.tried_per_end:,}"),
+        ("pods that got a place, an end", f"{report.placed_per_end:,}"),
+        ("memory, peak", f"{report.rss_mib['core']} MiB"),
+    ]

@@ -1,0 +1,56 @@
+"""`allot bench full`: what an end costs does not follow from how many wait."""
+
+from random import Random
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from allotment.core.ledger.check import check
+from allotment.core.placement.board.board import Board
+from allotment.testing.churn import Churn, shapes
+from allotment_cli.main import main
+from allotment_lab.bench.full import FILL, Services
+from allotment_lab.bench.policies import policy_of
+
+SMALL = ["--nodes", "5", "--waiting", "60", "--shapes", "4", "--ends", "20"]
+
+
+def tried(waiting: int, *, parks: bool) -> int:
+    """Pods in the cycles that follow when forty pods end, one after the other."""
+    random = Random(3)
+    wanted = shapes(4, random)
+    churn = Churn(5, wanted, random, policy_of("binpack"), has_queue=True, fill=FILL)
+    services = Services(churn, Board(churn.state), parks=parks)
+    while len(churn.state.pending) < waiting:
+        churn.arrive(waiting - len(churn.state.pending))
+        services.until_nothing_is_due()
+    services.after_an_end()
+    found = sum(services.after_an_end().tried for _ in range(40))
+    assert check(churn.state) == []
+    return found
+
+
+def test_who_waits_in_vain_is_not_tried_again() -> None:
+    assert tried(200, parks=False) > 40 * 150
+    assert tried(200, parks=True) < 40 * 10
+
+
+@pytest.mark.slow
+def test_it_reports_one_line_of_json() -> None:
+    result = CliRunner().invoke(main, ["bench", "full", *SMALL, "--json"])
+    assert result.exit_code == 0, result.output
+    facts = msgspec.json.decode(result.stdout)
+    assert (facts["bench"], facts["waiting"], facts["ends"]) == ("full", 60, 20)
+    assert facts["placed_per_end"] > 0
+    assert facts["tried_per_end"] >= facts["placed_per_end"]
+    assert 0 < facts["p50_us"] <= facts["p99_us"]
+    assert facts["cpu_us"].keys() == {"filter", "scorer", "fold"}
+    assert facts["ratio_to_oracle"] > 0
+
+
+def test_it_refuses_to_measure_refusals() -> None:
+    tiny = ["--nodes", "2", "--waiting", "20", "--shapes", "1", "--ends", "1", "--seed", "14"]
+    result = CliRunner().invoke(main, ["bench", "full", *tiny])
+    assert result.exit_code == 2
+    assert "would measure refusals" in result.stderr

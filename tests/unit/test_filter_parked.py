@@ -1,0 +1,298 @@
+"""Lone pods that would be told once more what they were told are passed over, class by class."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from allotment.core.ledger.model import SINGLE
+from allotment.core.placement.board.board import Board
+from allotment_filter.groups import Groups
+from allotment_filter.parked import CLASSES_MAX, MORE_TIMES
+from allotment_proto.events import PodGone, PolicyLoaded, QueueObserved
+from allotment_proto.facts import (
+    Attachment,
+    Company,
+    Expression,
+    HostPort,
+    PluginUse,
+    PodTerm,
+    Policy,
+    Problem,
+)
+from tests import build
+from tests.unit.filtered import Filtered
+
+WHOLE = build.request(build.wants(16_000, 0))
+HALF = build.request(build.wants(8_000, 0))
+PLAIN = Policy(tiers=((PluginUse("priority"),),), actions=("allocate", "backfill"))
+QUOTA = Policy(tiers=((PluginUse("capacity"),),), actions=("allocate", "backfill"))
+
+
+class Parking(Filtered):
+    """A world whose filter parks pods. `loaded`: whether nodes can be asked."""
+
+    def __init__(self, *events: Any, policy: Policy = PLAIN) -> None:
+        super().__init__(*events, policy=policy)
+        self.loaded = True
+        self.groups = Groups(self.state, lambda: Board(self.state) if self.loaded else None)
+
+    def lone(self, *uids: str, wanted: Any = WHOLE, **changes: Any) -> None:
+        for uid in uids:
+            at = self.seq + 1
+            changes = {"queue": "default", "created_ms": at, "rv": at, **changes}
+            self.tell(build.pod(uid, wanted, **changes))
+            del changes["created_ms"], changes["rv"]
+
+    def ends(self, uid: str) -> None:
+        fact = self.state.pods[uid].fact
+        self.tell(PodGone(uid=uid, namespace=fact.namespace, name=fact.name, rv=self.seq))
+
+    def room_elsewhere(self) -> None:
+        """Something ends that nobody waits for: room appeared, for none of them."""
+        self.tell(build.pod("passer-by", build.request(), node="n1", scheduler="other"))
+        self.ends("passer-by")
+
+    @property
+    def parked(self) -> set[str]:
+        return {job.removeprefix(SINGLE) for job in self.groups.lines.parked}
+
+    def cycles(self) -> list[list[str]]:
+        """Decide until nothing is due."""
+        found = []
+        while (batch := self.cycle()) is not None:
+            found.append(batch)
+            assert len(found) < 50
+        return found
+
+
+def full(*waiting: str, policy: Policy = PLAIN, **changes: Any) -> Parking:
+    """A node with one card, which is taken; others wait for it and were told so."""
+    world = Parking(build.node("n1", 1), policy=policy)
+    world.lone("first")
+    assert world.cycles() == [["first"]]
+    world.lone(*waiting, **changes)
+    assert world.cycles() == [list(waiting)]
+    return world
+
+
+def test_room_for_nobody_costs_no_cycle() -> None:
+    world = full("a", "b", "c")
+    world.room_elsewhere()
+    assert world.cycles() == []
+    assert world.parked == {"a", "b", "c"}
+    asked = world.groups.parked.asked if world.groups.parked else 0
+    world.room_elsewhere()
+    assert world.cycles() == []
+    assert world.groups.parked is not None
+    assert world.groups.parked.asked == asked + 1, "once for all three"
+
+
+def test_the_first_of_a_class_has_the_room_and_the_others_stay() -> None:
+    world = full("a", "b", "c")
+    for gone, next_ in (("first", "a"), ("a", "b"), ("b", "c")):
+        world.room_elsewhere()
+        assert world.cycles() == []
+        world.ends(gone)
+        assert world.cycles() == [[next_]]
+        assert next_ in world.placed()
+        assert world.parked == {"a", "b", "c"} & world.state.pending.keys()
+
+
+def test_as_many_are_tried_as_there_is_room_for() -> None:
+    world = full("a", "b", "c", "d", wanted=HALF)
+    world.room_elsewhere()
+    world.cycles()
+    world.ends("first")
+    assert world.cycles() == [["a", "b"]], "two halves"
+    world.tell(build.node("n2", 2))
+    assert world.cycles() == [["c", "d"]]
+    assert world.placed() == {"a", "b", "c", "d"}
+    assert world.parked == set()
+
+
+def test_a_larger_one_in_front_does_not_hold_up_a_smaller_one() -> None:
+    world = Parking(build.node("n1", 1))
+    world.lone("h1", "h2", wanted=HALF)
+    world.cycles()
+    world.lone("large")
+    world.lone("small", wanted=HALF)
+    world.cycles()
+    world.ends("h1")
+    assert world.cycles() == [["small"]], "the larger one would be told the same once more"
+    assert world.parked == {"large"}
+    world.ends("h2")
+    world.ends("small")
+    assert world.cycles() == [["large"]]
+
+
+def test_who_is_refused_for_another_reason_is_told() -> None:
+    world = full("a", "b")
+    world.room_elsewhere()
+    world.cycles()
+    world.tell(build.node("n2", 1, unschedulable=True))
+    assert world.cycles() == [["a", "b"]]
+    for uid in ("a", "b"):
+        refusal = world.state.pods[uid].refusal
+        assert refusal is not None
+        assert refusal.nodes == 2
+    world.room_elsewhere()
+    assert world.cycles() == []
+    assert world.parked == {"a", "b"}
+
+
+def test_a_pod_that_changes_is_looked_at_again() -> None:
+    world = full("a", "b")
+    world.room_elsewhere()
+    world.cycles()
+    fact = world.state.pods["b"].fact
+    nothing = build.request()
+    world.tell(msgspec.structs.replace(fact, rv=99, request=nothing))
+    assert world.cycles() == [["b"]]
+    assert "b" in world.placed()
+    world.ends("a")
+    assert world.parked == {"a"}, "until the next batch is chosen"
+    world.room_elsewhere()
+    assert world.cycles() == []
+    assert world.parked == set()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {
+            "wanted": msgspec.structs.replace(
+                WHOLE, company=Company(ports=(HostPort("TCP", "", 80),))
+            )
+        },
+        {"wanted": msgspec.structs.replace(WHOLE, attachments=(Attachment("d", "c"),))},
+        {"problem": Problem("InvalidRequest", "annotation", "cannot be read")},
+        {"group": "default/of-two"},
+    ],
+)
+def test_others_are_tried_each_time(changes: Any) -> None:
+    world = Parking(build.node("n1", 1))
+    world.lone("first")
+    world.cycles()
+    world.lone("a", **changes)
+    world.cycles()
+    world.room_elsewhere()
+    world.cycles()
+    assert world.parked == set()
+
+
+def test_rules_of_others_about_a_pod_wake_all() -> None:
+    world = full("a", "b")
+    world.room_elsewhere()
+    world.cycles()
+    assert world.parked == {"a", "b"}
+    away = Company(away=(PodTerm("zone", ("default",), (Expression("app", "In", ("x",)),)),))
+    world.lone("rule", wanted=build.request(company=away))
+    world.room_elsewhere()
+    world.cycles()
+    assert world.parked == set()
+
+
+def test_where_others_may_have_to_go_everybody_is_tried() -> None:
+    making_room = Policy(
+        tiers=((PluginUse("priority"),),), actions=("allocate", "backfill", "preempt")
+    )
+    world = full("a", "b")
+    world.room_elsewhere()
+    world.cycles()
+    assert world.parked == {"a", "b"}
+    world.tell(PolicyLoaded(policy=making_room, source="", text_sha256=""))
+    assert world.cycles() == [["a", "b"]]
+    world.room_elsewhere()
+    assert world.cycles() == [["a", "b"]]
+    assert world.parked == set()
+
+
+def test_while_nodes_cannot_be_asked_everybody_is_tried() -> None:
+    world = full("a", "b")
+    world.loaded = False
+    world.room_elsewhere()
+    assert world.cycles() == [["a", "b"]]
+    assert not (world.groups.parked and world.groups.parked.asks_nodes)
+    world.loaded = True
+    world.room_elsewhere()
+    assert world.cycles() == []
+
+
+def test_more_classes_than_are_worth_asking_are_tried() -> None:
+    names = [f"w{number:03}" for number in range(CLASSES_MAX + 3)]
+    world = Parking(build.node("n1", 1))
+    world.lone("first")
+    world.cycles()
+    for number, name in enumerate(names):
+        wanted = msgspec.structs.replace(WHOLE, memory_bytes=number)
+        world.lone(name, wanted=wanted)
+    world.cycles()
+    world.room_elsewhere()
+    assert world.cycles() == [names[CLASSES_MAX:]]
+    assert world.parked == set(names[:CLASSES_MAX])
+
+
+def limited(cpu_milli: int, rv: int) -> QueueObserved:
+    limit = (("cpu", cpu_milli), ("memory", 1 << 50), ("pods", 1 << 20))
+    return QueueObserved(uid="q", name="default", rv=rv, capability=limit)
+
+
+def test_who_waits_for_quota_waits_until_his_queue_has_some() -> None:
+    world = Parking(build.node("n1", 4), policy=QUOTA)
+    world.tell(limited(250, 2))
+    world.lone("a", "b", wanted=HALF)
+    world.cycles()
+    world.lone("c", "d", wanted=HALF)
+    assert world.cycles() == [["c", "d"]]
+    world.room_elsewhere()
+    assert world.cycles() == []
+    assert world.parked == {"c", "d"}
+    world.ends("a")
+    assert world.cycles() == [["c", "d"]], "how many quota covers is not known before"
+    assert world.placed() == {"b", "c"}
+    world.room_elsewhere()
+    assert world.cycles() == []
+    assert world.parked == {"d"}
+    world.tell(limited(10_000, 3))
+    assert world.cycles() == [["d"]]
+    assert world.placed() == {"b", "c", "d"}
+
+
+def test_pods_that_ask_for_nothing_need_no_quota() -> None:
+    world = Parking(build.node("n1", 1, pods=2), policy=QUOTA)
+    world.tell(limited(100, 2))
+    world.lone("a", wanted=HALF)
+    world.lone("b", wanted=HALF)
+    nothing = build.request(cpu_milli=0, memory_bytes=0)
+    world.lone("first", "second", wanted=nothing)
+    world.cycles()
+    assert world.placed() == {"a", "first"}
+    world.room_elsewhere()
+    assert world.cycles() == [["b"]], "it is told that there is no pod left either"
+    world.room_elsewhere()
+    assert world.cycles() == []
+    assert world.parked == {"b", "second"}
+    world.ends("first")
+    world.cycles()
+    assert world.placed() == {"a", "second"}
+
+
+def test_where_nodes_have_room_and_a_queue_has_none_more_are_tried_each_time() -> None:
+    names = [f"w{number:02}" for number in range(20)]
+    world = Parking(build.node("n1", 1), policy=QUOTA)
+    world.lone("first")
+    world.cycles()
+    world.lone(*names)
+    world.cycles()
+    world.room_elsewhere()
+    assert world.cycles() == []
+    assert world.parked == set(names)
+    world.tell(limited(50, 3))
+    world.ends("first")
+    tried = world.cycles()
+    assert [len(batch) for batch in tried] == [1, MORE_TIMES, 20 - 1 - MORE_TIMES]
+    assert [uid for batch in tried for uid in batch] == names
+    world.room_elsewhere()
+    assert world.cycles() == []
+    assert world.parked == set(names)
