@@ -82,7 +82,7 @@ class Groups:
             parked.wake(session, self._woken_seq, batch_max)
         if not self.lines.is_any_due(self._had_a_turn):
             self._had_a_turn.clear()
-        is_left, to_park = False, dict[Class, list[str]]()
+        to_park: dict[Class, list[str]] = {}
         again, again_most = 0, batch_max - batch_max // TURN_PART
         for job in self.lines.in_turns(session):
             had_a_turn, tasks = job in self._had_a_turn, session.pods_to_place(job)
@@ -97,12 +97,9 @@ class Groups:
                 break
             if parked is not None and job.startswith(SINGLE):
                 worth = parked.worth(state.pods[job.removeprefix(SINGLE)], session, batch_max)
-                if worth is Worth.LATER:
-                    is_left = True
-                    self._had_a_turn.add(job)
-                    continue
                 if not isinstance(worth, Worth):
                     to_park.setdefault(worth, []).append(job)
+                if worth is not Worth.A_TRY:
                     continue
             again += len(tasks) if had_a_turn else 0
             jobs.append(job)
@@ -110,10 +107,9 @@ class Groups:
         session.close()
         if parked is not None:
             parked.close()
-            is_left = is_left or parked.is_any_fitting
             for under, waiting in to_park.items():
                 self.lines.park(waiting, under)
-        self._is_quiet = not jobs and not is_held_back and not is_left
+        self._is_quiet = not jobs and not is_held_back
         if not jobs:
             return None
         return GroupBatch(Batch(self.state.seq, tuple(uids), ()), tuple(jobs))

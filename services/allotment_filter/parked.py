@@ -76,11 +76,6 @@ class Parked:
         self._times: dict[Class, int] = {}
         """Of classes of whom nobody got a place: how many times the room is tried."""
 
-    @property
-    def is_any_fitting(self) -> bool:
-        """Whether somebody is parked who may get a place now."""
-        return bool(self._fitting)
-
     def wake(self, session: Session, woken_seq: int, batch_max: int) -> None:
         """A new batch is chosen: put those back who may get a place now, or are to be told
         something else. All are asked about when `woken_seq` is another one than before.

@@ -15,6 +15,7 @@ from allotment_proto.facts import (
     Company,
     Expression,
     HostPort,
+    LocalClaim,
     PluginUse,
     PodTerm,
     Policy,
@@ -27,6 +28,9 @@ WHOLE = build.request(build.wants(16_000, 0))
 HALF = build.request(build.wants(8_000, 0))
 PLAIN = Policy(tiers=((PluginUse("priority"),),), actions=("allocate", "backfill"))
 QUOTA = Policy(tiers=((PluginUse("capacity"),),), actions=("allocate", "backfill"))
+
+GATED = Policy(tiers=QUOTA.tiers, actions=("enqueue", "allocate", "backfill"))
+ONE_POD = (("cpu", 1 << 40), ("memory", 1 << 50), ("pods", 1))
 
 
 class Parking(Filtered):
@@ -94,6 +98,8 @@ def test_the_first_of_a_class_has_the_room_and_the_others_stay() -> None:
         world.room_elsewhere()
         assert world.cycles() == []
         world.ends(gone)
+        assert world.next() == [next_]
+        assert world.parked == {"a", "b", "c"} & world.state.pending.keys() - {next_}
         assert world.cycles() == [[next_]]
         assert next_ in world.placed()
         assert world.parked == {"a", "b", "c"} & world.state.pending.keys()
@@ -166,6 +172,7 @@ def test_a_pod_that_changes_is_looked_at_again() -> None:
             )
         },
         {"wanted": msgspec.structs.replace(WHOLE, attachments=(Attachment("d", "c"),))},
+        {"local_claims": (LocalClaim("claim", ()),)},
         {"problem": Problem("InvalidRequest", "annotation", "cannot be read")},
         {"group": "default/of-two"},
     ],
@@ -179,6 +186,94 @@ def test_others_are_tried_each_time(changes: Any) -> None:
     world.room_elsewhere()
     world.cycles()
     assert world.parked == set()
+
+
+def taken_by_others(world: Parking, pods: int) -> None:
+    """The node has no room for another pod, which makes it refuse for another reason."""
+    for number in range(pods):
+        world.tell(build.pod(f"other-{number}", build.request(), node="n1", scheduler="other"))
+
+
+def with_few_pods(*waiting: str) -> Parking:
+    """A full node, on which there may be two more pods; and one where something can end."""
+    world = Parking(build.node("n1", 1, pods=3), build.node("n2", 0))
+    world.lone("first")
+    world.cycles()
+    world.lone(*waiting)
+    world.cycles()
+    return world
+
+
+def something_ends_on_the_other(world: Parking) -> None:
+    world.tell(build.pod("passer-by", build.request(), node="n2", scheduler="other"))
+    world.ends("passer-by")
+
+
+def test_a_class_that_is_refused_for_other_reasons_is_told() -> None:
+    world = with_few_pods("a", "b")
+    something_ends_on_the_other(world)
+    assert world.cycles() == []
+    taken_by_others(world, 2)
+    something_ends_on_the_other(world)
+    assert world.cycles() == [["a", "b"]]
+
+
+def test_who_was_told_something_else_than_the_others_is_tried() -> None:
+    world = with_few_pods("old")
+    taken_by_others(world, 2)
+    world.lone("new")
+    assert world.cycles() == [["new"]]
+    something_ends_on_the_other(world)
+    assert world.cycles() == [["old"]]
+    assert world.parked == {"new"}
+    something_ends_on_the_other(world)
+    assert world.cycles() == []
+    assert world.parked == {"old", "new"}
+
+
+def test_a_parked_pod_that_cannot_be_read_any_more_is_told() -> None:
+    world = full("a")
+    world.room_elsewhere()
+    assert world.cycles() == []
+    problem = Problem("InvalidRequest", "annotation", "cannot be read")
+    fact = world.state.pods["a"].fact
+    world.tell(msgspec.structs.replace(fact, rv=99, problem=problem))
+    assert world.cycles() == [["a"]]
+    refusal = world.state.pods["a"].refusal
+    assert refusal is not None
+    assert refusal.problem == problem
+
+
+def test_a_class_that_found_no_room_once_is_tried_by_the_room_again() -> None:
+    world = Parking(build.node("n1", 1))
+    world.lone("first")
+    world.cycles()
+    little_less = build.request(build.wants(15_999, 0))
+    for uid in ("a1", "a2", "a3"):
+        world.lone(uid)
+    world.lone("b1", "b2", "b3", wanted=little_less)
+    world.cycles()
+    for gone, next_ in (("first", "a1"), ("a1", "a2")):
+        world.room_elsewhere()
+        world.cycles()
+        world.ends(gone)
+        assert world.next() == [next_, "b1"], "one of each, whoever got it the time before"
+        world.cycles()
+        assert next_ in world.placed()
+
+
+def test_any_namespace_may_be_the_next_to_have_its_turn() -> None:
+    turns = msgspec.structs.replace(PLAIN, namespace_turns=True)
+    world = full("a1", "a2", "a3", policy=turns, namespace="often")
+    world.lone("b1", namespace="seldom")
+    world.cycles()
+    world.room_elsewhere()
+    assert world.cycles() == []
+    assert world.parked == {"a1", "a2", "a3", "b1"}
+    world.ends("first")
+    found = world.next()
+    assert found is not None
+    assert set(found) == {"a1", "b1"}, "the round decides whose turn it is"
 
 
 def test_rules_of_others_about_a_pod_wake_all() -> None:
@@ -276,6 +371,37 @@ def test_pods_that_ask_for_nothing_need_no_quota() -> None:
     world.ends("first")
     world.cycles()
     assert world.placed() == {"a", "second"}
+
+
+def test_who_was_refused_at_a_gate_that_is_gone_is_tried() -> None:
+    world = Parking(build.node("n1", 2), policy=GATED)
+    world.tell(QueueObserved(uid="q", name="default", rv=2, capability=ONE_POD))
+    world.lone("a", wanted=HALF)
+    world.cycles()
+    world.lone("nothing", wanted=build.request(cpu_milli=0, memory_bytes=0))
+    assert world.cycles() == [["nothing"]]
+    world.room_elsewhere()
+    assert world.cycles() == []
+    assert world.parked == {"nothing"}, "the gate is for all"
+    world.tell(PolicyLoaded(policy=QUOTA, source="", text_sha256=""))
+    assert world.cycles() == [["nothing"]]
+    assert world.placed() == {"a", "nothing"}
+
+
+def test_who_is_refused_at_the_gate_of_the_cluster_waits_there() -> None:
+    tiers = ((PluginUse("overcommit"),),)
+    world = Parking(build.node("n1", 1, pods=1), policy=msgspec.structs.replace(GATED, tiers=tiers))
+    world.lone("first")
+    world.cycles()
+    world.lone("a", "b")
+    world.cycles()
+    told = {uid: world.state.pods[uid].refusal for uid in ("a", "b")}
+    assert all(refusal is not None and refusal.problem is not None for refusal in told.values())
+    world.tell(build.node("n2", 0, pods=0))
+    world.cycles()
+    something_ends_on_the_other(world)
+    assert world.cycles() == []
+    assert world.parked == {"a", "b"}
 
 
 def test_where_nodes_have_room_and_a_queue_has_none_more_are_tried_each_time() -> None:

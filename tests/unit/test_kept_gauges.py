@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.telemetry.kept_gauges import SLICE_S, keep_up, lines_of
 from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.core.ledger import model
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.metrics.cards import Gauge, card_gauges
@@ -111,6 +112,20 @@ def test_only_what_changed_is_written_again() -> None:
     apply(state, NodeGone(name="n2", uid="uid-n2", rv=9), 11)
     assert looked_at() == 1
     assert kept._written.keys() == {"n0", "n1", "n3"}
+
+
+def test_who_was_away_for_too_long_writes_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "CHANGES_MAX", 8)
+    state = cluster()
+    kept = KeptCards(lambda: state, lines_of)
+    anyio.run(keep_up, kept)
+    for number in range(20):  # on two nodes, the first of them so long ago that it is forgotten
+        on = "n1" if number < 2 else "n2"
+        apply(state, pod(f"p{number}", node=on, holdings=(holding("GPU-0", 1, 1),)), 9 + number)
+    anyio.run(keep_up, kept)
+    assert [b"".join(texts) for _, texts in kept.pages()] == [
+        lines_of(gauge) for gauge in card_gauges(state)
+    ]
 
 
 class Slow:
