@@ -16,6 +16,7 @@ from allotment_proto.facts import (
     Expression,
     HostPort,
     LocalClaim,
+    LocalVolume,
     PluginUse,
     PodTerm,
     Policy,
@@ -172,7 +173,7 @@ def test_a_pod_that_changes_is_looked_at_again() -> None:
             )
         },
         {"wanted": msgspec.structs.replace(WHOLE, attachments=(Attachment("d", "c"),))},
-        {"local_claims": (LocalClaim("claim", ()),)},
+        {"local_claims": (LocalClaim("claim", (LocalVolume("anywhere"),)),)},
         {"problem": Problem("InvalidRequest", "annotation", "cannot be read")},
         {"group": "default/of-two"},
     ],
@@ -218,10 +219,11 @@ def test_a_class_that_is_refused_for_other_reasons_is_told() -> None:
     assert world.cycles() == [["a", "b"]]
 
 
-def test_who_was_told_something_else_than_the_others_is_tried() -> None:
+@pytest.mark.parametrize("created_ms", [1, 10_000])
+def test_who_was_told_something_else_than_the_others_is_tried(created_ms: int) -> None:
     world = with_few_pods("old")
     taken_by_others(world, 2)
-    world.lone("new")
+    world.lone("new", created_ms=created_ms)
     assert world.cycles() == [["new"]]
     something_ends_on_the_other(world)
     assert world.cycles() == [["old"]]
