@@ -94,7 +94,7 @@ class Places:
         """A place for a pod that waits."""
         refusals: list[Refusal] = []
         for cards in limits.choices:
-            answer = place(self._pod(uid, limits, cards), self._ranker)
+            answer = self._place(self._pod(uid, limits, cards))
             if isinstance(answer, Placement):
                 self._assume(answer)
                 return Placed(answer.node, self._bounding.card_at(answer.node, cards))
