@@ -7,8 +7,8 @@ to a batch; a group larger than a batch comes alone. A pod without a group is on
 the policy says so, the namespaces take turns among those of a queue that its plugins do not order.
 
 Where something happens all the time, groups in front that find no place are due again before those
-behind them had a turn. So a part of each batch is for groups that had none yet. Pods without a
-group that would be refused once more are left out, if nodes can be asked (`parked`).
+behind them had a turn. So a part of each batch is for groups that had none yet. Those that would be
+refused once more as they were are left out, if nodes can be asked (`parked`).
 """
 
 from collections.abc import Callable, Container
@@ -95,8 +95,8 @@ class Groups:
                 if had_a_turn:
                     continue
                 break
-            if parked is not None and job.startswith(SINGLE):
-                worth = parked.worth(state.pods[job.removeprefix(SINGLE)], session, batch_max)
+            if parked is not None and not self._is_news(job):
+                worth = parked.worth(job, session, batch_max)
                 if not isinstance(worth, Worth):
                     to_park.setdefault(worth, []).append(job)
                 if worth is not Worth.A_TRY:
@@ -151,6 +151,14 @@ class Groups:
             any(uid in state.pending for uid in group.members)
             or (fact is not None and not group.admitted_seq and phase_of(fact) in WAITING)
             or (bool(group.queue) and group.queue not in state.queues)
+        )
+
+    def _is_news(self, job: str) -> bool:
+        """Whether a group is another one than the one that was tried: its pods may not all have
+        been told."""
+        group = None if job.startswith(SINGLE) else self.state.groups[job]
+        return group is not None and group.changed_seq > max(
+            self._tried.get(job, 0), group.short_basis
         )
 
     def _is_due(self, job: str) -> bool:

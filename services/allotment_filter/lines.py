@@ -267,7 +267,7 @@ class Lines:
     def first_parked(self, under: Hashable) -> str | None:
         """One of those who are parked there; None if none is any more."""
         lines = self._parked.get(under, {}).values()
-        return next((uid for line in lines for uid in line.firsts(1)), None)
+        return next((uid for line in lines for uid in line.in_turns(str)), None)
 
     def put_back(self, under: Hashable, most: int | None = None) -> None:
         """Give the first who are parked there their places again, or all: so many of each queue,

@@ -1,4 +1,4 @@
-"""Lone pods that would be told once more what they were told: passed over, a class at a time.
+"""Pods and groups that would be told once more what they were told: passed over, class by class.
 
 In a full cluster thousands wait, and whenever a pod ends room has appeared somewhere. Mostly it is
 room for none of them. A class of pods that ask the same is asked about once, instead of each of
@@ -10,21 +10,25 @@ them take it, and those behind would be refused. That nodes take a pod is not al
 may have nothing left. So where none of those that were tried got a place, the next try is for more.
 
 Only pods are parked whose answer follows from each node for itself, or from their queue. With rules
-about other pods, and with volumes, a change there may matter here.
+about other pods, and with volumes, a change there may matter here. Of groups those are parked whose
+pods all wait and ask the same, and of whom not even one fits. And nodes must be all that is asked:
+where plugins choose nodes for pods, by node groups or by the names of cards, or some are held for a
+gang, pods that ask the same do not wait for the same.
 """
 
 from collections.abc import Callable, Hashable
 from enum import Enum
+from typing import NamedTuple
 
 from allotment.core.ledger.model import SINGLE, Pod
-from allotment.core.placement.cycle import same_refusal
+from allotment.core.placement.cycle import BATCH_MAX, same_refusal
 from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.session import Session
 from allotment_filter.feasibility import Feasibility, FeasibilityCache
 from allotment_filter.lines import Lines
 from allotment_proto.events import PodObserved, Refusal
-from allotment_proto.facts import ALONE
+from allotment_proto.facts import ALONE, PodRequest
 
 CLASSES_MAX = 128
 """Each is asked about whenever room appears. Where pods ask for more different things than these,
@@ -33,16 +37,33 @@ MORE_TIMES = 4
 
 
 Class = Hashable
-"""What pods of a class ask of nodes, their request; or, where their queue refused them, what they
-are to their queue, their kind."""
+"""What those have in common that are refused together: `_Lone` or `_Gang`; or, of lone pods that
+their queue refused, what they are to it, their kind."""
+
+
+class _Lone(NamedTuple):
+    """A class of lone pods that nodes refused."""
+
+    queue: str
+    request: PodRequest
+
+
+class _Gang(NamedTuple):
+    """A class of groups that nodes refused."""
+
+    queue: str
+    request: PodRequest
+    needed: int
+    pods: int
 
 
 class Worth(Enum):
-    """What a pod is worth that is due and not to be parked."""
+    """What a job is worth that is due and not to be parked."""
 
     A_TRY = "a try"
     LATER = "later"
-    """This batch has as many of its class as there is room for."""
+    """This batch has as many of its class as there is room for, and it cannot be parked with them:
+    it was told something else."""
 
 
 class Parked:
@@ -65,9 +86,10 @@ class Parked:
         self._make_ranker = ranker
         self._made: FeasibilityCache | None = None
         self._told: dict[Class, Refusal] = {}
-        """By class, what its parked pods were told."""
+        """By class, what those who are parked were told."""
         self._fitting: set[Class] = set()
-        """Those of them that fit somewhere now: their pods are put back as there is room."""
+        """The classes that fit somewhere now: of those who are parked as many are put back as there
+        is room for."""
         self._woken_seq = -1
         self._left: dict[tuple[Class, str], int] = {}
         """How many more of a class this batch may have; of each namespace if these take turns."""
@@ -82,13 +104,15 @@ class Parked:
         """
         self._left.clear()
         self._offered.clear()
+        for under in [each for each in self._told if self._lines.first_parked(each) is None]:
+            self._give_up(under)
         asked = list(self._told if self._woken_seq != woken_seq else self._fitting)
         self._woken_seq = woken_seq
         for under in asked:
             self._fitting.discard(under)
-            uid = self._lines.first_parked(under)
-            pod = None if uid is None else self.state.pods[uid.removeprefix(SINGLE)]
-            if pod is None or self._class_of(pod, session) != under:
+            job = self._lines.first_parked(under)
+            pod = None if job is None else self._first_of(job, session)
+            if job is None or pod is None or self._class_of(job, pod, session) != under:
                 self._give_up(under)
                 continue
             told = self._told[under]
@@ -102,20 +126,26 @@ class Parked:
                 self._give_up(under)
                 continue
             if found.feasible:
+                room = self._room_for(under, pod.fact, batch_max)
+                if room < 1:
+                    self._give_up(under)
+                    continue
                 self._fitting.add(under)
-                self._lines.put_back(under, self._room_for(pod.fact, batch_max))
+                self._lines.put_back(under, room)
                 continue
             self._times.pop(under, None)
             if not same_refusal(told, found.refusal):
                 self._give_up(under)
 
-    def worth(self, pod: Pod, session: Session, batch_max: int) -> Class | Worth:
-        """What a pod without a group is worth that is due: the class under which it is to be
-        parked, if it is worth nothing. Asked once for each in a batch, in the order in which they
-        are to be tried.
+    def worth(self, job: str, session: Session, batch_max: int) -> Class | Worth:
+        """What a job is worth that is due: the class under which it is to be parked, if it is worth
+        nothing. Asked once for each in a batch, in the order in which they are to be tried.
         """
-        under, refusal = self._class_of(pod, session), pod.refusal
-        if under is None or refusal is None:
+        pod = self._first_of(job, session)
+        if pod is None or pod.refusal is None:
+            return Worth.A_TRY
+        under, refusal = self._class_of(job, pod, session), pod.refusal
+        if under is None:
             return Worth.A_TRY
         told = self._told.get(under)
         if told is not None and under not in self._fitting:
@@ -131,7 +161,7 @@ class Parked:
             if found is None:
                 return Worth.A_TRY
             if found.feasible:
-                return self._in_turn(pod, batch_max)
+                return self._in_turn(under, pod, batch_max)
             self._times.pop(under, None)
             if not same_refusal(refusal, found.refusal):
                 return Worth.A_TRY  # it is to be told something else
@@ -140,11 +170,11 @@ class Parked:
 
     def tried(self) -> None:
         """The batch's cycle came to an end, as the state shows."""
-        for request, uids in self._offered.items():
+        for under, uids in self._offered.items():
             if all(uid in self.state.pending for uid in uids):
-                self._times[request] = MORE_TIMES * self._times.get(request, 1)
+                self._times[under] = min(MORE_TIMES * self._times.get(under, 1), BATCH_MAX)
             else:
-                self._times.pop(request, None)
+                self._times.pop(under, None)
         self._offered.clear()
         if len(self._times) > CLASSES_MAX:
             self._times.clear()
@@ -164,21 +194,50 @@ class Parked:
         if self._made is not None:
             self._made.close()
 
-    def _class_of(self, pod: Pod, session: Session) -> Class | None:
-        """Under what a pod can be parked that was refused; None if it cannot be."""
+    def _first_of(self, job: str, session: Session) -> Pod | None:
+        """The pod that stands for a job: of a group the first, if all of its pods wait."""
+        if job.startswith(SINGLE):
+            return self.state.pods[job.removeprefix(SINGLE)]
+        waiting = session.all_waiting(job)
+        return None if waiting is None else self.state.pods[waiting[1][0]]
+
+    def _class_of(self, job: str, pod: Pod, session: Session) -> Class | None:
+        """Under what a job can be parked whose first pod was refused; None if it cannot be."""
         fact, refusal = pod.fact, pod.refusal
         if refusal is None or fact.problem is not None or self._rounds.may_evict:
             return None  # or somebody may have to go for it
         if refusal.problem is not None:
-            return session.kind_of(SINGLE + fact.uid)
-        request = fact.request
-        is_by_itself = (
-            request.company == ALONE
-            and not request.attachments
+            return session.kind_of(job)
+        if not self._is_by_itself(fact) or self.state.holds or session.chooses_nodes:
+            return None
+        if job.startswith(SINGLE):
+            return _Lone(fact.queue, fact.request)
+        return self._gang_of(job, session)
+
+    def _gang_of(self, job: str, session: Session) -> _Gang | None:
+        """What a group has in common with others that are parked with it: its pods ask the same,
+        and when it was tried last not even one of them fitted.
+        """
+        state, waiting = self.state, session.all_waiting(job)
+        short = state.groups[job].short
+        if waiting is None or short is None or short.together or short.queue:
+            return None
+        needed, uids = waiting
+        facts = [state.pods[uid].fact for uid in uids]
+        request = facts[0].request
+        if any(f.request != request or not self._is_by_itself(f) for f in facts):
+            return None
+        return _Gang(state.groups[job].queue, request, needed, len(facts))
+
+    def _is_by_itself(self, fact: PodObserved) -> bool:
+        """Whether each node's answer follows from that node alone."""
+        return (
+            fact.problem is None
+            and fact.request.company == ALONE
+            and not fact.request.attachments
             and not fact.local_claims
             and not self.state.keep_away
         )
-        return request if is_by_itself else None
 
     def _refuses(self, session: Session, pod: Pod, told: Refusal) -> bool:
         """Whether its queue refuses pods of a kind as they were told."""
@@ -191,18 +250,23 @@ class Parked:
             and problem.message == no.message.removeprefix(f"{problem.place} ")
         )
 
-    def _in_turn(self, pod: Pod, batch_max: int) -> Worth:
-        """A pod whose class fits on some node: whether those before it left room for it."""
-        fact = pod.fact
-        part = fact.request, "" if self.state.turns is None else fact.namespace
+    def _in_turn(self, under: Class, pod: Pod, batch_max: int) -> Class | Worth:
+        """One whose class fits on some node: whether those before it left room for it."""
+        fact, refusal = pod.fact, pod.refusal
+        assert refusal is not None
+        part = under, "" if self.state.turns is None else fact.namespace
         left = self._left.get(part)
         if left is None:
-            left = self._room_for(fact, batch_max)
-        if left < 1:
-            return Worth.LATER
-        self._left[part] = left - 1
-        self._offered.setdefault(fact.request, []).append(fact.uid)
-        return Worth.A_TRY
+            left = self._room_for(under, fact, batch_max)
+            if left < 1:
+                return Worth.A_TRY  # some of a group fit, and it is to be told
+        if left > 0:
+            self._left[part] = left - 1
+            self._offered.setdefault(under, []).append(fact.uid)
+            return Worth.A_TRY
+        self._fitting.add(under)
+        is_told_so = same_refusal(refusal, self._told.setdefault(under, refusal))
+        return under if is_told_so else Worth.LATER
 
     def _fit(self, fact: PodObserved) -> Feasibility | None:
         """Where a pod's class fits; None while nodes cannot be asked."""
@@ -213,12 +277,18 @@ class Parked:
             self._made = FeasibilityCache(self.state, ranker)
         return self._made.of(fact)
 
-    def _room_for(self, fact: PodObserved, batch_max: int) -> int:
-        """How many of a class that fits somewhere are worth a try."""
+    def _room_for(self, under: Class, fact: PodObserved, batch_max: int) -> int:
+        """How many of a class that fits somewhere are worth a try; 0 if no group of it gets all
+        that it needs.
+        """
         assert self._made is not None
-        return self._made.room(fact, batch_max) * self._times.get(fact.request, 1)
+        room = self._made.room(fact, batch_max)
+        if isinstance(under, _Gang):
+            room //= under.needed
+        return min(room * self._times.get(under, 1), batch_max)
 
     def _give_up(self, under: Class) -> None:
         """Nobody of the class is parked any more."""
-        del self._told[under]
+        self._told.pop(under, None)
+        self._fitting.discard(under)
         self._lines.put_back(under)

@@ -1,6 +1,6 @@
 """Passing pods over costs nobody a place.
 
-Random histories of lone pods, nodes, queues and policies; after each step a filter that parks pods
+Random histories of pods, groups, nodes, queues and policies; after each step a filter that parks
 lets decide until nothing is due. None of those who are parked would get a place in a round of their
 own. Without a gate and without turns of the namespaces, where those who find no place take nothing
 from others, the same pods have the same places as with a filter that tries everybody.
@@ -17,9 +17,10 @@ from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.rounds import Rounds
 from allotment_filter.groups import Groups
-from allotment_proto.events import Decided, PodGone, PolicyLoaded
+from allotment_proto.events import Decided, GroupObserved, PodGone, PolicyLoaded, TimePassed
 from allotment_proto.facts import PluginUse, Policy
-from tests.property.batch_cluster import FIRST
+from tests import build
+from tests.property.batch_cluster import FIRST, QUEUES, REQUESTS
 from tests.property.batch_world import STEPS, Op
 from tests.property.lone_world import Lones
 
@@ -31,6 +32,7 @@ class Cluster(Lones):
 
     def __init__(self, *, parks: bool) -> None:
         super().__init__()
+        self.gangs_made = 0
         self.filter = Groups(self.state, (lambda: Board(self.state)) if parks else None)
 
     def settle(self) -> None:
@@ -42,6 +44,29 @@ class Cluster(Lones):
         """Pods that ask the same, more than there is room for."""
         for number in range(6):
             self.lone(a + number % 2, 0, 3 + c % 2)
+
+    def gangs(self, a: int, b: int, c: int) -> None:
+        """Groups that ask the same and were let in; of some not all pods have to start together."""
+        for _ in range(1 + a % 3):
+            self.gangs_made += 1
+            name = f"gang-{self.gangs_made}"
+            fact = GroupObserved(
+                uid=f"uid-{name}",
+                namespace="default",
+                name=name,
+                rv=self.seq,
+                created_ms=self.seq,
+                min_member=min(b, 3),
+                queue=QUEUES[c % 2],
+                phase="Inqueue",
+                owner="somebody",
+            )
+            self.tell(fact)
+            for number in range(1 + b % 3):
+                uid = f"{name}-{number}"
+                request = REQUESTS[3 + (c + number * (a == 5)) % 2]
+                changes = {"name": uid, "group": f"default/{name}", "created_ms": self.seq}
+                self.tell(build.pod(uid, request, rv=self.seq, **changes))
 
     def ends(self, a: int, b: int, c: int) -> None:
         """A pod that has a place ends."""
@@ -97,6 +122,7 @@ UNGATED = tuple(
 )
 OPS: tuple[Any, ...] = (
     Cluster.many,
+    Cluster.gangs,
     Cluster.ends,
     Cluster.lone,
     Cluster.ends,
@@ -141,12 +167,15 @@ def test_the_same_pods_have_the_same_places(steps: list[Op]) -> None:
 def test_nobody_is_parked_who_would_get_a_place(steps: list[Op]) -> None:
     world = Cluster(parks=True)
     for _ in taken(steps, (*OPS, Cluster.some_policy), (world,)):
+        world.tell(TimePassed(at_ms=world.seq))  # all are asked about, as things are now
+        world.settle()
         for job in world.filter.lines.parked:
-            uid = job.removeprefix(SINGLE)
-            alone = Rounds(world.state, one_by_one=True).run((uid,), Evaluator(world.state))
+            group = world.state.groups.get(job)
+            uids = (job.removeprefix(SINGLE),) if group is None else tuple(group.members)
+            alone = Rounds(world.state, one_by_one=True).run(uids, Evaluator(world.state))
             assert not alone.placements
             assert not alone.evictions
-            assert world.state.pods[uid].refusal is not None
+            assert any(world.state.pods[uid].refusal is not None for uid in uids)
 
 
 def test_pods_are_parked_in_such_histories() -> None:

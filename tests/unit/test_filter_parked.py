@@ -7,6 +7,7 @@ import pytest
 
 from allotment.core.ledger.model import SINGLE
 from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import BATCH_MAX
 from allotment_filter.groups import Groups
 from allotment_filter.parked import CLASSES_MAX, MORE_TIMES
 from allotment_proto.events import PodGone, PolicyLoaded, QueueObserved
@@ -276,6 +277,166 @@ def test_any_namespace_may_be_the_next_to_have_its_turn() -> None:
     found = world.next()
     assert found is not None
     assert set(found) == {"a1", "b1"}, "the round decides whose turn it is"
+
+
+GANGS = Policy(tiers=((PluginUse("priority"), PluginUse("gang")),), actions=PLAIN.actions)
+CARD_NAMES = Policy(tiers=((PluginUse("capacity-card"),),), actions=PLAIN.actions)
+NODE_GROUPS = Policy(tiers=((PluginUse("nodegroup"),),), actions=PLAIN.actions)
+
+
+@pytest.mark.parametrize(
+    ("policy", "chooses"),
+    [(CARD_NAMES, True), (NODE_GROUPS, True), (QUOTA, False), (PLAIN, False)],
+)
+def test_which_plugins_choose_nodes(policy: Policy, chooses: bool) -> None:
+    world = Parking(build.node("n1", 1), policy=policy)
+    assert world.groups.rounds.session().chooses_nodes == chooses
+
+
+def test_where_plugins_choose_nodes_pods_do_not_wait_for_the_same() -> None:
+    in_group = {"labels": (("volcano.sh/nodegroup-name", "g"),)}
+    nodes = build.node("n1", 1, **in_group), build.node("n2", 0, **in_group)
+    world = Parking(*nodes, policy=NODE_GROUPS)
+    world.tell(QueueObserved(uid="q", name="default", rv=2, node_groups=(("g",), (), (), ())))
+    world.lone("first")
+    world.cycles()
+    world.lone("a", "b")
+    world.cycles()
+    for _ in range(3):
+        something_ends_on_the_other(world)
+        assert world.cycles() == [["a", "b"]]
+        assert world.parked == set()
+
+
+def test_one_group_of_nodes_does_not_hold_up_another() -> None:
+    world = Parking(policy=NODE_GROUPS)
+    for at, name in enumerate("cab"):
+        groups = ((name,), (), (), ())
+        at_ms = at + 1
+        queue = QueueObserved(uid=name, name=name, rv=1, created_ms=at_ms, node_groups=groups)
+        world.tell(queue)
+        world.tell(build.node(f"n-{name}", 1, labels=(("volcano.sh/nodegroup-name", name),)))
+        world.lone(f"{name}-run", queue=name)
+    world.cycles()
+    world.lone(*(f"c{number}" for number in range(8)), queue="c")
+    world.lone(*(f"a{number}" for number in range(8)), queue="a")
+    world.lone("b0", queue="b")
+    world.cycles()
+    world.ends("b-run")
+    world.ends("c-run")
+    world.cycle()
+    assert {"b0", "c0"} < world.placed()
+
+
+def test_queues_that_ask_the_same_have_room_each() -> None:
+    world = Parking(build.node("n1", 2), policy=QUOTA)
+    for name, rv in (("none", 1), ("some", 2)):
+        limit = (("cpu", 1 << 40), ("memory", 1 << 50), ("pods", 1 if name == "none" else 1 << 20))
+        world.tell(QueueObserved(uid=name, name=name, rv=1, created_ms=rv, capability=limit))
+    world.lone("first", queue="none")
+    world.lone("second", queue="some")
+    world.cycles()
+    world.lone("n1", "n2", "n3", queue="none", wanted=HALF)
+    world.lone("s1", "s2", queue="some", wanted=HALF)
+    world.cycles()
+    world.ends("second")
+    world.cycle()
+    assert "s1" in world.placed(), "whatever was refused to the other queue"
+
+
+def test_who_waits_for_the_next_room_is_not_looked_at_meanwhile() -> None:
+    names = [f"w{number:02}" for number in range(40)]
+    world = Parking(*(build.node(f"n{number}", 1) for number in range(8)))
+    world.lone(*(f"r{number}" for number in range(8)))
+    world.cycles()
+    world.lone(*names)
+    world.cycles()
+    world.ends("r0")
+    world.cycle()
+    before = world.groups.lines.visited
+    for number in range(1, 6):  # something ends before it comes to rest
+        world.ends(f"r{number}")
+        assert world.cycle() == [names[number]]
+    assert world.groups.lines.visited - before < 5 * 5
+
+
+def test_how_often_the_room_is_tried_has_a_bound() -> None:
+    world = Parking(build.node("n1", 1), policy=QUOTA)
+    world.lone("first")
+    world.cycles()
+    world.tell(limited(50, 3))
+    world.ends("first")
+    parked = world.groups.parked
+    assert parked is not None
+    for number in range(30):
+        world.lone(f"w{number}")
+        parked._offered["class"] = [f"w{number}"]
+        parked.tried()
+    assert parked._times["class"] == BATCH_MAX
+
+
+def gang_world(*names: str, pods: int = 2, **node: Any) -> Parking:
+    """Groups that were let in wait for a card each of their pods."""
+    world = Parking(build.node("n1", 2, **node), build.node("n2", 0), policy=GANGS)
+    world.lone("one", "two")
+    world.cycles()
+    for name in names:
+        world.gang(name, pods)
+    world.cycles()
+    return world
+
+
+def test_groups_of_whom_nobody_fits_are_parked_together() -> None:
+    world = gang_world("a", "b", "c")
+    something_ends_on_the_other(world)
+    assert world.cycles() == []
+    assert set(world.groups.lines.parked) == {"default/a", "default/b", "default/c"}
+    world.ends("one")
+    world.ends("two")
+    assert world.cycles() == [["a-w-0", "a-w-1"]], "there is room for one of them"
+    assert world.placed() == {"a-w-0", "a-w-1"}
+    assert set(world.groups.lines.parked) == {"default/b", "default/c"}
+
+
+def test_groups_of_whom_some_fit_are_told_how_many() -> None:
+    world = gang_world("a", "b")
+    something_ends_on_the_other(world)
+    assert world.cycles() == []
+    world.ends("one")
+    assert world.cycles() == [["a-w-0", "a-w-1", "b-w-0", "b-w-1"]]
+    for name in ("a", "b"):
+        short = world.state.groups[f"default/{name}"].short
+        assert short is not None
+        assert short.together == 1
+
+
+def test_a_parked_group_that_gets_another_pod_is_tried() -> None:
+    world = gang_world("a", "b")
+    something_ends_on_the_other(world)
+    assert world.cycles() == []
+    world.pods("a", 1, start=2)
+    assert world.cycles() == [["a-w-0", "a-w-1", "a-w-2"]]
+    something_ends_on_the_other(world)
+    assert world.cycles() == []
+    assert set(world.groups.lines.parked) == {"default/a", "default/b"}
+
+
+def test_groups_whose_pods_differ_are_tried() -> None:
+    world = gang_world("a")
+    world.pods("a", 1, memory_mib=8_000, start=2)
+    world.cycles()
+    something_ends_on_the_other(world)
+    assert world.cycles() == [["a-w-0", "a-w-1", "a-w-2"]]
+
+
+def test_a_group_of_which_somebody_runs_is_tried() -> None:
+    world = Parking(build.node("n1", 1), build.node("n2", 0), policy=GANGS)
+    world.gang("a", 1)
+    world.pods("a", 1, start=1)
+    world.cycles()
+    assert len(world.placed()) == 1
+    something_ends_on_the_other(world)
+    assert world.cycles() == [["a-w-1"]]
 
 
 def test_rules_of_others_about_a_pod_wake_all() -> None:

@@ -34,6 +34,7 @@ ACCEPTS = (
     "text/plain;version=1.0.0;escaping=dots",
     f"{OPEN_METRICS};escaping=dots",
     f"{OPEN_METRICS}; escaping=values",
+    'text/plain;version=1.0.0;escaping="allow-utf-8"',
 )
 ODD = ("", "a b", 'a"b', "a\\", "\\n", "a\nb", "ü€𝄞", "a=b,c}", "#")
 VALUES = (0, 1, -1, 99, 10**6, 10**7, 123_456_789, 10**17, -(10**9))
@@ -128,6 +129,20 @@ def test_who_was_away_for_too_long_writes_all_again(monkeypatch: pytest.MonkeyPa
     ]
 
 
+def test_two_who_scrape_at_once_both_get_all_of_it() -> None:
+    state = cluster()
+    kept = KeptCards(lambda: state, lines_of)
+    first = kept.changed()
+    for name in first[:3]:
+        kept.look_at(name)
+    apply(state, policy(namespace_in_metrics=True), 9)  # all is to be written again
+    kept.changed()
+    for name in first[3:]:
+        kept.look_at(name)
+    texts = {gauge.name: b"".join(texts) for gauge, texts in kept.pages()}
+    assert texts["volcano_vgpu_device_memory_limit"].count(b"\n") == 8
+
+
 class Slow:
     """Gauges of so many parts, each of which takes as long as a clock says."""
 
@@ -220,3 +235,32 @@ def test_a_service_answers_with_all_of_it() -> None:
 
     anyio.run(scrape)
     assert len(found["volcano_vgpu_device_memory_limit"].samples) == 1400
+
+
+def test_who_asks_for_the_head_gets_no_body_and_who_is_gone_no_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    state = state_of(policy(), *(node(f"n{number}") for number in range(300)))
+    metrics, answers = ServiceMetrics("scorer"), list[bytes]()
+    metrics.expose_kept(KeptCards(lambda: state, lines_of))
+
+    async def ask() -> None:
+        async with serve_http("127.0.0.1", 0, "scorer", Readiness(), metrics) as address:
+            host, _, port = address.rpartition(":")
+            for request in (b"GET /metrics", b"HEAD /metrics"):
+                async with await anyio.connect_tcp(host, int(port)) as stream:
+                    await stream.send(request + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+                    if request.startswith(b"GET"):
+                        continue  # gone while it is written down
+                    await stream.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                    answer = b""
+                    while not answer.endswith(b"ok\n"):
+                        answer += await stream.receive()
+                    answers.append(answer)
+
+    with anyio.from_thread.start_blocking_portal() as portal:
+        portal.call(ask)
+    (answer,) = answers
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+    assert b"# HELP" not in answer
+    assert not [record for record in caplog.records if record.exc_info]

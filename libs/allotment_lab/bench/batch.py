@@ -55,7 +55,7 @@ class Readers:
     """A filter and a scorer on one state, as the services have them."""
 
     def __init__(self, state: ClusterState, board: Board) -> None:
-        self.groups = Groups(state)
+        self.groups = Groups(state, lambda: Board(state))
         self.rounds = Rounds(state)
         self.board = board
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import anyio
 import msgspec
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 
@@ -95,11 +95,15 @@ async def serve_http(
 
     async def metrics_page(request: web.Request) -> web.StreamResponse:
         parts, content_type = await metrics.page(request.headers.get("Accept", ""))
-        response = web.StreamResponse(headers={"Content-Type": content_type})
-        await response.prepare(request)
-        for part in parts:
-            await response.write(part)
-        await response.write_eof()
+        headers = {"Content-Type": content_type}
+        if request.method == hdrs.METH_HEAD:
+            return web.Response(headers=headers)
+        response = web.StreamResponse(headers=headers)
+        with contextlib.suppress(ConnectionError):  # who asked may be gone by now, and needs none
+            await response.prepare(request)
+            for part in parts:
+                await response.write(part)
+            await response.write_eof()
         return response
 
     app = web.Application()

@@ -38,7 +38,7 @@ say nothing more."""
 MS_PER_S = 1000
 _END = b"# EOF\n"
 """How a page of OpenMetrics ends."""
-_ESCAPING = re.compile(r";\s*escaping=[\w-]*")
+_ESCAPING = re.compile(r";\s*escaping=(\"[^\"]*\"|[\w-]*)")
 STAGE_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 Reading = int | float | Mapping[tuple[str, ...], int | float]

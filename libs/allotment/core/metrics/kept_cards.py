@@ -51,8 +51,8 @@ class KeptCards(Generic[_Text]):
             self._state, self._read_with = state, read_with
             self._cursor = -1
         if self._cursor < state.changes_dropped:
-            self._written.clear()
             self._stale = dict.fromkeys(state.nodes)
+            self._forgotten = -1
         else:
             for row, _, _ in state.changes[self._cursor - state.changes_dropped :]:
                 node = state.rows[row]

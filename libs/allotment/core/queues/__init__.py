@@ -44,8 +44,8 @@ differs: the same cycle, the same decision, the same fold.
   far from their limits, the same is known of the next batch, and no plugin is opened
   (`round/known_covered.py`, `Plugin.spare`).
 * The **filter** chooses which groups are due: something happened since they were tried that may
-  help them. Of lone pods that were refused it asks nodes and queue about one for all that ask the
-  same, and passes those over that would be told the same once more (`allotment_filter/parked.py`).
+  help them. Of those that were refused it asks nodes and queue about one for all that ask the same,
+  and passes over who would be told the same once more (`allotment_filter/parked.py`).
   It opens no session while nothing can be due, and lets pods gather between cycles for as long as
   a cycle takes. The **scorer** runs the round on one state; the **binder**
   checks it again and appends it. So a round can be run again from the log like any decision.

@@ -12,6 +12,7 @@ from allotment.core.queues import votes
 from allotment.core.queues.answers import No
 from allotment.core.queues.limits import BucketPoints, CardPoints, NodePoints, NodeRule
 from allotment.core.queues.model import (
+    WAITING,
     JobView,
     Lone,
     LoneKind,
@@ -92,6 +93,8 @@ class Session:
         self._plugins: list[list[tuple[Configured, Plugin]]] | None = None
         self.goes_by_kind = all(one.goes_by_kind for tier in tiers for one in tier)
         """Whether all plugins say the same of lone pods of a kind."""
+        self.chooses_nodes = any(one.chooses_nodes for tier in tiers for one in tier)
+        """Whether plugins may say that some pods can use only some of the nodes."""
         self._points: dict[str, list[list[Plugin]]] = {}
         self._asked: _Asked | None = None
         self._journal: list[_Entry] = []
@@ -274,6 +277,23 @@ class Session:
             if no is None:
                 no = self.allocatable(job, task)
         return no
+
+    def all_waiting(self, uid: str) -> tuple[int, list[str]] | None:
+        """How many pods of a group have to find places at once, and all of its pods, in their
+        order: of one that was let in, none of whose pods has a place, is held back, asks for
+        nothing, or goes with some of the others only. None of other jobs.
+        """
+        if isinstance(self.world.source(uid), Lone):
+            return None
+        job = self.jobs[uid]
+        view = job.view
+        if job.phase in WAITING or view.sub_groups or view.topology is not None:
+            return None
+        due = self.due_tasks(job)
+        if not due or len(due) < len(job.tasks):
+            return None
+        needed = 1 if self.job_ready(job) else max(view.min_member, 1)
+        return needed, [task.uid for task in due]
 
     def covers(self, name: str, pods: Together) -> bool:
         """Whether a queue's quota covers pods that ask for this together, in whatever order."""
