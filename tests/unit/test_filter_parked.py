@@ -8,9 +8,10 @@ import pytest
 from allotment.core.ledger.model import SINGLE
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import BATCH_MAX
+from allotment.core.queues.model import Phase, SubGroupRule
 from allotment_filter.groups import Groups
 from allotment_filter.parked import CLASSES_MAX, MORE_TIMES
-from allotment_proto.events import PodGone, PolicyLoaded, QueueObserved
+from allotment_proto.events import Held, PodGone, PolicyLoaded, QueueObserved
 from allotment_proto.facts import (
     Attachment,
     Company,
@@ -22,9 +23,11 @@ from allotment_proto.facts import (
     PodTerm,
     Policy,
     Problem,
+    TaskTopology,
 )
 from tests import build
 from tests.unit.filtered import Filtered
+from tests.unit.queues_parts import job, session, statuses, tasks
 
 WHOLE = build.request(build.wants(16_000, 0))
 HALF = build.request(build.wants(8_000, 0))
@@ -329,19 +332,51 @@ def test_one_group_of_nodes_does_not_hold_up_another() -> None:
 
 
 def test_queues_that_ask_the_same_have_room_each() -> None:
-    world = Parking(build.node("n1", 2), policy=QUOTA)
-    for name, rv in (("none", 1), ("some", 2)):
-        limit = (("cpu", 1 << 40), ("memory", 1 << 50), ("pods", 1 if name == "none" else 1 << 20))
-        world.tell(QueueObserved(uid=name, name=name, rv=1, created_ms=rv, capability=limit))
-    world.lone("first", queue="none")
-    world.lone("second", queue="some")
+    world = Parking(build.node("n1", 1), build.node("n2", 0), policy=QUOTA)
+    for name, at in (("a", 1), ("b", 2)):
+        world.tell(QueueObserved(uid=name, name=name, rv=1, created_ms=at))
+    world.lone("b-run", queue="b")
     world.cycles()
-    world.lone("n1", "n2", "n3", queue="none", wanted=HALF)
-    world.lone("s1", "s2", queue="some", wanted=HALF)
+    world.lone("a0", "a1", queue="a")
+    world.lone("b0", queue="b")
     world.cycles()
-    world.ends("second")
+    something_ends_on_the_other(world)
+    assert world.cycles() == []
+    nothing = (("cpu", 0), ("memory", 0), ("pods", 0))
+    world.tell(QueueObserved(uid="a", name="a", rv=2, created_ms=1, capability=nothing))
+    world.ends("b-run")
     world.cycle()
-    assert "s1" in world.placed(), "whatever was refused to the other queue"
+    assert world.placed() == {"b0"}, "whatever is refused to the other queue"
+
+
+def test_while_nodes_are_held_for_a_gang_pods_do_not_wait_for_the_same() -> None:
+    world = full("a", "b")
+    world.room_elsewhere()
+    assert world.cycles() == []
+    assert world.parked == {"a", "b"}
+    world.state.holds = (Held("default/big", 1, ("n1",), ""),)
+    world.room_elsewhere()
+    assert world.next() == ["a", "b"]
+    assert world.parked == set()
+
+
+def test_which_groups_wait_as_a_whole() -> None:
+    tiers = (("gang",),)
+    rule, topology = SubGroupRule("w", 1, 1), TaskTopology()
+    jobs = (
+        job("waits", statuses("waits", Pending=3), min_member=2),
+        job("runs", statuses("runs", Running=1, Pending=1), min_member=2),
+        job("gated", tasks("gated", 2, gated=True)),
+        job("at-gate", statuses("at-gate", Pending=1), phase=Phase.PENDING),
+        job("in-parts", statuses("in-parts", Pending=1), sub_groups=(rule,)),
+        job("laid-out", statuses("laid-out", Pending=1), topology=topology),
+    )
+    opened = session(*jobs, tiers=tiers)
+    found = {uid: opened.all_waiting(uid) for uid in opened.jobs}
+    names = ["waits-w-0", "waits-w-1", "waits-w-2"]
+    assert found.pop("waits") == (2, names)
+    assert set(found.values()) == {None}
+    assert session(*jobs, tiers=(("priority",),)).all_waiting("waits") == (1, names)
 
 
 def test_who_waits_for_the_next_room_is_not_looked_at_meanwhile() -> None:

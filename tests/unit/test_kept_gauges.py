@@ -115,6 +115,15 @@ def test_only_what_changed_is_written_again() -> None:
     assert kept._written.keys() == {"n0", "n1", "n3"}
 
 
+def test_another_state_leaves_nothing_behind() -> None:
+    states = [cluster(), state_of(policy(), node("n1"), node("other"))]
+    kept = KeptCards(lambda: states[0], lines_of)
+    anyio.run(keep_up, kept)
+    del states[0]
+    anyio.run(keep_up, kept)
+    assert kept._written.keys() == {"n1", "other"}
+
+
 def test_who_was_away_for_too_long_writes_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "CHANGES_MAX", 8)
     state = cluster()
