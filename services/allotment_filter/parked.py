@@ -10,10 +10,10 @@ them take it, and those behind would be refused. That nodes take a pod is not al
 may have nothing left. So where none of those that were tried got a place, the next try is for more.
 
 Only pods are parked whose answer follows from each node for itself, or from their queue. With rules
-about other pods, and with volumes, a change there may matter here. Of groups those are parked whose
-pods all wait and ask the same, and of whom not even one fits. And nodes must be all that is asked:
-where plugins choose nodes for pods, by node groups or by the names of cards, or some are held for a
-gang, pods that ask the same do not wait for the same.
+about other pods, or of others about them, and with volumes, a change there may matter here. Of
+groups those are parked whose pods all wait and ask the same, and of whom not even one fits. And
+nodes must be all that is asked: where plugins choose nodes for pods, by node groups or by the names
+of cards, or some are held for a gang, pods that ask the same do not wait for the same.
 """
 
 from collections.abc import Callable, Hashable
@@ -23,6 +23,7 @@ from typing import NamedTuple
 from allotment.core.ledger.model import SINGLE, Pod
 from allotment.core.placement.cycle import BATCH_MAX, same_refusal
 from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.session import Session
 from allotment_filter.feasibility import Feasibility, FeasibilityCache
@@ -230,13 +231,15 @@ class Parked:
         return _Gang(state.groups[job].queue, request, needed, len(facts))
 
     def _is_by_itself(self, fact: PodObserved) -> bool:
-        """Whether each node's answer follows from that node alone."""
+        """Whether each node's answer follows from that node alone: it has no rules about others nor
+        volumes, and nobody has to keep away from it.
+        """
         return (
             fact.problem is None
             and fact.request.company == ALONE
             and not fact.request.attachments
             and not fact.local_claims
-            and not self.state.keep_away
+            and not situated(fact, self.state).company.repelled
         )
 
     def _refuses(self, session: Session, pod: Pod, told: Refusal) -> bool:

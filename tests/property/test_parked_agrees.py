@@ -9,16 +9,18 @@ from others, the same pods have the same places as with a filter that tries ever
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
+from allotment.core.queues.plugins.nodegroup import LABEL
 from allotment.core.queues.round.rounds import Rounds
 from allotment_filter.groups import Groups
 from allotment_proto.events import Decided, GroupObserved, PodGone, PolicyLoaded, TimePassed
-from allotment_proto.facts import PluginUse, Policy
+from allotment_proto.facts import Company, Expression, PluginUse, PodTerm, Policy
 from tests import build
 from tests.property.batch_cluster import FIRST, QUEUES, REQUESTS
 from tests.property.batch_world import STEPS, Op
@@ -67,6 +69,19 @@ class Cluster(Lones):
                 request = REQUESTS[3 + (c + number * (a == 5)) % 2]
                 changes = {"name": uid, "group": f"default/{name}", "created_ms": self.seq}
                 self.tell(build.pod(uid, request, rv=self.seq, **changes))
+
+    def apart(self, a: int, b: int, c: int) -> None:
+        """Pods that others keep away from, in a node's group; some of these others."""
+        for number in range(1 + a % 3):
+            self.gangs_made += 1
+            uid = f"apart-{self.gangs_made}"
+            request = REQUESTS[3 + c % 2]
+            if (b + number) % 3 == 0:
+                about = PodTerm(LABEL, ("default",), (Expression("app", "In", ("x",)),))
+                request = msgspec.structs.replace(request, company=Company(away=(about,)))
+            labels = (("app", "x"),) if b % 2 else ()
+            changes = {"name": uid, "created_ms": self.seq, "queue": QUEUES[0], "labels": labels}
+            self.tell(build.pod(uid, request, rv=self.seq, **changes))
 
     def ends(self, a: int, b: int, c: int) -> None:
         """A pod that has a place ends."""
@@ -123,6 +138,7 @@ UNGATED = tuple(
 OPS: tuple[Any, ...] = (
     Cluster.many,
     Cluster.gangs,
+    Cluster.apart,
     Cluster.ends,
     Cluster.lone,
     Cluster.ends,

@@ -474,16 +474,20 @@ def test_a_group_of_which_somebody_runs_is_tried() -> None:
     assert world.cycles() == [["a-w-1"]]
 
 
-def test_rules_of_others_about_a_pod_wake_all() -> None:
-    world = full("a", "b")
+@pytest.mark.parametrize(("app", "are_parked"), [("x", False), ("other", True)])
+def test_only_rules_that_are_about_a_pod_keep_it_from_being_parked(
+    app: str, are_parked: bool
+) -> None:
+    labels = (("app", "x"),)
+    world = full("a", "b", labels=labels)
     world.room_elsewhere()
     world.cycles()
     assert world.parked == {"a", "b"}
-    away = Company(away=(PodTerm("zone", ("default",), (Expression("app", "In", ("x",)),)),))
+    away = Company(away=(PodTerm("zone", ("default",), (Expression("app", "In", (app,)),)),))
     world.lone("rule", wanted=build.request(company=away))
     world.room_elsewhere()
     world.cycles()
-    assert world.parked == set()
+    assert world.parked == ({"a", "b"} if are_parked else set())
 
 
 def test_where_others_may_have_to_go_everybody_is_tried() -> None:
