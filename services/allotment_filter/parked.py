@@ -70,7 +70,7 @@ class Worth(Enum):
 class Parked:
     """The classes of one state that are parked, and how many of others are worth a try.
 
-    The pods stand in the lines, parked under their class.
+    Pods and groups stand in the lines, parked under their class.
     """
 
     def __init__(
