@@ -48,7 +48,11 @@ class ClassFeasible(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Feasible(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """filter → scorer: a cycle was opened for `batch` (pod uids, in order) at sequence `basis`."""
+    """filter → scorer: a cycle was opened for `batch` (pod uids, in order) at sequence `basis`.
+
+    `after` is a cycle that was opened before it and is not over: this one may be placed on top of
+    what that one is to take. Empty: no other is under way.
+    """
 
     v: int
     cycle: Cycle
@@ -56,6 +60,7 @@ class Feasible(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     batch: tuple[str, ...]
     classes: tuple[ClassFeasible, ...]
     stages: tuple[StageTime, ...] = ()
+    after: str = ""
 
     def __post_init__(self) -> None:
         check_cycle(self.cycle)

@@ -15,7 +15,7 @@ from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import Ahead, World, full_reporter
 from allotment.adapters.telemetry.log import one_line
 from allotment.core.logport import Landed, Refused
-from allotment_binder.deciding import PARTS, Answer, Deciding, accepted
+from allotment_binder.deciding import PARTS, Answer, Deciding, Standing, accepted
 from allotment_binder.decision_line import DecisionLines
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
@@ -62,6 +62,7 @@ class Decider:
         self.remade = 0
         self._refused: Counter[str] = Counter(dict.fromkeys(PARTS, 0))
         self._deciding: Deciding | None = None
+        self._standing: Standing | None = None
         self._on_landed = on_landed
         self._on_failed = on_failed
         self._failing: dict[str, tuple[str, str, str]] = {}
@@ -129,7 +130,7 @@ class Decider:
                 self._failed(proposal, f"the scorer says {proposal.failed}")
                 return _settled(proposal, "failed")
             try:
-                answer = self._ready().decide(proposal, at_ms // 1000, stage)
+                answer = self._ready().decide(proposal, at_ms // 1000, stage, self._standing)
             except Exception as error:  # whatever it is: of this proposal, and not of the next
                 self._forget()  # its board may be half told
                 self._failed(proposal, error)
@@ -139,12 +140,16 @@ class Decider:
             decided = answer.decided
             if not isinstance(decided, Decided):
                 return _settled(proposal, decided)
+            previous_seq = fold.state.decision_seq
             appended = await self._append(decided, at_ms, attempt)
             if isinstance(appended, Landed):
                 # What landed is not yet what holds: facts that came between the check and the
                 # append can void placements. Nothing is bound before the fold says which.
                 await fold.wait_for(appended.seq)
-                self._landed(decided, appended.seq)
+                upheld = self._landed(decided, appended.seq)
+                is_whole = not (answer.objection or decided.dropped)
+                if is_whole and len(upheld) == len(decided.placements):
+                    self._standing = Standing(decided.cycle, appended.seq, previous_seq)
                 return _settled(proposal, "decided", appended.seq)
             if appended.reason in ("full", "too_large"):
                 self.full(appended.message)
@@ -225,13 +230,14 @@ class Decider:
             expected_seq=self.world.fold.state.decision_seq,
         )
 
-    def _landed(self, decided: Decided, seq: int) -> None:
+    def _landed(self, decided: Decided, seq: int) -> Sequence[Placement]:
         self.full("")
         self.decided += 1
         upheld = accepted(self.world.fold.state, decided, seq)
         self._on_landed(decided, upheld)
         fields = self._lines.fields(self.world.fold.state, decided, upheld, seq)
         self.ctx.log.info("decided", **fields)
+        return upheld
 
 
 def _settled(proposal: Proposal, outcome: Outcome, seq: int = 0) -> Settled:

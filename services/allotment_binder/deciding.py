@@ -37,6 +37,15 @@ class Answer(NamedTuple):
     refused: tuple[Part, ...] = ()
 
 
+class Standing(NamedTuple):
+    """A decision that landed just as the scorer had proposed it."""
+
+    cycle: str
+    seq: int
+    previous_seq: int
+    """The decision before it."""
+
+
 class Deciding:
     """Decides proposals on one state. What its own rounds need is made when the first is run."""
 
@@ -53,7 +62,9 @@ class Deciding:
         """Take over what a decision changed, so that the next proposal need not wait for it."""
         self._rounds.follow_ahead()
 
-    def decide(self, proposal: Proposal, now_s: int, stage: StageTime) -> Answer:
+    def decide(
+        self, proposal: Proposal, now_s: int, stage: StageTime, standing: Standing | None = None
+    ) -> Answer:
         """Every placement is asked for again, on top of those accepted before it, and so is what
         the proposal says about groups and quotas. What the state does not bear out is not argued
         about: the binder runs the round on this state, and decides that. The same goes for all
@@ -65,7 +76,7 @@ class Deciding:
         state = self.state
         # First, because what another decision did to quotas cannot be asked pod by pod: the pods
         # may all fit still while together they are more than is left for their queue.
-        if is_overtaken(state, proposal):
+        if is_overtaken(state, proposal, standing):
             return Answer(CONFLICT)
         # Objections come after: a placement that a fact took away counts for no quota, and a gang
         # that lost one has lost them all by then.
@@ -123,6 +134,7 @@ class Deciding:
             placements=tuple(stamped(state, found.kept, now_s)),
             dropped=found.dropped,
             refusals=refusals,
+            assumed=proposal.assumed,
             stages=(*proposal.stages, stage),
             wholes=found.wholes,
             shorts=proposal.shorts,
@@ -159,10 +171,21 @@ def _refused(proposal: Proposal, own: Proposal) -> Iterator[Part]:
             yield Part("hold", f"group {held.group}")
 
 
-def is_overtaken(state: ClusterState, proposal: Proposal) -> bool:
-    """Whether a proposal takes from quotas or evicts, and another decision landed since."""
+def is_overtaken(state: ClusterState, proposal: Proposal, standing: Standing | None = None) -> bool:
+    """Whether a proposal takes from quotas or evicts, and another decision landed since; or stands
+    on one that is not the last, or did not land as it was proposed (`standing` is the last that
+    did).
+    """
+    last_seq = state.decision_seq
+    if proposal.assumed:
+        return (
+            standing is None
+            or (standing.cycle,) != proposal.assumed
+            or standing.seq != last_seq
+            or not standing.previous_seq <= proposal.basis < standing.seq
+        )
     takes = proposal.placements or proposal.evictions
-    return state.is_batched and bool(takes) and proposal.basis < state.decision_seq
+    return state.is_batched and bool(takes) and proposal.basis < last_seq
 
 
 def _is_news_of_groups(state: ClusterState, proposal: Proposal) -> bool:

@@ -172,10 +172,18 @@ class _Asked:
             raise no_such_node(node, state.nodes, folded.seq)
         placed = story.placed
         before = None if placed is None else await self.bases.state(source, placed.decided.basis)
+        last = None if placed is None else self.bases.stood_on(placed.seq)
         kin = None if story.latest is None else await kin_of(source, story, story.latest, folded)
         with waiting("trying what would make it fit"):
             return explain_pod(
-                state, story, folded.time_ms, before=before, node=node, kin=kin, advised=advised
+                state,
+                story,
+                folded.time_ms,
+                before=before,
+                last=last,
+                node=node,
+                kin=kin,
+                advised=advised,
             )
 
 
@@ -219,37 +227,54 @@ def _following(story: PodStory) -> Observer:
 
 class _Bases:
     """The state that the decision about a pod's place read, kept on the way where it is the one
-    right before the decision: then the log need not be read a second time.
+    right before the decision: then the log need not be read a second time. And the decision before
+    it, if it stands on that.
     """
 
     def __init__(self, story: PodStory) -> None:
         self._story = story
         self._seq = 0
         self._image = b""
+        self._last: Record | None = None
+        """The last decision."""
+        self._stood_on: tuple[int, Decided] | None = None
 
     def foresee(self, record: Record, state: ClusterState) -> None:
         """Before a record takes effect."""
+        if record.subject != subjects.DECISION:
+            return
+        before, self._last = self._last, record
         latest = self._story.latest
-        if latest is None or record.subject != subjects.DECISION:
+        if latest is None or latest.uid.encode() not in record.payload:
             return
-        if latest.uid.encode() not in record.payload:
-            return
-        try:
-            events = decode_envelope(record.payload, record.subject).events
-        except UndecodableError:
-            return
-        for event in events:
-            if (
-                isinstance(event, Decided)
-                and event.basis == state.seq
-                and any(placement.uid == latest.uid for placement in event.placements)
-            ):
+        for event in _decisions(record):
+            if not any(placement.uid == latest.uid for placement in event.placements):
+                continue
+            for last in [] if before is None else _decisions(before):
+                if event.assumed == (last.cycle,):
+                    self._stood_on = record.seq, last
+            if event.basis == state.seq:
                 self._seq, self._image = state.seq, snapshot.encode(state)
+
+    def stood_on(self, seq: int) -> Decided | None:
+        """The decision that the one of this record, the last about the pod's place, stood on: it
+        was not in the log yet when that one was proposed.
+        """
+        found = self._stood_on
+        return None if found is None or found[0] != seq else found[1]
 
     async def state(self, source: Source, basis: int) -> ClusterState:
         if self._image and self._seq == basis:
             return snapshot.decode(self._image)
         return (await fold(source, AtSequence(basis))).state
+
+
+def _decisions(record: Record) -> list[Decided]:
+    try:
+        events = decode_envelope(record.payload, record.subject).events
+    except UndecodableError:
+        return []
+    return [event for event in events if isinstance(event, Decided)]
 
 
 def _similar(folded: Folded, namespace: str, name: str) -> str:

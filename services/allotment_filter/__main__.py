@@ -5,10 +5,12 @@ write, or when its deadline passes: then the same pods are simply due again.
 """
 
 import itertools
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import anyio
 import anyio.lowlevel
@@ -21,7 +23,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.placement.board.board import Board
 from allotment.core.trace_ids import cycle_ids
-from allotment_filter.batches import Batch, Round, next_round
+from allotment_filter.batches import Batch, next_round
 from allotment_filter.feasibility import FeasibilityCache
 from allotment_filter.groups import Groups
 from allotment_filter.orphans import without_group
@@ -46,8 +48,41 @@ FAILED_PAUSE_MAX_S = 0.1
 Context = ServiceContext[FilterSettings]
 
 
+class _Found(NamedTuple):
+    """A batch that is due, and what is to be done with it beside sending it on its way."""
+
+    batch: Batch
+    done: Callable[[], None]
+    """To be called when its cycle came to one that stands."""
+    follow: Callable[[], None] | None
+    """What there is time for while the cycle is under way."""
+    is_plain: bool
+    """Whether the next batch does not depend on what becomes of this one."""
+
+
+class _Flight:
+    """A cycle under way."""
+
+    def __init__(self, cycle: str, found: _Found, deadline_s: float) -> None:
+        self.cycle = cycle
+        self.found = found
+        self.deadline_s = deadline_s
+        self.over = anyio.Event()
+        self.outcome = ""
+        self.seq = 0
+
+    def end(self, outcome: str, seq: int) -> None:
+        self.outcome, self.seq = outcome, seq
+        self.over.set()
+
+
 class Filter:
-    """The cycle in flight, and the memory of what was tried. Both can be lost without harm."""
+    """The cycles in flight, and the memory of what was tried. Both can be lost without harm.
+
+    While pods come as fast as they are placed, a second cycle is opened before the first is over:
+    the scorer places it on top of its own proposal for the first, and the binder believes that only
+    if the first was decided just as proposed.
+    """
 
     def __init__(self, ctx: Context, world: World) -> None:
         self.ctx = ctx
@@ -65,10 +100,10 @@ class Filter:
         """How many pods a cycle has: fewer while one is looked for that makes cycles fail."""
         self._failures: dict[str, int] = {}
         """Pods and groups that made a cycle of their own fail → how often in a row."""
-        self._cycle = ""
-        self._over = anyio.Event()
-        self._outcome = ""
-        self._settled_seq = 0
+        self._flights: dict[str, _Flight] = {}
+        """By cycle."""
+        self._all_found_places = False
+        """Whether the last decision about a cycle of ours gave every pod of its batch a place."""
         self._feasibility: FeasibilityCache | None = None
         self._groups: Groups | None = None
         self._waiting: Waiting | None = None
@@ -82,8 +117,9 @@ class Filter:
             return
         for event in envelope.events:
             if isinstance(event, Decided):
-                if event.cycle == self._cycle:
-                    self._end("decided", record.seq)
+                if event.cycle in self._flights:
+                    self._all_found_places = len(event.placements) == len(event.batch)
+                    self._flights[event.cycle].end("decided", record.seq)
             elif isinstance(event, BindFailed):
                 self._hold_back(event, record)
 
@@ -104,67 +140,101 @@ class Filter:
         except UndecodableError as error:
             self.ctx.refusals.refuse(BUS, "Settled", error.reason)
             return
-        if settled.cycle == self._cycle:
-            self._end(settled.outcome, settled.seq)
-
-    def _end(self, outcome: str, seq: int) -> None:
-        self._outcome, self._settled_seq = outcome, seq
-        self._over.set()
+        if settled.cycle in self._flights:
+            self._flights[settled.cycle].end(settled.outcome, settled.seq)
 
     def _on_broken_compiler(self, reason: str) -> None:
         self.ctx.log.warning("nodes are scored without compiled loops", reason=reason)
 
     async def run(self) -> None:
         """Open cycles while this replica is the active one."""
-        state = self.world.fold.state
         numbers = itertools.count(1)
-        epoch = self.world.lease.epoch
+        name = f"{self.ctx.settings.instance}.{self.world.lease.epoch}"
+        before: _Flight | None = None
+        self._flights.clear()
         while self.world.lease.is_held:
-            if state.is_batched:  # the order of groups asks no node, so that it needs no loops
-                self._feasibility = self._waiting = None
-                await self._group_cycle(state, f"{self.ctx.settings.instance}.{epoch}", numbers)
+            received_us, begun_s = _now_us(), time.monotonic()
+            found = self._next()
+            if before is not None and (found is None or not found.is_plain):
+                await self._land(before)
+                before = None
                 continue
-            machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
-            received_us = _now_us()
-            if self._feasibility is None or self._feasibility.state is not state:
-                self._feasibility = FeasibilityCache(state, Board(state))
-            if self._waiting is None or self._waiting.state is not state:
-                self._waiting = Waiting(state)
-            turn = self._next_round(self._feasibility, self._waiting)
-            for uid in turn.in_vain:
-                self.tried[uid] = turn.batch.basis
-            if turn.batch.uids:
-                cycle = f"{self.ctx.settings.instance}.{epoch}.{next(numbers)}"
-                follow = self._feasibility.follow
-                if await self._cycle_through(cycle, turn.batch, received_us, follow):
-                    self.tried.update(dict.fromkeys(turn.batch.uids, turn.batch.basis))
-                    self._waiting.offered(turn.batch.uids)
-            elif not turn.in_vain:
+            if found is None:
                 await self._sleep_until_news()
+                continue
+            flight = await self._send(f"{name}.{next(numbers)}", found, received_us, before)
+            if before is not None:
+                await self._land(before)
+            is_full = len(found.batch.uids) == self._most
+            if is_full and found.is_plain and self._all_found_places:
+                before = flight
+                continue
+            before = None
+            await self._land(flight)
+            if self._waiting is None and 1 < len(found.batch.uids) < self._most:
+                # What a cycle over groups costs hardly depends on its pods: so while several come
+                # in the time of one, as much time goes to gathering. Where they come one by one
+                # there is nothing to gather, and the next would wait in vain.
+                await anyio.sleep(min(GATHER_S_MAX, time.monotonic() - begun_s))
 
-    async def _group_cycle(self, state: ClusterState, name: str, numbers: Iterator[int]) -> None:
-        """Open a cycle for the groups that are due, or sleep until there is news."""
-        received_us, begun_s = _now_us(), time.monotonic()
+    def _next(self) -> _Found | None:
+        """The pods that are due, without those that are in a cycle; None if there are none."""
+        self._forget_held_back()
+        state = self.world.fold.state
+        if state.is_batched:  # the order of groups asks no node, so that it needs no loops
+            self._feasibility = self._waiting = None
+            return self._next_groups(state)
+        machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
+        if self._feasibility is None or self._feasibility.state is not state:
+            self._feasibility = FeasibilityCache(state, Board(state))
+        if self._waiting is None or self._waiting.state is not state:
+            self._waiting = Waiting(state)
+        return self._next_pods(state, self._feasibility, self._waiting)
+
+    def _left_out(self) -> Mapping[str, float]:
+        """Pods that are held back, and those that are in a cycle."""
+        if not self._flights:
+            return self.held_back
+        left_out = dict(self.held_back)
+        for flight in self._flights.values():
+            left_out.update(dict.fromkeys(flight.found.batch.uids, math.inf))
+        return left_out
+
+    def _next_pods(
+        self, state: ClusterState, feasibility: FeasibilityCache, waiting: Waiting
+    ) -> _Found | None:
+        if len(self.tried) > 2 * len(state.pending) + 1000:
+            self.tried = {uid: seq for uid, seq in self.tried.items() if uid in state.pending}
+        left_out = self._left_out()
+        while True:
+            turn = next_round(feasibility, self.tried, left_out, self._most, waiting)
+            batch = turn.batch
+            for uid in turn.in_vain:
+                self.tried[uid] = batch.basis
+            if batch.uids:
+                break
+            if not turn.in_vain:
+                return None
+
+        def done() -> None:
+            self.tried.update(dict.fromkeys(batch.uids, batch.basis))
+            waiting.offered(batch.uids)
+
+        return _Found(batch, done, feasibility.follow, is_plain=True)
+
+    def _next_groups(self, state: ClusterState) -> _Found | None:
         if self._groups is None or self._groups.state is not state:
             self._groups = Groups(state, partial(self._ranker, state))
-        parked = self._groups.parked
+        groups = self._groups
+        parked = groups.parked
         if parked is not None and parked.asks_nodes:
             machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
-        self._forget_held_back()
         self._give_time(state)
-        batch_max = self._most
-        found = self._groups.next_batch(self.held_back, batch_max)
+        found = groups.next_batch(self._left_out(), self._most)
         if found is None:
-            await self._sleep_until_news()
-            return
+            return None
         follow = None if parked is None else parked.follow
-        if await self._cycle_through(f"{name}.{next(numbers)}", found.batch, received_us, follow):
-            self._groups.tried(found)
-        if 1 < len(found.batch.uids) < batch_max:
-            # What a cycle over groups costs hardly depends on its pods: so while several come in
-            # the time of one, as much time goes to gathering. Where they come one by one there is
-            # nothing to gather, and the next would wait in vain.
-            await anyio.sleep(min(GATHER_S_MAX, time.monotonic() - begun_s))
+        return _Found(found.batch, lambda: groups.tried(found), follow, found.is_plain)
 
     def _ranker(self, state: ClusterState) -> Board | None:
         """What asks the nodes for those who wait in vain: not as long as the loops are compiled
@@ -187,13 +257,6 @@ class Filter:
         if self.held_back:
             self.held_back = {uid: at for uid, at in self.held_back.items() if at > now}
 
-    def _next_round(self, feasibility: FeasibilityCache, waiting: Waiting) -> Round:
-        self._forget_held_back()
-        state = self.world.fold.state
-        if len(self.tried) > 2 * len(state.pending) + 1000:
-            self.tried = {uid: seq for uid, seq in self.tried.items() if uid in state.pending}
-        return next_round(feasibility, self.tried, self.held_back, self._most, waiting)
-
     async def _sleep_until_news(self) -> None:
         """Until the log moves, or a held-back pod's time has come; the lease is looked at often."""
         wait_s = 0.5
@@ -202,17 +265,13 @@ class Filter:
         with anyio.move_on_after(wait_s):
             await self.world.fold.changed()
 
-    async def _cycle_through(
-        self,
-        cycle: str,
-        batch: Batch,
-        received_us: int,
-        follow: Callable[[], None] | None = None,
-    ) -> bool:
-        """Send a cycle on its way and wait for its end; whether it came to one that stands.
-        `follow` is what there is time for meanwhile.
-        """
-        self._cycle, self._over, self._settled_seq = cycle, anyio.Event(), 0
+    async def _send(
+        self, cycle: str, found: _Found, received_us: int, before: _Flight | None
+    ) -> _Flight:
+        """Send a cycle on its way. `before` is the one that is under way already."""
+        batch = found.batch
+        deadline_s = time.monotonic() + self.ctx.settings.cycle_deadline_ms / 1000
+        flight = self._flights[cycle] = _Flight(cycle, found, deadline_s)
         headers: dict[str, str] = {}
         with self.ctx.tracer.batch_span(
             "filter", attributes={"allot.batch.pods": len(batch.uids)}, ids=cycle_ids(cycle)
@@ -227,33 +286,40 @@ class Filter:
                 batch=batch.uids,
                 classes=batch.classes,
                 stages=(StageTime("filter", self.ctx.settings.instance, received_us, finished_us),),
+                after="" if before is None else before.cycle,
             )
             dropped = await self.world.bus.publish(subjects.FEASIBLE, encode(message), headers)
         self.cycles += 1
         self.ctx.metrics.observe_stage("filter", (finished_us - received_us) / 1e6, span.trace_id)
         if dropped is not None:
             self.ctx.log.warning("cycle not sent", cycle=cycle, reason=dropped)
-        with anyio.move_on_after(self.ctx.settings.cycle_deadline_ms / 1000) as deadline:
-            await anyio.lowlevel.checkpoint()  # the message goes first
-            if follow is not None:
-                follow()
-            await self._over.wait()
-            await self.world.fold.wait_for(self._settled_seq)
+        await anyio.lowlevel.checkpoint()  # the message goes first
+        if found.follow is not None:
+            found.follow()
+        return flight
+
+    async def _land(self, flight: _Flight) -> None:
+        """Wait for the end of a cycle, and do what follows from it."""
+        with anyio.move_on_after(flight.deadline_s - time.monotonic()) as deadline:
+            await flight.over.wait()
+            await self.world.fold.wait_for(flight.seq)
+        del self._flights[flight.cycle]
         if deadline.cancelled_caught:
             self.reissued += 1
-            self.ctx.log.warning("cycle not heard of, issuing again", cycle=cycle)
-            return False
-        if self._outcome == "failed":
-            self._narrow(batch.uids)
-        elif self._outcome != "conflict":
+            self.ctx.log.warning("cycle not heard of, issuing again", cycle=flight.cycle)
+            return
+        if flight.outcome == "failed":
+            self._narrow(flight.found.batch.uids)
+        elif flight.outcome != "conflict":
             self._conflicts = 0
-            self._widen(batch.uids)
-            return True
+            self._widen(flight.found.batch.uids)
+            flight.found.done()
+            return
+        self._all_found_places = False
         pause_s = CONFLICT_PAUSE_S * 2.0 ** min(self._conflicts, 16)
         self._conflicts += 1
-        most_s = CONFLICT_PAUSE_MAX_S if self._outcome == "conflict" else FAILED_PAUSE_MAX_S
+        most_s = CONFLICT_PAUSE_MAX_S if flight.outcome == "conflict" else FAILED_PAUSE_MAX_S
         await anyio.sleep(min(pause_s, most_s))
-        return False
 
     def _narrow(self, uids: Sequence[str]) -> None:
         """A cycle raised an error. Halves find the pod or group that it is about; that one waits,

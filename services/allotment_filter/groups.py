@@ -35,6 +35,10 @@ class GroupBatch(NamedTuple):
 
     batch: Batch
     jobs: tuple[str, ...]
+    is_plain: bool
+    """Whether the next batch would be the same whatever becomes of this one, but for what is in
+    this one: lone pods of one queue.
+    """
 
 
 class Groups:
@@ -112,7 +116,8 @@ class Groups:
         self._is_quiet = not jobs and not is_held_back
         if not jobs:
             return None
-        return GroupBatch(Batch(self.state.seq, tuple(uids), ()), tuple(jobs))
+        is_plain = self.lines.is_plain and all(job.startswith(SINGLE) for job in jobs)
+        return GroupBatch(Batch(self.state.seq, tuple(uids), ()), tuple(jobs), is_plain)
 
     def tried(self, found: GroupBatch) -> None:
         """The batch's cycle came to an end."""

@@ -303,6 +303,13 @@ class Lines:
             names.sort(key=session.queue_key)
         return take_turns(self._due(name) for name in names)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all who may be due are in one queue, where no namespaces take turns: whose turn
+        is next follows from them alone then, whatever was taken meanwhile.
+        """
+        return not self._takes_turns and sum(map(bool, self._open.values())) <= 1
+
     def is_any_due(self, but: Container[str]) -> bool:
         """Whether anybody else than these is due."""
         return any(next(self._due(name, but), None) is not None for name in self._open)

@@ -4,6 +4,8 @@ import sys
 import time
 from collections.abc import Mapping
 
+import anyio
+
 from allotment.adapters.log.bus import BUS, Message
 from allotment.adapters.service import machine_code
 from allotment.adapters.service.service import ServiceContext, start_service
@@ -20,6 +22,7 @@ from allotment.core.metrics.kept_cards import KeptCards
 from allotment.core.metrics.queues import Preemptions, job_gauges, queue_gauges
 from allotment.core.metrics.schedule import RoundTimings, Schedules
 from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import Outcome, in_order
 from allotment.core.queues.round.rounds import Rounds
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
@@ -29,6 +32,8 @@ from allotment_scorer.settings import ScorerSettings
 
 CARD_NANO = 10**9
 NS_PER_MS = 1_000_000
+AFTER_S = 0.25
+"""How long a cycle that comes after another one waits for that one's decision."""
 
 Context = ServiceContext[ScorerSettings]
 
@@ -42,6 +47,10 @@ class Scorer:
         self.proposals = 0
         self._board: Board | None = None
         self._rounds: Rounds | None = None
+        self._last: Proposal | None = None
+        """What was proposed last."""
+        self._decided = ""
+        """The cycle that was decided last."""
         self._preemptions = Preemptions()
         self._schedules = Schedules()
         self._durations = Durations()
@@ -68,6 +77,8 @@ class Scorer:
         if is_ours:
             self.attempts.take(seq, envelope, fold.state)
         for event in envelope.events:
+            if isinstance(event, Decided):
+                self._decided = event.cycle
             if isinstance(event, Decided | Evicted):
                 self._preemptions.take(event, is_ours=is_ours)
 
@@ -91,7 +102,7 @@ class Scorer:
             {"allot.batch.pods": len(opened.batch), "allot.batch.classes": len(opened.classes)},
         ) as span:
             try:
-                proposal = self._propose(opened, received_us)
+                proposal = await self._proposal(opened, received_us)
             except Exception as error:  # whatever it is: of this cycle, and not of the next
                 self._forget()  # they may have been updated in part only
                 self.ctx.refusals.refuse(BUS, "Feasible", error, name=opened.cycle)
@@ -108,13 +119,48 @@ class Scorer:
         self.proposals += 1
         self.ctx.metrics.observe_stage("score", (_now_us() - received_us) / 1e6, span.trace_id)
 
-    def _propose(self, opened: Feasible, received_us: int) -> Proposal:
+    async def _proposal(self, opened: Feasible, received_us: int) -> Proposal:
+        """What to decide. A cycle that comes after one that is not decided yet is placed on top of
+        what was proposed for that one, or when it is over.
+        """
+        if opened.after and opened.after != self._decided:
+            last = self._last
+            if last is None or last.cycle != opened.after or not _only_places(last):
+                await self._wait_for_end_of(opened.after)
+            elif last.placements:
+                proposal = self._propose(opened, received_us, last)
+                if proposal is not None:
+                    return proposal
+                await self._wait_for_end_of(opened.after)
+        proposal = self._propose(opened, received_us)
+        assert proposal is not None
+        return proposal
+
+    async def _wait_for_end_of(self, cycle: str) -> None:
+        """Until a cycle is decided, or for as long as one that is decided at all would take."""
+        with anyio.move_on_after(AFTER_S):
+            while self._decided != cycle:
+                await self.world.fold.changed()
+
+    def _propose(
+        self, opened: Feasible, received_us: int, after: Proposal | None = None
+    ) -> Proposal | None:
+        """A proposal; None if it takes a decision about the cycle before, `after`, first."""
         state = self.world.fold.state
-        board = self._ready_board()
+        board, rounds = self._ready_board(), self._ready_rounds()
         self._timings.begin()
-        outcome = self._ready_rounds().run(opened.batch, board, on_step=self._timings.step_ended)
+        on_step = self._timings.step_ended
+        if after is None:
+            outcome = rounds.run(opened.batch, board, on_step=on_step)
+        else:
+            assumed = in_order(after.batch, after.placements)
+            found = rounds.run_upon(assumed, opened.batch, board, on_step=on_step)
+            if found is None or not found.placements or not _only_places(found):
+                return None
+            outcome = found
         stage = StageTime("scorer", self.ctx.settings.instance, received_us, _now_us())
-        return Proposal(
+        self._last = Proposal(
+            assumed=() if after is None else (after.cycle,),
             v=MESSAGE_VERSION,
             cycle=opened.cycle,
             basis=state.seq,
@@ -131,6 +177,7 @@ class Scorer:
             rules=outcome.rules,
             stages=(*opened.stages, stage),
         )
+        return self._last
 
     def _failed(self, opened: Feasible, why: str) -> Proposal:
         """No proposal: the binder says so to the filter and to the pod that it is about."""
@@ -262,6 +309,12 @@ async def run(ctx: Context) -> None:
         await world.bus.subscribe(subjects.FEASIBLE, work.on_feasible)
         with ctx.until_stop():
             await work.keep_up()
+
+
+def _only_places(made: Proposal | Outcome) -> bool:
+    """Whether nothing is said but who gets which place."""
+    others = made.refusals, made.wholes, made.shorts, made.admissions
+    return not any((*others, made.evictions, made.nominations)) and made.holds is None
 
 
 def _waiting_gauges(pods: Rows, oldest_ms: Rows) -> list[Gauge]:

@@ -298,7 +298,6 @@ FORGED: dict[str, dict[str, Any]] = {
     },
     "a group that nobody knows": {"shorts": (Short("a/b", "", "x", 1, 1, 0, tried=True),)},
     "another policy": {"policy": 1_000},
-    "cycles that nobody decided": {"assumed": ("c0",)},
     "rules that are not known yet": {"rules": RULES + 1},
     "another pod's name": {
         "refusals": (Refusal("equal-w-0", "kube-system", "dns", 1, (("InsufficientCPU", 1),)),)
@@ -318,6 +317,13 @@ def test_what_else_may_be_forged(name: str) -> None:
     assert made.refusals == honest.refusals
     assert (made.holds, made.nominations, made.shorts) == (None, (), honest.shorts)
     assert scene.is_identical()
+
+
+def test_on_a_cycle_that_nobody_decided_nothing_stands() -> None:
+    scene = contest()
+    scene.job("equal", 1)
+    forged = msgspec.structs.replace(scene.proposal(), assumed=("c0",))
+    assert scene.settle(forged).decided == "conflict"
 
 
 def test_a_placement_under_another_pods_name_does_not_stand() -> None:

@@ -92,7 +92,7 @@ def test_what_this_release_cannot_make_again_is_skipped_with_the_reason() -> Non
     log = Recorder()
     log.node("n1")
     log.decide(log.pod("a"))
-    assumed = tampered(log.records, lambda d: msgspec.structs.replace(d, assumed=("c0",)))
+    assumed = tampered(log.records, lambda d: msgspec.structs.replace(d, assumed=("c0", "c1")))
     report = verify(assumed)
     assert (report.skipped, report.identical, report.different) == (1, 0, 0)
     assert report.first_skipped is not None

@@ -85,13 +85,14 @@ def view(
 
 
 def _made_again(moment: Moment, entry: Entry, event: Decided, asked: str) -> WhatIfPage | NotFound:
-    again = _again(moment, entry, event)
+    last = moment.stood_on(event)
+    again = _again(moment, entry, event, last)
     before = next((state for _, state in moment.states((event.basis,))), None)
     if before is None:
         return no_decision(moment, str(entry.seq))
     recorded = before.policy.device_policy
     names = _names(event, before, recorded, asked)
-    policies = [] if again.why_not else list(otherwise(before, event, names))
+    policies = [] if again.why_not else list(otherwise(before, event, names, last))
     placed = (placement.uid for each in policies for placement in each.placements)
     uids = list(dict.fromkeys((*placed, *event.batch)))
     return WhatIfPage(
@@ -121,11 +122,11 @@ def _names(event: Decided, before: ClusterState, recorded: str, asked: str) -> l
     return list(dict.fromkeys(names))
 
 
-def _again(moment: Moment, entry: Entry, event: Decided) -> Remade:
+def _again(moment: Moment, entry: Entry, event: Decided, last: Decided | None) -> Remade:
     at_ms = decode_envelope(entry.payload, entry.subject).at_ms
     stops = sorted({event.basis, event.checked, entry.seq - 1})
     states = (state for _, state in moment.states([seq for seq in stops if seq < entry.seq]))
-    return remade(entry.seq, event, at_ms, states)
+    return remade(entry.seq, event, at_ms, states, last)
 
 
 def _summary(found: Alternative, recorded: str) -> Summary:

@@ -20,15 +20,20 @@ _CANDIDATES_SHOWN = 8
 
 
 def competition(
-    before: ClusterState, decided: Decided, fact: PodObserved, node: str
+    before: ClusterState,
+    decided: Decided,
+    fact: PodObserved,
+    node: str,
+    last: Decided | None = None,
 ) -> tuple[tuple[Step, ...], tuple[Candidate, ...], int]:
     """Funnel and ranking as the decision saw them that gave the pod this node, with earlier pods of
-    its batch assumed.
+    its batch assumed, and those of `last`, the decision before it, if it stands on that.
     """
     evaluator, trial = Evaluator(before), Trial(before)
     earlier = _earlier(decided, fact.uid)
-    for placement in proposed(decided):
-        if placement.uid in earlier and placement.node in before.nodes:
+    assumed = () if last is None else proposed(last)
+    for placement in (*assumed, *(p for p in proposed(decided) if p.uid in earlier)):
+        if placement.node in before.nodes:
             trial.assume(placement)
 
     def find(request: PodRequest) -> tuple[PodRequest, Mapping[int, Place | str]] | None:

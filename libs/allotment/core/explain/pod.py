@@ -86,7 +86,7 @@ from allotment.core.reasons import (
 )
 from allotment.core.trace_ids import trace_id
 from allotment.core.units import rfc3339
-from allotment_proto.events import PodObserved
+from allotment_proto.events import Decided, PodObserved
 from allotment_proto.facts import Holding, PodRequest, Policy
 
 
@@ -96,17 +96,19 @@ def explain(
     as_of_ms: int,
     *,
     before: ClusterState | None = None,
+    last: Decided | None = None,
     node: str | None = None,
     kin: PodLife | None = None,
     advised: bool = True,
 ) -> PodExplanation:
     """Explain the latest pod of a story that was followed to the sequence of `state`.
 
-    `before` is the state at the basis of `story.placed`; without it a placed pod is explained
-    without its competitors. `node` adds every step on that node. `kin` is the life of the pod of
-    its owner whose place it took. Without `advised` no change is tried that would make it fit,
-    which may take long on many nodes: `advise` does that alone. Raises KeyError for a node that the
-    state does not know, ValueError for a story without a pod.
+    `before` is the state at the basis of `story.placed`, and `last` the decision before that, if it
+    stands on one; without `before` a placed pod is explained without its competitors. `node` adds
+    every step on that node. `kin` is the life of the pod of its owner whose place it took. Without
+    `advised` no change is tried that would make it fit, which may take long on many nodes: `advise`
+    does that alone. Raises KeyError for a node that the state does not know, ValueError for a story
+    without a pod.
     """
     told = story.latest
     if told is None:
@@ -123,7 +125,7 @@ def explain(
     total = 0
     if placed is not None and before is not None:
         on = "" if placed.placement is None else placed.placement.node
-        steps, candidates, total = competition(before, placed.decided, fact, on)
+        steps, candidates, total = competition(before, placed.decided, fact, on, last)
     elif not waits or fact.problem is not None:
         steps = ()
     status = _status(state, told, pod, as_of_ms, ruled, asked, answers)

@@ -1,6 +1,7 @@
 """One decision made again and compared, bit for bit, with what was recorded.
 
-First the scorer's half, on the state at `basis`, then the binder's, on the state at `checked`.
+First the scorer's half, on the state at `basis` (and on top of the decision before it, where that
+was assumed), then the binder's, on the state at `checked`.
 `cycle` and `stages` are inputs: they are not compared. The binder's clock is an input too; it is
 the record's `at_ms`.
 """
@@ -52,10 +53,16 @@ class Remade(msgspec.Struct, frozen=True, rename="camel"):
         return not self.field and not self.why_not
 
 
-def remade(seq: int, event: Decided, at_ms: int, states: Iterable[ClusterState]) -> Remade:
+def remade(
+    seq: int,
+    event: Decided,
+    at_ms: int,
+    states: Iterable[ClusterState],
+    before: Decided | None = None,
+) -> Remade:
     """A decision of the record `seq`, made again. `states` are those at its basis, where it was
     checked, and right before its record, each only until the next one is asked for and each given
-    once. They stay as they are.
+    once. They stay as they are. `before` is the decision before it, if it stands on one.
     """
     finding: Finding = looks_back(seq, event)
     made: Outcome | None = None
@@ -63,7 +70,7 @@ def remade(seq: int, event: Decided, at_ms: int, states: Iterable[ClusterState])
     previous = decided = 0
     for state in states if finding is None else ():
         if state.seq == event.basis:
-            finding, made = place_again(seq, event, state, Board(state), Rounds(state))
+            finding, made = place_again(seq, event, state, Board(state), Rounds(state), before)
             if finding is not None:
                 break
         if state.seq == event.checked and made is not None:
@@ -89,13 +96,26 @@ def looks_back(seq: int, event: Decided) -> Difference | None:
 
 
 def place_again(
-    seq: int, event: Decided, state: ClusterState, board: Board, rounds: Rounds
+    seq: int,
+    event: Decided,
+    state: ClusterState,
+    board: Board,
+    rounds: Rounds,
+    before: Decided | None,
 ) -> tuple[Finding, Outcome | None]:
-    """The scorer's half: the whole batch on the state at `basis`. Also what it refused."""
+    """The scorer's half: the whole batch on the state at `basis`. Also what it refused. `before` is
+    the decision before this one.
+    """
     reason = _why_not(event, state)
     if reason:
         return Skipped(seq=seq, cycle=event.cycle, reason=reason), None
-    again = rounds.run(event.batch, board, rules=event.rules)
+    if event.assumed and (before is None or event.assumed != (before.cycle,)):
+        last = () if before is None else (before.cycle,)
+        return _difference(seq, event, "assumed", event.assumed, last), None
+    again = run_again(event, before, board, rounds)
+    if again is None:
+        why = f"cannot be assumed on the state at {event.basis}"
+        return _difference(seq, event, "assumed", event.assumed, why), None
     finding = _first_difference(
         seq,
         event,
@@ -108,6 +128,17 @@ def place_again(
         ("nominations", event.nominations, again.nominations),
     )
     return finding, again
+
+
+def run_again(
+    event: Decided, before: Decided | None, board: Board, rounds: Rounds
+) -> Outcome | None:
+    """The round over a decision's batch, as the scorer ran it: on top of all that was proposed in
+    the decision before it, if it stands on that. None if it cannot have run so.
+    """
+    if not event.assumed or before is None:
+        return rounds.run(event.batch, board, rules=event.rules)
+    return rounds.run_upon(proposed(before), event.batch, board, rules=event.rules)
 
 
 def check_again(
@@ -132,8 +163,8 @@ def check_again(
 
 def _why_not(event: Decided, state: ClusterState) -> str:
     """Why this release cannot make a decision again; empty if it can."""
-    if event.assumed:
-        return f"it stood on cycles not yet decided: {', '.join(event.assumed)}"
+    if len(event.assumed) > 1:
+        return f"it stood on several cycles not yet decided: {', '.join(event.assumed)}"
     if event.rules > RULES:
         return f"it was made by rules {event.rules}, this release knows those up to {RULES}"
     unknown = sorted(set(state.policy.families) - set(FAMILIES))

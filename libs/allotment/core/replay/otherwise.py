@@ -13,6 +13,7 @@ from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import in_order, proposed
 from allotment.core.placement.policies import POLICIES
 from allotment.core.queues.round.rounds import Rounds
+from allotment.core.replay.again import run_again
 from allotment_proto.events import Decided, Placement, PolicyLoaded
 
 _OF_HOSTS = frozenset(("binpack", "spread", "none"))
@@ -35,9 +36,15 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
     opened: int
 
 
-def otherwise(before: ClusterState, event: Decided, names: Sequence[str]) -> Iterator[Alternative]:
+def otherwise(
+    before: ClusterState,
+    event: Decided,
+    names: Sequence[str],
+    last: Decided | None = None,
+) -> Iterator[Alternative]:
     """What each of these policies would have decided. `before` is the state at the decision's
-    basis; it is used up. Names that are no policies are left out.
+    basis; it is used up. `last` is the decision before it, if it stands on that. Names that are no
+    policies are left out, and all of them where it cannot have stood on that.
     """
     recorded = before.policy
     was = {placement.uid: placement for placement in proposed(event)}
@@ -50,7 +57,9 @@ def otherwise(before: ClusterState, event: Decided, names: Sequence[str]) -> Ite
             policy = msgspec.structs.replace(recorded, device_policy=name, host_policy=hosts)
         loaded = PolicyLoaded(policy=policy, source="", text_sha256="")
         apply(before, loaded, before.seq + 1)
-        made = Rounds(before).run(event.batch, Board(before), rules=event.rules)
+        made = run_again(event, last, Board(before), Rounds(before))
+        if made is None:
+            return
         placements = tuple(in_order(event.batch, made.placements))
         on = {(p.node, h.family, h.card) for p in placements for h in p.holdings}
         yield Alternative(

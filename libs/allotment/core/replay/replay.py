@@ -51,6 +51,14 @@ class Stop(NamedTuple):
     previous: int
 
 
+class _Met(NamedTuple):
+    """A decision that was read, when it was made, and the one before it if it stands on that."""
+
+    event: Decided
+    at_ms: int
+    before: Decided | None
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a replay found. `state_sha256` is of the canonical snapshot at `seq`, the last record.
 
@@ -115,7 +123,8 @@ class Replayer:
         self._to_place = deque(sorted(sound, key=lambda s: (s.basis, s.key)))
         self._to_check = deque(sorted(sound, key=lambda s: (s.checked, s.key)))
         self._ahead: deque[tuple[Record, Envelope | None]] = deque()
-        self._decided: dict[Key, tuple[Decided, int]] = {}
+        self._decided: dict[Key, _Met] = {}
+        self._last_met: Decided | None = None
         self._placed: dict[Key, tuple[Finding, Outcome | None]] = {}
         self._counts: Counter[str] = Counter()
         self._first: dict[str, Difference | Skipped] = {}
@@ -136,7 +145,7 @@ class Replayer:
             self._undecodable += 1
         else:
             for position, event in enumerate(envelope.events):
-                if isinstance(event, Decided) and (record.seq, position) in self._stops:
+                if isinstance(event, Decided):
                     self._meet((record.seq, position), event, envelope.at_ms)
         self._advance()
 
@@ -160,7 +169,10 @@ class Replayer:
 
     def _meet(self, key: Key, event: Decided, at_ms: int) -> None:
         """Take note of a decision as it is read, ahead of the fold."""
-        self._decided[key] = (event, at_ms)
+        before, self._last_met = self._last_met, event
+        if key not in self._stops:
+            return
+        self._decided[key] = _Met(event, at_ms, before if event.assumed else None)
         finding = looks_back(key[0], event)
         if finding is not None:
             self._settle(key, finding)
@@ -203,9 +215,11 @@ class Replayer:
             self._first[kind] = finding
 
     def _place_again(self, stop: Stop) -> tuple[Finding, Outcome | None]:
-        event, _ = self._decided[stop.key]
-        return place_again(stop.key[0], event, self.state, self._board, self._rounds)
+        met = self._decided[stop.key]
+        return place_again(
+            stop.key[0], met.event, self.state, self._board, self._rounds, met.before
+        )
 
     def _check_again(self, stop: Stop, made: Outcome) -> Finding:
-        event, at_ms = self._decided[stop.key]
-        return check_again(stop.key[0], event, at_ms, stop.previous, self.state, made)
+        met = self._decided[stop.key]
+        return check_again(stop.key[0], met.event, met.at_ms, stop.previous, self.state, made)

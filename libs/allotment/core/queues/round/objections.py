@@ -53,8 +53,6 @@ def _misnamed(state: ClusterState, proposal: Proposal) -> str:
         return f"it was made under policy {proposal.policy}, in force is {state.policy_seq}"
     if proposal.rules > RULES:
         return f"it was made by rules {proposal.rules}, known are those up to {RULES}"
-    if proposal.assumed:
-        return "it stands on cycles that are not decided"
     if len({refusal.uid for refusal in proposal.refusals}) < len(proposal.refusals):
         return "it refuses a pod twice"
     for refusal in proposal.refusals:

@@ -175,7 +175,7 @@ class OutcomeBuilder:
         told_before = [u for u, r in self._refusals.items() if same_refusal(pods[u].refusal, r)]
         placed = self._places.placements
         return Outcome(
-            tuple(placed.values()),
+            tuple(self._places.made),
             tuple(
                 refusal
                 for uid, refusal in self._refusals.items()

@@ -46,11 +46,23 @@ class Places:
         self._ranker = ranker
         self.rules = rules
         self._order: list[str] = []
+        self._given = 0
         self._bounding = Bounding(state, self.placements)
         self._most: dict[tuple[PodRequest, int], int] = {}
         self._refused: dict[PodRequest, Refusal] = {}
         """What was said of requests since anything was assumed or given back: groups that wait in
         vain are often alike."""
+
+    @property
+    def made(self) -> list[Placement]:
+        """The placements of this round in order, without those of the cycle before it."""
+        return list(self.placements.values())[self._given :]
+
+    def assume_all(self, placements: Sequence[Placement]) -> None:
+        """Begin on top of the placements of a cycle that is not decided yet."""
+        for placement in placements:
+            self._assume(placement)
+        self._given = len(self._order)
 
     def mark(self) -> int:
         return len(self._order)

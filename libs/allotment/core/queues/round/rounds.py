@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core.ledger.model import SINGLE, ClusterState
+from allotment.core.ledger.state import covers
 from allotment.core.placement.cycle import BATCH_MAX, Outcome, run_cycle
 from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.actions.allocate import allocate
@@ -31,7 +32,7 @@ from allotment.core.queues.session import Session
 from allotment.core.queues.timings import ACTION, SESSION, OnStep, untimed
 from allotment.core.queues.work import World
 from allotment_proto.decided import BEHIND_TRIED_AGAIN
-from allotment_proto.events import Admission, Held
+from allotment_proto.events import Admission, Held, Placement
 from allotment_proto.facts import Policy
 
 RULES = BEHIND_TRIED_AGAIN
@@ -192,11 +193,53 @@ class Rounds:
         state = self.state
         if not state.is_batched:
             return msgspec.structs.replace(run_cycle(state, batch, ranker), rules=rules)
-        opening = self.open(batch, on_step)
+        return self._round(self.open(batch, on_step), batch, ranker, most, on_step, rules)
+
+    def run_upon(
+        self,
+        assumed: Sequence[Placement],
+        batch: Sequence[str],
+        ranker: WholeRanker,
+        most: int = BATCH_MAX,
+        on_step: OnStep = untimed,
+        *,
+        rules: int = RULES,
+    ) -> Outcome | None:
+        """The same on top of the placements of a cycle that is not decided yet. None where these do
+        not fit on the state, or something else than nodes has a say about the pods of both: what a
+        quota leaves, or who has to go, is asked of the log alone.
+        """
+        state = self.state
+        if not _can_assume(state, assumed):
+            return None
+        if not state.is_batched:
+            made = run_cycle(state, batch, ranker, assumed)
+            return msgspec.structs.replace(made, rules=rules)
+        if self.may_evict:
+            return None
+        given = [placement.uid for placement in assumed]
+        opening = self.open((*given, *batch), on_step)
+        if opening.covered is None:
+            self._close()
+            return None
+        return self._round(opening, batch, ranker, most, on_step, rules, assumed)
+
+    def _round(
+        self,
+        opening: Opening,
+        batch: Sequence[str],
+        ranker: WholeRanker,
+        most: int,
+        on_step: OnStep,
+        rules: int,
+        assumed: Sequence[Placement] = (),
+    ) -> Outcome:
+        state = self.state
         session = opening.session
         ranker.begin()
         try:
             places = Places(state, ranker, rules)
+            places.assume_all(assumed)
             made = OutcomeBuilder(state, session, places)
             let_in_or_refused = (said.group for said in opening.admissions)
             made.take_refused(opening.admitted, opening.wanted.union(let_in_or_refused))
@@ -247,11 +290,14 @@ class Rounds:
         """Pods about which only nodes have a say."""
         session, actions = opening.session, self.state.policy.actions
         limits = holds_in_force(session, ()).limits(found.sample)
+        given = set(places.placements)
         for uid in in_order(session, found):
+            if uid in given:
+                continue
             answer = places.try_pod(uid, limits)
             if isinstance(answer, No):
                 made.take_lone(uid, answer)
-            elif len(places.placements) >= most:
+            elif len(places.placements) >= most + len(given):
                 break
         on_step(ACTION, "allocate")
         if "backfill" in actions:
@@ -298,6 +344,16 @@ class Rounds:
                 if uid in groups and not _is_recorded(groups[uid].gate, no)
             ),
         )
+
+
+def _can_assume(state: ClusterState, placements: Sequence[Placement]) -> bool:
+    """Whether placements can be laid over a state: their pods wait, and each alone is covered by
+    its node.
+    """
+    nodes, pending = state.nodes, state.pending
+    return all(
+        p.uid in pending and p.node in nodes and covers(nodes[p.node], p) for p in placements
+    )
 
 
 def _is_recorded(gate: Admission | None, no: No) -> bool:
