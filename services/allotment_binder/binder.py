@@ -70,7 +70,7 @@ class Binder:
         self.unserved = Unserved()
         self.deleted = Deleted()
         self.misdelivered = 0
-        self.sender = Sender(ctx, world, client, self.notices, self.troubles)
+        self.sender = Sender(ctx, world, client, self.notices, self.troubles, self.deleted)
         self.locks = self.sender.locks
         self.pacer: Pacer | None = None
         """Of the life that is being lived; what it is not told of, its successor looks at."""

@@ -125,6 +125,7 @@ async def bind(
     is_reserved: Callable[[], bool] = lambda: True,
     on_problem: Callable[[str], None] = lambda _: None,
     on_wait: Callable[[], None] = lambda: None,
+    on_gone: Callable[[], None] = lambda: None,
 ) -> Bound | BindFailed:
     """Bind until there is an ending. `look_first`: an earlier life may have bound it already.
 
@@ -132,7 +133,8 @@ async def bind(
     names is the ending. In doubt it is none, and `prepare` is asked again, for as long as
     `is_reserved`: what the log has released already needs no ending. `on_problem` hears why the pod
     could not be read, each time it could not. `on_wait` is called before anything else than a first
-    Binding is waited for.
+    Binding is waited for, `on_gone` if the pod is gone that an unanswered Binding may have put on
+    its node before.
     """
     allocation = target.allocation
     body = annotations(allocation, bind_time_s, is_traced=is_traced)
@@ -145,6 +147,8 @@ async def bind(
             on_wait()
             ending = await _look(client, target, on_problem, in_doubt=in_doubt)
             if ending is not None:
+                if in_doubt and _is_gone(ending):
+                    on_gone()
                 return ending
         if not is_prepared:
             obstacle = await prepare()
@@ -162,6 +166,8 @@ async def bind(
         )
         ending = _ending(target, answer, in_doubt=in_doubt)
         if ending is not None:
+            if in_doubt and _is_gone(ending):
+                on_gone()
             return ending
         look_first = True
         on_wait()
@@ -227,6 +233,10 @@ async def _look(
     if pod.spec.node_name == allocation.node and (in_doubt or seq == str(allocation.seq)):
         return _bound(target)
     return failed(target, reasons.BIND_CONFLICT, f"somebody else bound it to {pod.spec.node_name}")
+
+
+def _is_gone(ending: Bound | BindFailed) -> bool:
+    return isinstance(ending, BindFailed) and ending.code == reasons.POD_GONE
 
 
 def failed(target: Target, code: str, message: str) -> BindFailed:

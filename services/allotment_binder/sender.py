@@ -8,7 +8,7 @@ the others waiting: its worker stays with it alone, and another one takes the wo
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from anyio.abc import TaskGroup
 
@@ -26,6 +26,7 @@ from allotment_binder.bindings import Obstacle, Target, bind, obstacle_to
 from allotment_binder.locks import Held, NodeLocks
 from allotment_binder.notices import Notices
 from allotment_binder.pacer import Pacer
+from allotment_binder.records import Deleted
 from allotment_binder.settings import BinderSettings
 from allotment_binder.troubles import Troubles
 from allotment_binder.volume_claims import bind_claims, tell_claims
@@ -42,7 +43,9 @@ class Sender:
         client: kube.KubeClient,
         told: Notices,
         troubles: Troubles,
+        deleted: Deleted,
     ) -> None:
+        self.deleted = deleted
         self.bound = 0
         self.failed = 0
         self.locks = NodeLocks(client, self._lock_problem, time.time)
@@ -68,9 +71,15 @@ class Sender:
         return Target(fact.namespace, fact.name, allocation), timed
 
     async def send(
-        self, target: Target, timed: BindTime, worker: "Worker", *, look_first: bool
+        self,
+        target: Target,
+        timed: BindTime,
+        worker: "Worker",
+        *,
+        look_first: bool,
+        on_gone: Callable[[], None],
     ) -> Bound | BindFailed:
-        """Bind a pod and tell how it ended; the log is not told yet."""
+        """Bind a pod and tell how it ended; the log is not told yet. `on_gone` as in `bind`."""
         with self._notices.binding():
             ending = await bind(
                 self._client,
@@ -87,6 +96,7 @@ class Sender:
                     reason=text,
                 ),
                 on_wait=worker.stand_aside,
+                on_gone=on_gone,
             )
         if isinstance(ending, Bound):
             self.bound += 1
@@ -207,7 +217,15 @@ class Sending:
     async def bind(self, target: Target, timed: BindTime, worker: "Worker") -> None:
         uid = target.allocation.uid
         look_first = uid in self._inherited
-        ending = await self.sender.send(target, timed, worker, look_first=look_first)
+
+        def gone() -> None:
+            # Its kubelet may come to it all the same: nobody takes its place before. Told here, as
+            # the log will say that it was not bound, and then that it is gone.
+            place = self._pacer.place_of(uid)
+            if place is not None:
+                self.sender.deleted.hold(place, self._pacer.served_before(uid))
+
+        ending = await self.sender.send(target, timed, worker, look_first=look_first, on_gone=gone)
         self._outcomes.put([ending])
         self._pacer.ended(uid)
         if isinstance(ending, BindFailed):

@@ -1,5 +1,6 @@
 """Binding one pod against a server that answers everything a real one may answer."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,28 @@ async def test_after_a_lost_answer_the_pod_may_be_gone_or_taken(tmp_path: Path) 
     failed(found, reasons.POD_GONE, "gone")
     found, _ = await ending(tmp_path, hang_up, pod("other"))
     failed(found, reasons.BIND_CONFLICT, "somebody else bound it to other")
+
+
+@pytest.mark.parametrize(
+    ("answers", "look_first", "is_told"),
+    [
+        ([hang_up, refuse(404, "NotFound", "gone")], False, True),
+        ([refuse(404, "NotFound", "gone")], True, True),
+        ([hang_up, pod(), refuse(404, "NotFound", "gone")], False, True),
+        ([refuse(404, "NotFound", "gone")], False, False),
+        ([hang_up, pod("other")], False, False),
+    ],
+)
+async def test_it_is_told_if_the_pod_that_is_gone_may_have_been_bound(
+    tmp_path: Path, answers: list[Answer], look_first: bool, is_told: bool
+) -> None:
+    """Its kubelet may come to it all the same, and find the record of the next."""
+    told: list[bool] = []
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        script.then(*answers)
+        gone = partial(told.append, True)
+        await bind(client, TARGET, 2_000, look_first=look_first, on_gone=gone)
+    assert told == [True] * is_told
 
 
 @pytest.mark.parametrize("code", [400, 401, 403])

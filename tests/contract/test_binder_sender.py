@@ -31,11 +31,20 @@ class Scripted:
         self.released: list[str] = []
         self.failing: set[str] = set()
         self.looked: list[str] = []
+        self.gone: set[str] = set()
+        self.deleted = self
+        self.held: list[tuple[Any, ...]] = []
+
+    def hold(self, *what: Any) -> None:
+        """In place of what keeps the places of the deleted."""
+        self.held.append(what)
 
     def target(self, allocation: Any) -> tuple[Any, None]:
         return _Named(allocation), None
 
-    async def send(self, target: Any, timed: None, worker: Worker, *, look_first: bool) -> Any:
+    async def send(
+        self, target: Any, timed: None, worker: Worker, *, look_first: bool, on_gone: Any
+    ) -> Any:
         uid = target.allocation.uid
         self.begun.append(uid)
         if look_first:
@@ -44,6 +53,8 @@ class Scripted:
             worker.stand_aside()
             worker.stand_aside()  # said twice, it counts once
         await self.gates.setdefault(uid, anyio.Event()).wait()
+        if uid in self.gone:
+            on_gone()
         self.ended.append(uid)
         about = {"uid": uid, "namespace": "default", "name": uid, "node": "n1", "decision": 1}
         if uid in self.failing:
@@ -76,7 +87,13 @@ class _Scene:
     def __init__(self, group: anyio.abc.TaskGroup, inherited: set[str]) -> None:
         self.script = Scripted()
         self.told: list[str] = []
-        pacer = cast(Any, type("P", (), {"ended": self.told.append})())
+        places = {"a": ("n1", "q")}
+        parts = {
+            "ended": self.told.append,
+            "place_of": lambda _, uid: places.get(uid),
+            "served_before": lambda _, uid: frozenset({f"before {uid}"}),
+        }
+        pacer = cast(Any, type("P", (), parts)())
         script = cast(Any, self.script)
         self.sending = Sending(script, group, script, pacer, inherited, AT_ONCE)
 
@@ -128,6 +145,15 @@ async def test_a_failed_one_gives_back_its_locks_beside_the_others() -> None:
         await scene.let_go("abcdef")
         assert sorted(scene.script.released) == ["a", "b"]
         assert (scene.sending.working, len(scene.told)) == (0, 6)
+
+
+async def test_one_that_is_gone_and_may_have_been_bound_keeps_its_place_for_a_while() -> None:
+    async with anyio.create_task_group() as group:
+        scene = _Scene(group, inherited=set())
+        scene.script.gone |= {"a", "b"}  # nobody asks a device plugin for b
+        await scene.put("abc")
+        await scene.let_go("abc")
+        assert scene.script.held == [(("n1", "q"), frozenset({"before a"}))]
 
 
 async def test_a_pod_may_be_gone_before_its_turn_comes(tmp_path: Path) -> None:
