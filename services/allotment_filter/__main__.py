@@ -220,7 +220,8 @@ class Filter:
             self.tried.update(dict.fromkeys(batch.uids, batch.basis))
             waiting.offered(batch.uids)
 
-        return _Found(batch, done, feasibility.follow, is_plain=True)
+        is_plain = state.policy.namespace_turns is not True
+        return _Found(batch, done, feasibility.follow, is_plain)
 
     def _next_groups(self, state: ClusterState) -> _Found | None:
         if self._groups is None or self._groups.state is not state:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allotment.core.ledger import claims
+from allotment.core.placement.cycle import in_order
 from allotment.core.queues.order import due
 from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.memory_log import Append
@@ -121,7 +122,9 @@ class Watcher(Actor):
 
 
 class Filter(Actor):
-    """Opens a cycle for what is due; a cycle that does not come back is issued again."""
+    """Opens a cycle for what is due, and now and then a second one before that is over; a cycle
+    that does not come back is issued again.
+    """
 
     def __init__(self, world: "World", name: str) -> None:
         super().__init__(world, name)
@@ -129,7 +132,7 @@ class Filter(Actor):
 
     def _reset(self) -> None:
         self.tried: dict[str, int] = {}
-        self.open: Feasible | None = None
+        self.open: dict[str, Feasible] = {}
         self.deadline_ms = 0
 
     def crash(self) -> None:
@@ -137,32 +140,35 @@ class Filter(Actor):
         self._reset()
 
     def seen(self, seq: int, event: Event) -> None:
-        if isinstance(event, Decided) and self.open is not None and event.cycle == self.open.cycle:
+        if isinstance(event, Decided) and event.cycle in self.open:
             decided = {p.uid for p in event.placements} | {r.uid for r in event.refusals}
             decided |= {d.placement.uid for d in event.dropped}
-            self._close(set(event.batch) - decided, event.basis)
+            self._close(event.cycle, set(event.batch) - decided, event.basis)
 
     def receive(self, payload: bytes) -> None:
         settled = codec.decode_message(Settled, payload)
-        if self.open is None or settled.cycle != self.open.cycle:
+        opened = self.open.get(settled.cycle)
+        if opened is None:
             return
         if settled.outcome == "nothing":
-            self._close(set(self.open.batch), self.open.basis)
+            self._close(opened.cycle, set(opened.batch), opened.basis)
         elif settled.outcome == "conflict":
-            self._close(set(), 0)
+            self._close(opened.cycle, set(), 0)
 
-    def _close(self, unchanged: set[str], basis: int) -> None:
-        """The cycle is over; the pods that were refused as before need not be tried again."""
+    def _close(self, cycle: str, unchanged: set[str], basis: int) -> None:
+        """A cycle is over; the pods that were refused as before need not be tried again."""
         self.tried.update(dict.fromkeys(unchanged, basis))
-        self.open = None
+        del self.open[cycle]
 
     def step(self) -> bool:
         moved = self.follow()
         state, world = self.follower.state, self.world
-        if self.open is not None and world.now_ms < self.deadline_ms:
+        if self.open and world.now_ms >= self.deadline_ms:
+            self.open.clear()
+        if len(self.open) > 1 or (self.open and world.dice.random() < 0.7):
             return moved
-        self.open = None
-        pods = due(state, self.tried)
+        taken = {uid for opened in self.open.values() for uid in opened.batch}
+        pods = [pod for pod in due(state, self.tried) if pod.fact.uid not in taken]
         if not pods:
             return moved
         first = world.dice.choice((0, 0, world.dice.randrange(len(pods))))
@@ -173,29 +179,37 @@ class Filter(Actor):
             places = sum(not isinstance(v, str) for v in verdicts.values())
             shape = msgspec.msgpack.encode(pod.fact.request)
             classes.setdefault(shape, ClassFeasible(position, places, len(verdicts), ()))
-        self.open = Feasible(
+        opened = Feasible(
             v=MESSAGE_VERSION,
             cycle=f"{self.name}/{world.next_id()}",
             basis=state.seq,
             batch=tuple(pod.fact.uid for pod in pods),
             classes=tuple(classes.values()),
+            after=next(iter(self.open), ""),
         )
+        self.open[opened.cycle] = opened
         self.deadline_ms = world.now_ms + DEADLINE_MS
-        world.say(f"{self.name}: opens {self.open.cycle} at @{state.seq} for {self.open.batch}")
-        world.send(codec.encode(self.open), world.scorers)
+        world.say(f"{self.name}: opens {opened.cycle} at @{state.seq} for {opened.batch}")
+        world.send(codec.encode(opened), world.scorers)
         return True
 
 
 class Scorer(Actor):
-    """Places the batch on its own state, which may be newer than the filter's."""
+    """Places the batch on its own state, which may be newer than the filter's; one that comes after
+    its last, on top of what it proposed for that.
+    """
 
     def __init__(self, world: "World", name: str) -> None:
         super().__init__(world, name)
+        self._reset()
+
+    def _reset(self) -> None:
         self.inbox: list[Feasible] = []
+        self.last: Proposal | None = None
 
     def crash(self) -> None:
         super().crash()
-        self.inbox.clear()
+        self._reset()
 
     def receive(self, payload: bytes) -> None:
         self.inbox.append(codec.decode_message(Feasible, payload))
@@ -206,8 +220,16 @@ class Scorer(Actor):
         if not self.inbox or self.inbox[0].basis > state.seq:
             return moved  # on an older state than the filter's, a new pod would not even be seen
         asked = self.inbox.pop(0)
-        outcome = Rounds(state).run(asked.batch, self.follower.evaluator)
-        proposal = Proposal(
+        rounds, evaluator, last = Rounds(state), self.follower.evaluator, self.last
+        outcome = None
+        if last is not None and asked.after == last.cycle:
+            assumed = in_order(last.batch, last.placements)
+            outcome = rounds.run_upon(assumed, asked.batch, evaluator)
+        is_upon = outcome is not None and bool(outcome.placements) and not outcome.refusals
+        if outcome is None or not is_upon:
+            outcome = rounds.run(asked.batch, evaluator)
+        proposal = self.last = Proposal(
+            assumed=(asked.after,) if is_upon else (),
             v=MESSAGE_VERSION,
             cycle=asked.cycle,
             basis=state.seq,

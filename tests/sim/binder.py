@@ -19,6 +19,7 @@ from allotment.core.placement.cycle import recheck, stamped
 from allotment.core.placement.evaluator import Trial
 from allotment.testing.memory_log import Append
 from allotment_binder.bindings import obstacle_to
+from allotment_binder.deciding import Standing, accepted, is_overtaken
 from allotment_binder.pacing import bindable
 from allotment_binder.records import Deleted, Erased, Unserved
 from allotment_proto import codec, subjects
@@ -54,7 +55,10 @@ class Binder(Actor):
     def _reset(self) -> None:
         self.inbox: list[Proposal] = []
         self.in_flight: Append | None = None
+        self.previous_seq = 0
         self.cycle = ""
+        self.standing: Standing | None = None
+        """The last decision of mine that landed just as it was proposed."""
         self.to_bind: dict[str, int] = {}
         """Pods whose Binding is mine to see through → the decision that placed them."""
         self.in_doubt: set[str] = set()
@@ -91,6 +95,9 @@ class Binder(Actor):
         msg_id = self.world.log.records[seq - 1].msg_id
         if not msg_id.startswith(self.name + "/") or msg_id in self.written_off:
             return
+        state = self.follower.state
+        if not event.dropped and len(accepted(state, event, seq)) == len(event.placements):
+            self.standing = Standing(event.cycle, seq, self.previous_seq)
         for placement in event.placements:
             pod = self.follower.state.pods.get(placement.uid)
             held = pod.allocation if pod is not None else None
@@ -107,10 +114,15 @@ class Binder(Actor):
                 ago_ms = self.world.now_ms - envelope_of(self.world.log.records[seq - 1]).at_ms
                 self.deleted.follow(self.follower.state, {uid}, ago_ms / 1000)
             return
+        if not self.world.has("forgets the deleted in the line"):
+            self._hold_for(uid)
+
+    def _hold_for(self, uid: str) -> None:
+        """Nobody takes the place of a pod that may be bound until its kubelet is past it."""
         served = {**self.awaited, **self.sent}
         mine = served.get(uid)
         question = None if mine is None else plugin_question(mine.holdings)
-        if mine is None or question is None or self.world.has("forgets the deleted in the line"):
+        if mine is None or question is None:
             return
         ahead = (
             o for o, held in served.items() if held.node == mine.node and age(held) < age(mine)
@@ -182,6 +194,10 @@ class Binder(Actor):
 
     def _decide(self, proposal: Proposal) -> None:
         state = self.follower.state
+        believes = self.world.has("believes what stands on something else") and proposal.assumed
+        if not believes and is_overtaken(state, proposal, self.standing):
+            self._settled(proposal.cycle, "conflict", 0)
+            return
         trial = Trial(state)
         good: list[Placement] = []
         dropped: list[Dropped] = []
@@ -206,7 +222,10 @@ class Binder(Actor):
             placements=tuple(stamped(state, good, self.world.now_ms // 1000)),
             dropped=tuple(dropped),
             refusals=refusals,
+            assumed=proposal.assumed,
+            rules=proposal.rules,
         )
+        self.previous_seq = state.decision_seq
         self.cycle = proposal.cycle
         self._start(subjects.DECISION, (decided,), state.decision_seq)
 
@@ -262,6 +281,8 @@ class Binder(Actor):
         answer = answer or self._answer(uid, node, holdings, decision, stamp_s)
         if answer is None:
             return
+        if answer == "gone" and uid in self.in_doubt:
+            self._hold_for(uid)
         del self.to_bind[uid]
         self.in_doubt.discard(uid)
         fact = self.follower.state.pods[uid].fact

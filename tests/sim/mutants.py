@@ -99,6 +99,7 @@ MUTANTS = (
     _mutant("forgets the deleted of before", seed=33),
     _mutant("takes an obstacle for an ending in doubt", seed=84),
     _mutant("takes a refusal for an ending in doubt", seed=73),
+    _mutant("believes what stands on something else"),
     _mutant("log takes any append", is_harmless=True),
     _mutant("skips the recheck", is_harmless=True),
 )
