@@ -307,6 +307,7 @@ class Filter:
         del self._flights[flight.cycle]
         if deadline.cancelled_caught:
             self.reissued += 1
+            self._all_found_places = False
             self.ctx.log.warning("cycle not heard of, issuing again", cycle=flight.cycle)
             return
         if flight.outcome == "failed":

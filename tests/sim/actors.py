@@ -165,7 +165,7 @@ class Filter(Actor):
         state, world = self.follower.state, self.world
         if self.open and world.now_ms >= self.deadline_ms:
             self.open.clear()
-        if len(self.open) > 1 or (self.open and world.dice.random() < 0.7):
+        if len(self.open) > 1 or (self.open and world.dice.random() < 0.3):
             return moved
         taken = {uid for opened in self.open.values() for uid in opened.batch}
         pods = [pod for pod in due(state, self.tried) if pod.fact.uid not in taken]

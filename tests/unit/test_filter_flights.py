@@ -1,0 +1,318 @@
+"""A second cycle is opened before the first is over, where the first does not decide about it."""
+
+import io
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+
+from allotment.adapters.log.bus import Message
+from allotment.adapters.service.service import ServiceContext
+from allotment.adapters.service.world import World
+from allotment.adapters.telemetry.log import Logger, LogSink
+from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.adapters.telemetry.traces import start_tracing
+from allotment.core.ledger.check import check
+from allotment.core.ledger.state import apply
+from allotment.core.logport import Record
+from allotment.core.placement.cycle import in_order
+from allotment.core.placement.evaluator import Evaluator
+from allotment.core.queues.round.rounds import Rounds
+from allotment_binder.deciding import CONFLICT, Deciding, Standing, accepted
+from allotment_filter.__main__ import Filter
+from allotment_filter.settings import FilterSettings
+from allotment_proto import subjects
+from allotment_proto.codec import decode_message, encode
+from allotment_proto.events import (
+    Decided,
+    Envelope,
+    Event,
+    GroupObserved,
+    NodeGone,
+    PolicyLoaded,
+    QueueObserved,
+    StageTime,
+)
+from allotment_proto.facts import Policy
+from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settled
+from tests import build
+
+FULL = 4
+"""How many pods a cycle has."""
+STAGE = StageTime("binder", "b", 1, 2)
+DEFAULT = QueueObserved(uid="q", name="default", rv=1)
+BIG = tuple(build.node(f"n{n}", [build.card(c, id=f"n{n}-{c}") for c in range(8)]) for n in (1, 2))
+
+pytestmark = pytest.mark.anyio
+
+
+class Pipeline:
+    """Log, scorer and binder beside a filter. Nothing is decided before `decide` is called."""
+
+    def __init__(self, *events: Event) -> None:
+        self.state = build.state_of(*events)
+        self.listeners: list[Callable[[Record, Envelope], None]] = []
+        self.caught_up = anyio.Event()
+        self.is_held = True
+        self.epoch = 1
+        self.opened: list[Feasible] = []
+        self.decided: list[Decided] = []
+        self.work: Filter | None = None
+        self.group: TaskGroup | None = None
+        self._turn = anyio.Event()
+        self._last: Proposal | None = None
+        self._later: list[Feasible] = []
+        self._standing: Standing | None = None
+        self.open: list[Proposal] = []
+        """What the scorer proposed and the binder has not decided, the oldest first."""
+
+    async def publish(self, subject: str, payload: bytes, headers: Any = None) -> None:
+        assert subject == subjects.FEASIBLE
+        self.opened.append(decode_message(Feasible, payload))
+        self._score(self.opened[-1])
+
+    async def wait_for(self, seq: int) -> None:
+        assert seq <= self.state.seq
+
+    async def changed(self) -> None:
+        await self._turn.wait()
+
+    def tell(self, *events: Event) -> int:
+        seq = self.state.seq + 1
+        for event in events:
+            apply(self.state, event, seq)
+        assert check(self.state) == []
+        is_decision = isinstance(events[0], Decided)
+        record = Record(seq, subjects.DECISION if is_decision else "fact", b"", 1, "id")
+        for hears in self.listeners:
+            hears(record, Envelope(v=1, at_ms=1, by="test", events=events))
+        turn, self._turn = self._turn, anyio.Event()
+        turn.set()
+        return seq
+
+    async def decide(self) -> Decided | None:
+        """The oldest cycle that is open; None if that comes to a conflict."""
+        proposal = self.open.pop(0)
+        found = Deciding(self.state).decide(proposal, 0, STAGE, self._standing).decided
+        outcome, seq = "conflict", 0
+        if isinstance(found, Decided):
+            previous_seq = self.state.decision_seq
+            outcome, seq = "decided", self.tell(found)
+            self.decided.append(found)
+            later, self._later = self._later, []
+            for opened in later:
+                self._score(opened)
+            if not found.dropped and len(accepted(self.state, found, seq)) == len(found.placements):
+                self._standing = Standing(found.cycle, seq, previous_seq)
+        await self.settle(proposal.cycle, outcome, seq)
+        return found if isinstance(found, Decided) else None
+
+    async def settle(self, cycle: str, outcome: Any, seq: int = 0) -> None:
+        assert self.work is not None
+        settled = Settled(v=MESSAGE_VERSION, cycle=cycle, outcome=outcome, seq=seq)
+        await self.work.on_settled(Message("", encode(settled), {}, ""))
+        await anyio.wait_all_tasks_blocked()
+
+    async def refuse(self) -> None:
+        """The oldest cycle that is open comes to nothing: another decision was first."""
+        await self.settle(self.open.pop(0).cycle, CONFLICT)
+
+    def _score(self, opened: Feasible) -> None:
+        """Propose, on top of the proposal before if that is not decided yet, or once it is."""
+        state, last = self.state, self._last
+        after: tuple[str, ...] = ()
+        is_decided = any(each.cycle == opened.after for each in self.decided)
+        if is_decided or last is None or last.cycle != opened.after:
+            made = Rounds(state).run(opened.batch, Evaluator(state))
+        else:
+            assumed, after = in_order(last.batch, last.placements), (opened.after,)
+            upon = Rounds(state).run_upon(assumed, opened.batch, Evaluator(state))
+            if upon is None:
+                self._later.append(opened)
+                return
+            made = upon
+        self._last = Proposal(
+            v=MESSAGE_VERSION,
+            cycle=opened.cycle,
+            basis=state.seq,
+            policy=state.policy_seq,
+            batch=opened.batch,
+            placements=made.placements,
+            refusals=made.refusals,
+            wholes=made.wholes,
+            shorts=made.shorts,
+            admissions=made.admissions,
+            holds=made.holds,
+            rules=made.rules,
+            assumed=after,
+        )
+        self.open.append(self._last)
+
+
+def pods(*names: str, **values: Any) -> list[Event]:
+    return [build.pod(name, name=name, created_ms=n, **values) for n, name in enumerate(names)]
+
+
+async def played(
+    play: Callable[[Pipeline], Awaitable[None]], *events: Event, deadline_ms: int = 60_000
+) -> Pipeline:
+    """A filter at work beside the pipeline, while that is played upon."""
+    line = Pipeline(*events)
+    async with anyio.create_task_group() as group:
+        settings = FilterSettings(instance="f-0", batch_max=FULL, cycle_deadline_ms=deadline_ms)
+        logger = Logger(LogSink("filter", "f-0", stream=io.StringIO()))
+        tracer = start_tracing("filter", "f-0", {"OTEL_SDK_DISABLED": "true"})
+        metrics = ServiceMetrics("filter")
+        context = ServiceContext("filter", settings, logger, metrics, tracer, group)
+        world = cast(World, SimpleNamespace(bus=line, fold=line, lease=line))
+        line.work, line.group = Filter(context, world), group
+        group.start_soon(line.work.run)
+        await anyio.wait_all_tasks_blocked()
+        await play(line)
+        group.cancel_scope.cancel()
+    return line
+
+
+def uid_of(line: Pipeline, node: str) -> str:
+    fact = line.state.nodes[node].fact
+    assert fact is not None
+    return fact.uid
+
+
+async def decide_all(line: Pipeline) -> None:
+    while line.open:
+        await line.decide()
+
+
+@pytest.mark.parametrize("queues", [(), (DEFAULT,)])
+async def test_after_a_full_batch_that_found_places_two_are_under_way(
+    queues: tuple[Event, ...],
+) -> None:
+    async def play(line: Pipeline) -> None:
+        assert len(line.opened) == 1
+        await line.decide()
+        first, second = line.opened[1:]
+        assert (first.after, second.after) == ("", first.cycle)
+        await line.decide()
+        assert [each.after for each in line.opened[3:]] == [second.cycle]
+        await decide_all(line)
+
+    uids = [f"p{n:02}" for n in range(5 * FULL + 1)]
+    queue = "default" if queues else ""
+    line = await played(play, *BIG, *queues, *pods(*uids, queue=queue))
+    assert [uid for each in line.opened for uid in each.batch] == uids, "each is offered once"
+    assert sorted(p.uid for each in line.decided for p in each.placements) == uids
+    assert [bool(each.assumed) for each in line.decided] == [False, False, True, True, True, True]
+
+
+async def test_one_at_a_time_while_batches_are_not_full() -> None:
+    async def play(line: Pipeline) -> None:
+        for number in range(3):
+            await line.decide()
+            line.tell(*pods(f"q{number}", f"r{number}"))
+            await anyio.wait_all_tasks_blocked()
+
+    line = await played(play, *BIG, *pods("p0", "p1"))
+    assert [each.after for each in line.opened] == ["", "", "", ""]
+
+
+HUGE = build.request(build.wants(memory_mib=1_000_000))
+ANOTHER = QueueObserved(uid="r", name="other", rv=1)
+TURNS = PolicyLoaded(policy=Policy(namespace_turns=True), source="", text_sha256="")
+GROUP = GroupObserved(uid="g", namespace="default", name="g", rv=1, min_member=4, phase="Inqueue")
+MEMBERS = pods(*(f"g{n}" for n in range(FULL)), group="default/g")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [DEFAULT, ANOTHER, *pods(*"abcdef", queue="default"), *pods(*"uvwxyz", queue="other")],
+        [DEFAULT, TURNS, *pods(*"abcdefghijkl", queue="default")],
+        [TURNS, *pods(*"abcdefghijkl")],
+        [DEFAULT, *pods(*"abcdefgh", queue="default", priority=1), GROUP, *MEMBERS],
+        [build.pod("z", HUGE, priority=1), *pods(*"abcdefghijkl")],
+    ],
+    ids=["two queues", "namespaces in turns", "the same without queues", "a gang", "no room"],
+)
+async def test_one_at_a_time_where_the_first_decides_about_the_second(events: list[Event]) -> None:
+    async def play(line: Pipeline) -> None:
+        await line.decide()
+        assert [each.after for each in line.opened] == ["", ""]
+
+    await played(play, *BIG, *events)
+
+
+async def test_what_comes_of_the_first_ends_the_second_too() -> None:
+    """A conflict: the scorer's places for the second stand on nothing. All are offered again."""
+    uids = [f"p{n:02}" for n in range(3 * FULL)]
+
+    async def play(line: Pipeline) -> None:
+        await line.decide()
+        await line.refuse()
+        assert await line.decide() is None
+        with anyio.fail_after(5):
+            while line.state.pending:
+                await anyio.sleep(0.01)
+                await decide_all(line)
+
+    line = await played(play, *BIG, *pods(*uids))
+    assert sorted(p.uid for each in line.decided for p in each.placements) == uids
+
+
+async def test_a_fact_that_takes_a_place_of_the_first_ends_the_second() -> None:
+    uids = [f"p{n:02}" for n in range(3 * FULL)]
+
+    async def play(line: Pipeline) -> None:
+        await line.decide()
+        first, second = line.open
+        assert second.assumed == (first.cycle,)
+        gone = first.placements[-1].node
+        line.tell(NodeGone(name=gone, uid=uid_of(line, gone), rv=9))
+        await line.decide()
+        assert await line.decide() is None
+        with anyio.fail_after(5):
+            while line.state.pending:
+                await anyio.sleep(0.01)
+                await decide_all(line)
+
+    line = await played(play, *BIG, *pods(*uids))
+    assert len(line.decided) >= 3
+
+
+async def test_a_cycle_that_is_not_heard_of_keeps_nobody_waiting_for_ever() -> None:
+    uids = [f"p{n:02}" for n in range(3 * FULL)]
+
+    async def play(line: Pipeline) -> None:
+        assert line.work is not None
+        await line.decide()
+        assert len(line.open) == 2
+        line.open.clear()  # lost, both of them
+        with anyio.fail_after(5):
+            while line.state.pending:
+                await anyio.sleep(0.01)
+                await decide_all(line)
+        assert line.work.reissued == 2
+
+    line = await played(play, *BIG, *pods(*uids), deadline_ms=500)
+    assert sorted(p.uid for each in line.decided for p in each.placements) == uids
+
+
+async def test_a_lease_that_comes_back_begins_with_nothing_under_way() -> None:
+    uids = [f"p{n:02}" for n in range(3 * FULL)]
+
+    async def play(line: Pipeline) -> None:
+        assert line.work is not None
+        assert line.group is not None
+        await line.decide()
+        line.is_held = False
+        await line.decide()  # while another one is under way, of which nobody hears any more
+        line.open.clear()
+        line.is_held, line.epoch = True, 2
+        line.group.start_soon(line.work.run)
+        await anyio.wait_all_tasks_blocked()
+        assert [(each.batch, each.after) for each in line.opened[3:]] == [(tuple(uids[-FULL:]), "")]
+
+    await played(play, *BIG, *pods(*uids))
