@@ -41,6 +41,14 @@ class Done(NamedTuple):
     running_per_second: float
 
 
+def _unheard(load: Load) -> str:
+    """What to look at if nobody took a peer's pods."""
+    return (
+        f"does a scheduler of the name {load.scheduler} run in that cluster? (it is what pods have "
+        "in spec.schedulerName: kube-scheduler is called default-scheduler)"
+    )
+
+
 class Phases:
     """One namespace of one run. Every phase raises CliError unless all its pods run."""
 
@@ -85,8 +93,13 @@ class Phases:
         return {} if self._kubelets is None else self._kubelets.counts()
 
     async def _done(self, names: list[str], created_per_second: float) -> Done:
-        eyes = self.eyes
-        await eyes.wait_running(names, self._load.within_s(len(names)))
+        eyes, load = self.eyes, self._load
+        try:
+            await eyes.wait_running(names, load.within_s(len(names)))
+        except CliError as error:
+            if load.scheduler in (load.run, NOBODY) or any(name in eyes.bound_s for name in names):
+                raise
+            raise CliError(f"{error.message}, and none was bound", _unheard(load)) from error
         if eyes.double:
             raise CliError(f"{eyes.double} pods were bound to one node and then to another")
         return Done(

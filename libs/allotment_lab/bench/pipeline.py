@@ -281,9 +281,7 @@ async def _run(
         pods_per_second_wall=round(plan.pods / burst.wall_s, 1),
         rate_per_cpu_second=round(1e6 * plan.pods / max(total_us, 1), 1),
         cpu_us={name: round(us / plan.pods, 1) for name, us in burst.cpu_us.items()},
-        stage_us=_stages(
-            burst.decisions[1:], [before.time_ns / 1000 for before in burst.decisions[:-1]]
-        ),
+        stage_us=_stages(burst.decisions[1:], _could_begin_us(burst.decisions)),
         idle_stage_us=_stages(idle, idle_begins_us),
         steady_cpu_us={name: round(us / steady_pods, 1) for name, us in steady_cpu_us.items()},
         idle_p50_us=percentile(idle_us, 50),
@@ -311,6 +309,14 @@ async def _steady(plan: Plan, load: Load) -> None:
             sent += due
         await anyio.sleep(TICK_S)
     await load.settled(SILENCE_S)
+
+
+def _could_begin_us(decisions: Sequence[Landed]) -> list[float]:
+    """When each cycle but the first could begin: when the one before it was decided, or the one
+    before that if it was placed on top of that one.
+    """
+    before = [max(0, n - bool(each.cycle.assumed)) for n, each in enumerate(decisions[1:])]
+    return [decisions[n].time_ns / 1000 for n in before]
 
 
 def _stages(decisions: Sequence[Landed], begins_us: Sequence[float]) -> dict[str, float]:
