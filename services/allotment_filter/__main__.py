@@ -5,10 +5,9 @@ write, or when its deadline passes: then the same pods are simply due again.
 """
 
 import itertools
-import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -52,8 +51,12 @@ class _Found(NamedTuple):
     """A batch that is due, and what is to be done with it beside sending it on its way."""
 
     batch: Batch
+    jobs: frozenset[str]
+    """Its groups and single pods, as those who choose the next batch call them."""
+    offered: Callable[[], None]
+    """To be called before the next one is looked for, or when its cycle is over."""
     done: Callable[[], None]
-    """To be called when its cycle came to one that stands."""
+    """To be called when its cycle came to one that stands; after `offered`."""
     follow: Callable[[], None] | None
     """What there is time for while the cycle is under way."""
     is_plain: bool
@@ -68,8 +71,15 @@ class _Flight:
         self.found = found
         self.deadline_s = deadline_s
         self.over = anyio.Event()
+        self.is_offered = False
         self.outcome = ""
         self.seq = 0
+
+    def offer(self) -> None:
+        """Its namespaces had their turn. Called twice, it counts once."""
+        if not self.is_offered:
+            self.is_offered = True
+            self.found.offered()
 
     def end(self, outcome: str, seq: int) -> None:
         self.outcome, self.seq = outcome, seq
@@ -168,6 +178,7 @@ class Filter:
             is_full = len(found.batch.uids) == self._most
             if is_full and found.is_plain and self._all_found_places:
                 before = flight
+                flight.offer()
                 continue
             before = None
             await self._land(flight)
@@ -191,23 +202,20 @@ class Filter:
             self._waiting = Waiting(state)
         return self._next_pods(state, self._feasibility, self._waiting)
 
-    def _left_out(self) -> Mapping[str, float]:
-        """Pods that are held back, and those that are in a cycle."""
-        if not self._flights:
-            return self.held_back
-        left_out = dict(self.held_back)
-        for flight in self._flights.values():
-            left_out.update(dict.fromkeys(flight.found.batch.uids, math.inf))
-        return left_out
+    def _in_cycle(self) -> frozenset[str]:
+        """Who is in a cycle that is not over."""
+        return frozenset[str]().union(*(each.found.jobs for each in self._flights.values()))
 
     def _next_pods(
         self, state: ClusterState, feasibility: FeasibilityCache, waiting: Waiting
     ) -> _Found | None:
         if len(self.tried) > 2 * len(state.pending) + 1000:
             self.tried = {uid: seq for uid, seq in self.tried.items() if uid in state.pending}
-        left_out = self._left_out()
+        in_cycle = self._in_cycle()
         while True:
-            turn = next_round(feasibility, self.tried, left_out, self._most, waiting)
+            turn = next_round(
+                feasibility, self.tried, self.held_back, self._most, waiting, in_cycle
+            )
             batch = turn.batch
             for uid in turn.in_vain:
                 self.tried[uid] = batch.basis
@@ -218,10 +226,10 @@ class Filter:
 
         def done() -> None:
             self.tried.update(dict.fromkeys(batch.uids, batch.basis))
-            waiting.offered(batch.uids)
 
-        is_plain = state.policy.namespace_turns is not True
-        return _Found(batch, done, feasibility.follow, is_plain)
+        offered = partial(waiting.offered, batch.uids)
+        jobs = frozenset(batch.uids)
+        return _Found(batch, jobs, offered, done, feasibility.follow, is_plain=True)
 
     def _next_groups(self, state: ClusterState) -> _Found | None:
         if self._groups is None or self._groups.state is not state:
@@ -231,11 +239,14 @@ class Filter:
         if parked is not None and parked.asks_nodes:
             machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
         self._give_time(state)
-        found = groups.next_batch(self._left_out(), self._most)
+        found = groups.next_batch(self.held_back, self._most, self._in_cycle())
         if found is None:
             return None
         follow = None if parked is None else parked.follow
-        return _Found(found.batch, lambda: groups.tried(found), follow, found.is_plain)
+        offered = partial(groups.offered, found)
+        done = partial(groups.tried, found, is_offered=True)
+        jobs = frozenset(found.jobs)
+        return _Found(found.batch, jobs, offered, done, follow, found.is_plain)
 
     def _ranker(self, state: ClusterState) -> Board | None:
         """What asks the nodes for those who wait in vain: not as long as the loops are compiled
@@ -315,6 +326,7 @@ class Filter:
         elif flight.outcome != "conflict":
             self._conflicts = 0
             self._widen(flight.found.batch.uids)
+            flight.offer()
             flight.found.done()
             return
         self._all_found_places = False

@@ -7,7 +7,7 @@ quarter of it, whatever their priority. So a thousand hopeless pods neither fill
 one that fits, even where something changes all the time.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState, Pod
@@ -50,17 +50,23 @@ def next_round(
     held_back: Mapping[str, float],
     batch_max: int = BATCH_MAX,
     waiting: Waiting | None = None,
+    in_cycle: Container[str] = (),
 ) -> Round:
-    """Open the next batch. `held_back` pods (their Binding failed just now) are left out.
+    """Open the next batch. `held_back` pods (their Binding failed just now) are left out, and those
+    that are `in_cycle`, one that is not over.
 
     `waiting` has all pending pods in order, if the caller keeps them so; only as many are looked at
     as it takes to fill the batch.
     """
     state = feasibility.state
+
+    def counts(pod: Pod) -> bool:
+        return pod.fact.uid not in in_cycle and is_due(state, pod, _tried_seq(pod, tried))
+
     if waiting is None:
-        pods: Iterable[Pod] = due(state, tried)
+        pods: Iterable[Pod] = (pod for pod in due(state, tried) if pod.fact.uid not in in_cycle)
     else:
-        pods = waiting.in_turns(lambda pod: is_due(state, pod, _tried_seq(pod, tried)))
+        pods = waiting.in_turns(counts)
     try:
         return _round(pods, feasibility, held_back, batch_max)
     finally:

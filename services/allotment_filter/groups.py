@@ -11,7 +11,7 @@ behind them had a turn. So a part of each batch is for groups that had none yet.
 refused once more as they were are left out, if nodes can be asked (`parked`).
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from typing import NamedTuple
 
 from allotment.core.ledger.model import SINGLE, ClusterState
@@ -60,16 +60,22 @@ class Groups:
         nothing happened that changes it."""
         self._woken_seq = -1
         self._followed = -1
+        self._last: GroupBatch | None = None
 
     def next_batch(
-        self, held_back: Container[str], batch_max: int = BATCH_MAX
+        self,
+        held_back: Container[str],
+        batch_max: int = BATCH_MAX,
+        in_cycle: Collection[str] = (),
     ) -> GroupBatch | None:
-        """The next groups to try; None if none is due. Pods in `held_back` keep their group out."""
+        """The next groups to try; None if none is due. Pods in `held_back` keep their group out;
+        groups and single pods that are `in_cycle`, one that is not over, are passed over.
+        """
         state = self.state
         if self._is_quiet and not self._may_be_due():
             return None
         session = self.rounds.session()
-        is_held_back = False
+        is_held_back = bool(in_cycle)
         jobs: list[str] = []
         uids: list[str] = []
         for orphan in orphans(state, session, self._tried):
@@ -88,7 +94,7 @@ class Groups:
             self._had_a_turn.clear()
         to_park: dict[Class, list[str]] = {}
         again, again_most = 0, batch_max - batch_max // TURN_PART
-        for job in self.lines.in_turns(session):
+        for job in self.lines.in_turns(session, in_cycle):
             had_a_turn, tasks = job in self._had_a_turn, session.pods_to_place(job)
             if had_a_turn and uids and again + len(tasks) > again_most:
                 continue
@@ -116,13 +122,26 @@ class Groups:
         self._is_quiet = not jobs and not is_held_back
         if not jobs:
             return None
-        is_plain = self.lines.is_plain and all(job.startswith(SINGLE) for job in jobs)
-        return GroupBatch(Batch(self.state.seq, tuple(uids), ()), tuple(jobs), is_plain)
+        is_plain = (
+            self.lines.is_one
+            and all(job.startswith(SINGLE) for job in jobs)
+            and (parked is None or not parked.has_offered)
+        )
+        batch = Batch(self.state.seq, tuple(uids), ())
+        self._last = GroupBatch(batch, tuple(jobs), is_plain)
+        return self._last
 
-    def tried(self, found: GroupBatch) -> None:
-        """The batch's cycle came to an end."""
+    def offered(self, found: GroupBatch) -> None:
+        """Namespaces of the batch had their turn; called before `tried` if the next batch is chosen
+        before the cycle of this one is over.
+        """
         self.lines.offered(found.jobs)
-        if self.parked is not None:
+
+    def tried(self, found: GroupBatch, *, is_offered: bool = False) -> None:
+        """The batch's cycle came to an end; `is_offered` if that was said before."""
+        if not is_offered:
+            self.offered(found)
+        if self.parked is not None and found is self._last:
             self.parked.tried()
         self._had_a_turn.update(found.jobs)
         self._tried.update(dict.fromkeys(found.jobs, found.batch.basis))

@@ -169,6 +169,13 @@ class Parked:
         self._told[under] = refusal
         return under
 
+    @property
+    def has_offered(self) -> bool:
+        """Whether the batch has some who wait with others, of whom as many are tried as there is
+        room for: what becomes of them tells how many are tried next.
+        """
+        return bool(self._offered)
+
     def tried(self) -> None:
         """The batch's cycle came to an end, as the state shows."""
         for under, uids in self._offered.items():

@@ -219,6 +219,25 @@ async def test_one_at_a_time_while_batches_are_not_full() -> None:
     assert [each.after for each in line.opened] == ["", "", "", ""]
 
 
+@pytest.mark.parametrize("queues", [(), (DEFAULT,)])
+async def test_namespaces_take_turns_from_one_cycle_to_the_next(queues: tuple[Event, ...]) -> None:
+    async def play(line: Pipeline) -> None:
+        await decide_all(line)
+
+    queue = "default" if queues else ""
+    made = [
+        build.pod(f"{space}{n}", name=f"{space}{n}", namespace=space, created_ms=n, queue=queue)
+        for space in "xyz"
+        for n in range(2 * FULL)
+    ]
+    line = await played(play, *BIG, *queues, TURNS, *made)
+    in_turns = [f"{space}{n}" for n in range(2 * FULL) for space in "xyz"]
+    for number, each in enumerate(line.opened):
+        assert set(each.batch) == set(in_turns[number * FULL :][:FULL])
+    assert sum(bool(each.after) for each in line.opened) == 4
+    assert len(line.decided) == 6
+
+
 HUGE = build.request(build.wants(memory_mib=1_000_000))
 ANOTHER = QueueObserved(uid="r", name="other", rv=1)
 TURNS = PolicyLoaded(policy=Policy(namespace_turns=True), source="", text_sha256="")
@@ -230,12 +249,10 @@ MEMBERS = pods(*(f"g{n}" for n in range(FULL)), group="default/g")
     "events",
     [
         [DEFAULT, ANOTHER, *pods(*"abcdef", queue="default"), *pods(*"uvwxyz", queue="other")],
-        [DEFAULT, TURNS, *pods(*"abcdefghijkl", queue="default")],
-        [TURNS, *pods(*"abcdefghijkl")],
         [DEFAULT, *pods(*"abcdefgh", queue="default", priority=1), GROUP, *MEMBERS],
         [build.pod("z", HUGE, priority=1), *pods(*"abcdefghijkl")],
     ],
-    ids=["two queues", "namespaces in turns", "the same without queues", "a gang", "no room"],
+    ids=["two queues", "a gang", "no room"],
 )
 async def test_one_at_a_time_where_the_first_decides_about_the_second(events: list[Event]) -> None:
     async def play(line: Pipeline) -> None:
