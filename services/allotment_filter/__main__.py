@@ -54,7 +54,7 @@ class _Found(NamedTuple):
     jobs: frozenset[str]
     """Its groups and single pods, as those who choose the next batch call them."""
     offered: Callable[[], None]
-    """To be called before the next one is looked for, or when its cycle is over."""
+    """To be called before the next one is looked for."""
     done: Callable[[], None]
     """To be called when its cycle came to one that stands; after `offered`."""
     follow: Callable[[], None] | None
@@ -71,15 +71,8 @@ class _Flight:
         self.found = found
         self.deadline_s = deadline_s
         self.over = anyio.Event()
-        self.is_offered = False
         self.outcome = ""
         self.seq = 0
-
-    def offer(self) -> None:
-        """Its namespaces had their turn. Called twice, it counts once."""
-        if not self.is_offered:
-            self.is_offered = True
-            self.found.offered()
 
     def end(self, outcome: str, seq: int) -> None:
         self.outcome, self.seq = outcome, seq
@@ -178,7 +171,6 @@ class Filter:
             is_full = len(found.batch.uids) == self._most
             if is_full and found.is_plain and self._all_found_places:
                 before = flight
-                flight.offer()
                 continue
             before = None
             await self._land(flight)
@@ -305,6 +297,7 @@ class Filter:
         self.ctx.metrics.observe_stage("filter", (finished_us - received_us) / 1e6, span.trace_id)
         if dropped is not None:
             self.ctx.log.warning("cycle not sent", cycle=cycle, reason=dropped)
+        found.offered()
         await anyio.lowlevel.checkpoint()  # the message goes first
         if found.follow is not None:
             found.follow()
@@ -326,7 +319,6 @@ class Filter:
         elif flight.outcome != "conflict":
             self._conflicts = 0
             self._widen(flight.found.batch.uids)
-            flight.offer()
             flight.found.done()
             return
         self._all_found_places = False
