@@ -5,6 +5,8 @@ can send one, so what is decoded is bounded: by what a record of the log can hol
 name by what may stand in a message's headers.
 """
 
+import hashlib
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -32,6 +34,13 @@ def check_cycle(cycle: str) -> None:
     """Raise ValueError for a name that cannot stand in a header."""
     if not cycle.isprintable() or cycle != cycle.strip():
         raise ValueError(f"cycle {cycle[:80]!r} must be printable, without blanks around it")
+
+
+def digest_of(placements: Sequence[Placement]) -> str:
+    """What tells what was proposed for a cycle from anything else: a message may come twice, and
+    be answered differently.
+    """
+    return hashlib.blake2b(msgspec.msgpack.encode(placements), digest_size=16).hexdigest()
 
 
 class ClassFeasible(msgspec.Struct, frozen=True, array_like=True):
@@ -64,11 +73,15 @@ class Feasible(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     def __post_init__(self) -> None:
         check_cycle(self.cycle)
+        check_cycle(self.after)
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """scorer → binder: what to decide, computed on the state at `basis`. With `failed` nothing is
     proposed: the scorer could not compute anything, and why. `rules` as in `Decided`.
+
+    `assumed` names the cycle on top of which it stands, and `assumed_digest` what was proposed for
+    that one (`digest_of`). Without placements it could not be placed on top, and is tried again.
     """
 
     v: int
@@ -79,6 +92,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     placements: tuple[Placement, ...]
     refusals: tuple[Refusal, ...]
     assumed: tuple[str, ...] = ()
+    assumed_digest: str = ""
     stages: tuple[StageTime, ...] = ()
     wholes: tuple[tuple[str, ...], ...] = ()
     shorts: tuple[Short, ...] = ()

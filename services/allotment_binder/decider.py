@@ -146,10 +146,10 @@ class Decider:
                 # What landed is not yet what holds: facts that came between the check and the
                 # append can void placements. Nothing is bound before the fold says which.
                 await fold.wait_for(appended.seq)
-                upheld = self._landed(decided, appended.seq)
-                is_whole = not (answer.objection or decided.dropped)
-                if is_whole and len(upheld) == len(decided.placements):
-                    self._standing = Standing(decided.cycle, appended.seq, previous_seq)
+                self._landed(decided, appended.seq)
+                if not answer.objection:
+                    made = proposal.placements
+                    self._standing = Standing(decided.cycle, made, appended.seq, previous_seq)
                 return _settled(proposal, "decided", appended.seq)
             if appended.reason in ("full", "too_large"):
                 self.full(appended.message)
@@ -230,14 +230,13 @@ class Decider:
             expected_seq=self.world.fold.state.decision_seq,
         )
 
-    def _landed(self, decided: Decided, seq: int) -> Sequence[Placement]:
+    def _landed(self, decided: Decided, seq: int) -> None:
         self.full("")
         self.decided += 1
         upheld = accepted(self.world.fold.state, decided, seq)
         self._on_landed(decided, upheld)
         fields = self._lines.fields(self.world.fold.state, decided, upheld, seq)
         self.ctx.log.info("decided", **fields)
-        return upheld
 
 
 def _settled(proposal: Proposal, outcome: Outcome, seq: int = 0) -> Settled:

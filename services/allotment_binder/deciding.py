@@ -9,7 +9,7 @@ from allotment.core.placement.cycle import Rechecked, recheck_all, same_refusal,
 from allotment.core.queues.round.objections import objection
 from allotment.core.queues.round.rounds import Rounds
 from allotment_proto.events import Decided, Placement, StageTime
-from allotment_proto.messages import Proposal
+from allotment_proto.messages import Proposal, digest_of
 
 NOTHING: Final = "nothing"
 CONFLICT: Final = "conflict"
@@ -38,9 +38,13 @@ class Answer(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A decision that landed just as the scorer had proposed it."""
+    """A decision of this binder that follows a proposal, and not a round of the binder's own. Some
+    of the placements may have been dropped, or void.
+    """
 
     cycle: str
+    placements: tuple[Placement, ...]
+    """As they were proposed."""
     seq: int
     previous_seq: int
     """The decision before it."""
@@ -173,16 +177,18 @@ def _refused(proposal: Proposal, own: Proposal) -> Iterator[Part]:
 
 def is_overtaken(state: ClusterState, proposal: Proposal, standing: Standing | None = None) -> bool:
     """Whether a proposal takes from quotas or evicts, and another decision landed since; or stands
-    on one that is not the last, or did not land as it was proposed (`standing` is the last that
-    did).
+    on something else than the last decision, which is `standing` if it followed a proposal. What
+    was dropped of that does no harm: the room for it is there still.
     """
     last_seq = state.decision_seq
     if proposal.assumed:
         return (
-            standing is None
+            not proposal.placements
+            or standing is None
             or (standing.cycle,) != proposal.assumed
             or standing.seq != last_seq
             or not standing.previous_seq <= proposal.basis < standing.seq
+            or digest_of(standing.placements) != proposal.assumed_digest
         )
     takes = proposal.placements or proposal.evictions
     return state.is_batched and bool(takes) and proposal.basis < last_seq

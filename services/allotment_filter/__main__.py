@@ -60,31 +60,35 @@ class _Found(NamedTuple):
     follow: Callable[[], None] | None
     """What there is time for while the cycle is under way."""
     is_plain: bool
-    """Whether the next batch does not depend on what becomes of this one."""
+    """Whether it is chosen without regard to what becomes of a plain batch before it."""
 
 
 class _Flight:
     """A cycle under way."""
 
-    def __init__(self, cycle: str, found: _Found, deadline_s: float) -> None:
+    def __init__(self, cycle: str, found: _Found, most: int, deadline_s: float) -> None:
+        """`most` is how many pods it could have had."""
         self.cycle = cycle
         self.found = found
+        self.most = most
         self.deadline_s = deadline_s
         self.over = anyio.Event()
         self.outcome = ""
         self.seq = 0
 
     def end(self, outcome: str, seq: int) -> None:
-        self.outcome, self.seq = outcome, seq
-        self.over.set()
+        """What is in the log stands, whatever else is said."""
+        if self.outcome != "decided":
+            self.outcome, self.seq = outcome, seq
+            self.over.set()
 
 
 class Filter:
     """The cycles in flight, and the memory of what was tried. Both can be lost without harm.
 
-    While pods come as fast as they are placed, a second cycle is opened before the first is over:
-    the scorer places it on top of its own proposal for the first, and the binder believes that only
-    if the first was decided just as proposed.
+    While full batches of lone pods all find places, the next cycle is opened before the last is
+    over: the scorer places it on top of what it proposed for the last, and the binder believes that
+    only if it followed that proposal.
     """
 
     def __init__(self, ctx: Context, world: World) -> None:
@@ -168,6 +172,8 @@ class Filter:
             flight = await self._send(f"{name}.{next(numbers)}", found, received_us, before)
             if before is not None:
                 await self._land(before)
+                begun_s = time.monotonic()
+                flight.deadline_s = self._deadline_s()  # before that it was not its turn
             is_full = len(found.batch.uids) == self._most
             if is_full and found.is_plain and self._all_found_places:
                 before = flight
@@ -274,8 +280,8 @@ class Filter:
     ) -> _Flight:
         """Send a cycle on its way. `before` is the one that is under way already."""
         batch = found.batch
-        deadline_s = time.monotonic() + self.ctx.settings.cycle_deadline_ms / 1000
-        flight = self._flights[cycle] = _Flight(cycle, found, deadline_s)
+        flight = _Flight(cycle, found, self._most, self._deadline_s())
+        self._flights[cycle] = flight
         headers: dict[str, str] = {}
         with self.ctx.tracer.batch_span(
             "filter", attributes={"allot.batch.pods": len(batch.uids)}, ids=cycle_ids(cycle)
@@ -303,6 +309,10 @@ class Filter:
             found.follow()
         return flight
 
+    def _deadline_s(self) -> float:
+        """When a cycle whose turn it is now will have taken too long."""
+        return time.monotonic() + self.ctx.settings.cycle_deadline_ms / 1000
+
     async def _land(self, flight: _Flight) -> None:
         """Wait for the end of a cycle, and do what follows from it."""
         with anyio.move_on_after(flight.deadline_s - time.monotonic()) as deadline:
@@ -318,7 +328,7 @@ class Filter:
             self._narrow(flight.found.batch.uids)
         elif flight.outcome != "conflict":
             self._conflicts = 0
-            self._widen(flight.found.batch.uids)
+            self._widen(flight)
             flight.found.done()
             return
         self._all_found_places = False
@@ -346,9 +356,13 @@ class Filter:
                 wait_s=delay_s,
             )
 
-    def _widen(self, uids: Sequence[str]) -> None:
-        """A cycle came to its end."""
-        self._most = min(2 * self._most, self.ctx.settings.batch_max)
+    def _widen(self, flight: _Flight) -> None:
+        """A cycle came to its end. One that was under way while another one failed says nothing
+        about fewer pods.
+        """
+        uids = flight.found.batch.uids
+        if flight.most == self._most:
+            self._most = min(2 * self._most, self.ctx.settings.batch_max)
         if self._failures:
             pods = self.world.fold.state.pods
             over = {self._unit(uid) for uid in uids}

@@ -36,8 +36,8 @@ class GroupBatch(NamedTuple):
     batch: Batch
     jobs: tuple[str, ...]
     is_plain: bool
-    """Whether the next batch would be the same whatever becomes of this one, but for what is in
-    this one: lone pods of one queue.
+    """Whether it is of lone pods of one queue: what becomes of such a batch changes nothing about
+    the next one, if that is such a batch too.
     """
 
 

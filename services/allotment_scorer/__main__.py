@@ -4,8 +4,6 @@ import sys
 import time
 from collections.abc import Mapping
 
-import anyio
-
 from allotment.adapters.log.bus import BUS, Message
 from allotment.adapters.service import machine_code
 from allotment.adapters.service.service import ServiceContext, start_service
@@ -27,19 +25,19 @@ from allotment.core.queues.round.rounds import Rounds
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
 from allotment_proto.events import Decided, Envelope, Evicted, StageTime
-from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal
+from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, digest_of
 from allotment_scorer.settings import ScorerSettings
 
 CARD_NANO = 10**9
 NS_PER_MS = 1_000_000
-AFTER_S = 0.25
-"""How long a cycle that comes after another one waits for that one's decision."""
 
 Context = ServiceContext[ScorerSettings]
 
 
 class Scorer:
-    """One proposal per opened cycle. It keeps nothing that the log does not hold."""
+    """One proposal per opened cycle. It keeps nothing that the log does not hold, but for the last
+    proposal: a cycle that is opened before that one is decided is placed on top of it.
+    """
 
     def __init__(self, ctx: Context, world: World) -> None:
         self.ctx = ctx
@@ -102,7 +100,7 @@ class Scorer:
             {"allot.batch.pods": len(opened.batch), "allot.batch.classes": len(opened.classes)},
         ) as span:
             try:
-                proposal = await self._proposal(opened, received_us)
+                proposal = self._propose(opened, received_us)
             except Exception as error:  # whatever it is: of this cycle, and not of the next
                 self._forget()  # they may have been updated in part only
                 self.ctx.refusals.refuse(BUS, "Feasible", error, name=opened.cycle)
@@ -119,48 +117,23 @@ class Scorer:
         self.proposals += 1
         self.ctx.metrics.observe_stage("score", (_now_us() - received_us) / 1e6, span.trace_id)
 
-    async def _proposal(self, opened: Feasible, received_us: int) -> Proposal:
-        """What to decide. A cycle that comes after one that is not decided yet is placed on top of
-        what was proposed for that one, or when it is over.
-        """
-        if opened.after and opened.after != self._decided:
-            last = self._last
-            if last is None or last.cycle != opened.after or not _only_places(last):
-                await self._wait_for_end_of(opened.after)
-            elif last.placements:
-                proposal = self._propose(opened, received_us, last)
-                if proposal is not None:
-                    return proposal
-                await self._wait_for_end_of(opened.after)
-        proposal = self._propose(opened, received_us)
-        assert proposal is not None
-        return proposal
-
-    async def _wait_for_end_of(self, cycle: str) -> None:
-        """Until a cycle is decided, or for as long as one that is decided at all would take."""
-        with anyio.move_on_after(AFTER_S):
-            while self._decided != cycle:
-                await self.world.fold.changed()
-
-    def _propose(
-        self, opened: Feasible, received_us: int, after: Proposal | None = None
-    ) -> Proposal | None:
-        """A proposal; None if it takes a decision about the cycle before, `after`, first."""
-        state = self.world.fold.state
+    def _propose(self, opened: Feasible, received_us: int) -> Proposal:
+        state, after = self.world.fold.state, self._after(opened)
         board, rounds = self._ready_board(), self._ready_rounds()
         self._timings.begin()
         on_step = self._timings.step_ended
+        assumed: tuple[str, ...] = ()
+        digest = ""
         if after is None:
             outcome = rounds.run(opened.batch, board, on_step=on_step)
         else:
-            assumed = in_order(after.batch, after.placements)
-            found = rounds.run_upon(assumed, opened.batch, board, on_step=on_step)
-            if found is None or not found.placements or not _only_places(found):
-                return None
-            outcome = found
+            assumed, digest = (after.cycle,), digest_of(after.placements)
+            given = in_order(after.batch, after.placements)
+            found = rounds.run_upon(given, opened.batch, board, on_step=on_step)
+            # What else is to be said follows from what becomes of the cycle before.
+            outcome = found if found is not None and _only_places(found) else Outcome((), (), ())
         stage = StageTime("scorer", self.ctx.settings.instance, received_us, _now_us())
         self._last = Proposal(
-            assumed=() if after is None else (after.cycle,),
             v=MESSAGE_VERSION,
             cycle=opened.cycle,
             basis=state.seq,
@@ -168,6 +141,8 @@ class Scorer:
             batch=opened.batch,
             placements=outcome.placements,
             refusals=outcome.refusals,
+            assumed=assumed,
+            assumed_digest=digest,
             wholes=outcome.wholes,
             shorts=outcome.shorts,
             admissions=outcome.admissions,
@@ -178,6 +153,14 @@ class Scorer:
             stages=(*opened.stages, stage),
         )
         return self._last
+
+    def _after(self, opened: Feasible) -> Proposal | None:
+        """The proposal that a cycle is to stand on: that for the cycle which was opened before it,
+        as long as it is not decided.
+        """
+        last = self._last
+        is_under_way = opened.after and opened.after != self._decided
+        return last if is_under_way and last is not None and last.cycle == opened.after else None
 
     def _failed(self, opened: Feasible, why: str) -> Proposal:
         """No proposal: the binder says so to the filter and to the pod that it is about."""
@@ -311,7 +294,7 @@ async def run(ctx: Context) -> None:
             await work.keep_up()
 
 
-def _only_places(made: Proposal | Outcome) -> bool:
+def _only_places(made: Outcome) -> bool:
     """Whether nothing is said but who gets which place."""
     others = made.refusals, made.wholes, made.shorts, made.admissions
     return not any((*others, made.evictions, made.nominations)) and made.holds is None

@@ -21,6 +21,7 @@ from allotment.core.replay.again import check_again, place_again
 from allotment_binder.deciding import Deciding, Standing
 from allotment_proto.events import Decided, Placement, PolicyLoaded, QueueObserved, StageTime
 from allotment_proto.facts import Policy
+from allotment_proto.messages import digest_of
 from tests import build
 from tests.property.batch_cluster import QUEUES, REQUESTS
 from tests.property.lone_world import EVICTING, UNGATED, USUAL, Lones
@@ -34,6 +35,8 @@ class Pairs(Lones):
     """A world in which two batches are placed, one on top of the other, and then decided."""
 
     upon = 0
+    is_believed = True
+    """Whether the last decision followed its proposal."""
 
     def arrive(self, a: int, b: int, c: int) -> None:
         for _ in range(1 + b):
@@ -58,10 +61,10 @@ class Pairs(Lones):
         assert msgspec.json.encode(found) == msgspec.json.encode(afresh)
         restored = snapshot.decode(snapshot.encode(state))
         before = self.decision(first_basis, first, made, None, "c1")
-        if found is None or before is None:
+        if found is None or before is None or not self.is_believed:
             return
         assert {p.uid for p in found.placements}.isdisjoint(first)
-        standing = Standing("c1", self.seq, 0)
+        standing = Standing("c1", made.placements, self.seq, 0)
         if c == 1:
             self.some_node(a, b, b)
         elif not before.dropped and c:
@@ -93,11 +96,12 @@ class Pairs(Lones):
             basis=basis,
             policy=policy or state.policy_seq,
             assumed=() if standing is None else (standing.cycle,),
+            assumed_digest="" if standing is None else digest_of(standing.placements),
         )
         answer = Deciding(state).decide(proposal, 0, STAGE, standing)
         if standing is not None and state.seq == standing.seq:
             assert answer.objection == ""
-        decided = answer.decided
+        decided, self.is_believed = answer.decided, not answer.objection
         if not isinstance(decided, Decided):
             return None
         if decided.assumed:

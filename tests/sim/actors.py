@@ -15,7 +15,14 @@ from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.memory_log import Append
 from allotment_proto import codec, subjects
 from allotment_proto.events import Decided, Envelope, Event, NodeGone, PodGone, PolicyLoaded
-from allotment_proto.messages import MESSAGE_VERSION, ClassFeasible, Feasible, Proposal, Settled
+from allotment_proto.messages import (
+    MESSAGE_VERSION,
+    ClassFeasible,
+    Feasible,
+    Proposal,
+    Settled,
+    digest_of,
+)
 from allotment_proto.registry import version_of
 from tests.sim.api import UNREADABLE
 from tests.sim.follower import Follower
@@ -221,15 +228,16 @@ class Scorer(Actor):
             return moved  # on an older state than the filter's, a new pod would not even be seen
         asked = self.inbox.pop(0)
         rounds, evaluator, last = Rounds(state), self.follower.evaluator, self.last
-        outcome = None
+        outcome, is_upon = None, False
         if last is not None and asked.after == last.cycle:
             assumed = in_order(last.batch, last.placements)
             outcome = rounds.run_upon(assumed, asked.batch, evaluator)
-        is_upon = outcome is not None and bool(outcome.placements) and not outcome.refusals
+            is_upon = outcome is not None and bool(outcome.placements) and not outcome.refusals
         if outcome is None or not is_upon:
             outcome = rounds.run(asked.batch, evaluator)
         proposal = self.last = Proposal(
             assumed=(asked.after,) if is_upon else (),
+            assumed_digest="" if last is None or not is_upon else digest_of(last.placements),
             v=MESSAGE_VERSION,
             cycle=asked.cycle,
             basis=state.seq,

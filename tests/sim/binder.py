@@ -19,7 +19,7 @@ from allotment.core.placement.cycle import recheck, stamped
 from allotment.core.placement.evaluator import Trial
 from allotment.testing.memory_log import Append
 from allotment_binder.bindings import obstacle_to
-from allotment_binder.deciding import Standing, accepted, is_overtaken
+from allotment_binder.deciding import Standing, is_overtaken
 from allotment_binder.pacing import bindable
 from allotment_binder.records import Deleted, Erased, Unserved
 from allotment_proto import codec, subjects
@@ -56,9 +56,10 @@ class Binder(Actor):
         self.inbox: list[Proposal] = []
         self.in_flight: Append | None = None
         self.previous_seq = 0
+        self.proposed: tuple[Placement, ...] = ()
         self.cycle = ""
         self.standing: Standing | None = None
-        """The last decision of mine that landed just as it was proposed."""
+        """The last decision of mine that landed."""
         self.to_bind: dict[str, int] = {}
         """Pods whose Binding is mine to see through → the decision that placed them."""
         self.in_doubt: set[str] = set()
@@ -95,9 +96,7 @@ class Binder(Actor):
         msg_id = self.world.log.records[seq - 1].msg_id
         if not msg_id.startswith(self.name + "/") or msg_id in self.written_off:
             return
-        state = self.follower.state
-        if not event.dropped and len(accepted(state, event, seq)) == len(event.placements):
-            self.standing = Standing(event.cycle, seq, self.previous_seq)
+        self.standing = Standing(event.cycle, self.proposed, seq, self.previous_seq)
         for placement in event.placements:
             pod = self.follower.state.pods.get(placement.uid)
             held = pod.allocation if pod is not None else None
@@ -225,7 +224,7 @@ class Binder(Actor):
             assumed=proposal.assumed,
             rules=proposal.rules,
         )
-        self.previous_seq = state.decision_seq
+        self.previous_seq, self.proposed = state.decision_seq, proposal.placements
         self.cycle = proposal.cycle
         self._start(subjects.DECISION, (decided,), state.decision_seq)
 

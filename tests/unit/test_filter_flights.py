@@ -18,10 +18,10 @@ from allotment.adapters.telemetry.traces import start_tracing
 from allotment.core.ledger.check import check
 from allotment.core.ledger.state import apply
 from allotment.core.logport import Record
-from allotment.core.placement.cycle import in_order
+from allotment.core.placement.cycle import Outcome, in_order
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.rounds import Rounds
-from allotment_binder.deciding import CONFLICT, Deciding, Standing, accepted
+from allotment_binder.deciding import CONFLICT, Deciding, Standing
 from allotment_filter.__main__ import Filter
 from allotment_filter.settings import FilterSettings
 from allotment_proto import subjects
@@ -37,7 +37,7 @@ from allotment_proto.events import (
     StageTime,
 )
 from allotment_proto.facts import Policy
-from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settled
+from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settled, digest_of
 from tests import build
 
 FULL = 4
@@ -64,7 +64,6 @@ class Pipeline:
         self.group: TaskGroup | None = None
         self._turn = anyio.Event()
         self._last: Proposal | None = None
-        self._later: list[Feasible] = []
         self._standing: Standing | None = None
         self.open: list[Proposal] = []
         """What the scorer proposed and the binder has not decided, the oldest first."""
@@ -102,11 +101,8 @@ class Pipeline:
             previous_seq = self.state.decision_seq
             outcome, seq = "decided", self.tell(found)
             self.decided.append(found)
-            later, self._later = self._later, []
-            for opened in later:
-                self._score(opened)
-            if not found.dropped and len(accepted(self.state, found, seq)) == len(found.placements):
-                self._standing = Standing(found.cycle, seq, previous_seq)
+            made = proposal.placements
+            self._standing = Standing(found.cycle, made, seq, previous_seq)
         await self.settle(proposal.cycle, outcome, seq)
         return found if isinstance(found, Decided) else None
 
@@ -121,19 +117,18 @@ class Pipeline:
         await self.settle(self.open.pop(0).cycle, CONFLICT)
 
     def _score(self, opened: Feasible) -> None:
-        """Propose, on top of the proposal before if that is not decided yet, or once it is."""
+        """Propose, on top of the proposal before if that is not decided yet."""
         state, last = self.state, self._last
         after: tuple[str, ...] = ()
+        digest = ""
         is_decided = any(each.cycle == opened.after for each in self.decided)
         if is_decided or last is None or last.cycle != opened.after:
             made = Rounds(state).run(opened.batch, Evaluator(state))
         else:
             assumed, after = in_order(last.batch, last.placements), (opened.after,)
+            digest = digest_of(last.placements)
             upon = Rounds(state).run_upon(assumed, opened.batch, Evaluator(state))
-            if upon is None:
-                self._later.append(opened)
-                return
-            made = upon
+            made = upon or Outcome((), (), ())
         self._last = Proposal(
             v=MESSAGE_VERSION,
             cycle=opened.cycle,
@@ -148,6 +143,7 @@ class Pipeline:
             holds=made.holds,
             rules=made.rules,
             assumed=after,
+            assumed_digest=digest,
         )
         self.open.append(self._last)
 

@@ -21,11 +21,9 @@ from allotment_proto import subjects
 from allotment_proto.codec import decode_message, encode
 from allotment_proto.events import Envelope, Event, NodeGone
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal
-from allotment_scorer import __main__ as scorer
 from allotment_scorer.__main__ import Scorer
 from allotment_scorer.settings import ScorerSettings
 from tests import build
-from tests.waiting import patience
 
 pytestmark = pytest.mark.anyio
 HUGE = build.request(build.wants(memory_mib=1_000_000))
@@ -125,38 +123,36 @@ async def test_what_is_decided_is_not_assumed() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "meanwhile"),
     [
-        ("h", "b", []),
-        ("ah", "b", []),
         ("a", "bh", []),
         ("a", "h", []),
         ("a", "b", [NodeGone(name="n1", uid=NODE.uid, rv=9)]),
     ],
-    ids=["none placed", "one refused", "one refused on top", "none on top", "a node that went"],
+    ids=["one refused on top", "none placed on top", "a node that went"],
 )
-async def test_it_waits_for_the_first_where_that_has_to_be_known(
-    first: str, second: str, meanwhile: list[Event], monkeypatch: pytest.MonkeyPatch
+async def test_nothing_is_proposed_where_the_first_has_to_be_decided_before(
+    first: str, second: str, meanwhile: list[Event]
 ) -> None:
-    monkeypatch.setattr(scorer, "AFTER_S", 60.0)
     pods = (build.pod("a"), build.pod("b"), build.pod("h", HUGE))
-    async with scene(*pods) as world, anyio.create_task_group() as group:
+    async with scene(*pods) as world:
         await world.ask("c1", *first)
         for event in meanwhile:
             world.tell(event)
-        group.start_soon(lambda: world.ask("c2", *second, after="c1"))
-        await anyio.wait_all_tasks_blocked()
-        assert len(world.made) == 1
-        world.decide(world.made[0])
-        with patience():
-            while len(world.made) < 2:  # noqa: ASYNC110 - nobody tells
-                await anyio.sleep(0.001)
-        assert (world.made[1].assumed, world.made[1].basis) == ((), world.state.seq)
+        await world.ask("c2", *second, after="c1")
+        made = world.made[1]
+        assert (made.assumed, made.placements, made.refusals) == (("c1",), (), ())
 
 
-async def test_a_first_cycle_that_nobody_knows_holds_up_nobody_for_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(scorer, "AFTER_S", 0.01)
-    async with scene(build.pod("a")) as world:
-        with patience():
-            await world.ask("c2", "a", after="c1")
-        assert [each.assumed for each in world.made] == [()]
+@pytest.mark.parametrize("first", ["h", "ah"])
+async def test_who_was_refused_first_takes_nothing(first: str) -> None:
+    pods = (build.pod("a"), build.pod("b"), build.pod("h", HUGE))
+    async with scene(*pods) as world:
+        await world.ask("c1", *first)
+        await world.ask("c2", "b", after="c1")
+        assert (world.made[1].assumed, len(world.made[1].placements)) == (("c1",), 1)
+
+
+async def test_on_a_cycle_that_it_does_not_know_nothing_stands() -> None:
+    async with scene(build.pod("a"), build.pod("b")) as world:
+        await world.ask("c1", "a")
+        await world.ask("c2", "b", after="another")
+        assert [each.assumed for each in world.made] == [(), ()]

@@ -136,8 +136,10 @@ def run_again(
     """The round over a decision's batch, as the scorer ran it: on top of all that was proposed in
     the decision before it, if it stands on that. None if it cannot have run so.
     """
-    if not event.assumed or before is None:
+    if not event.assumed:
         return rounds.run(event.batch, board, rules=event.rules)
+    if before is None:
+        return None
     return rounds.run_upon(proposed(before), event.batch, board, rules=event.rules)
 
 
