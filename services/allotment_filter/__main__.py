@@ -41,6 +41,8 @@ GROUP_WAIT_S = 1.0
 """How long a pod may be known before its PodGroup without being refused."""
 CONFLICT_PAUSE_S = 0.01
 CONFLICT_PAUSE_MAX_S = 1.0
+SKIPPED_MAX = 64
+"""The most batches that are waited for after some on top of which nothing could be placed."""
 FAILED_PAUSE_MAX_S = 0.1
 """While a pod is looked for that makes cycles fail, others wait for their turn."""
 
@@ -66,11 +68,14 @@ class _Found(NamedTuple):
 class _Flight:
     """A cycle under way."""
 
-    def __init__(self, cycle: str, found: _Found, most: int, deadline_s: float) -> None:
-        """`most` is how many pods it could have had."""
+    def __init__(
+        self, cycle: str, found: _Found, most: int, deadline_s: float, *, is_second: bool
+    ) -> None:
+        """`most` is how many pods it could have had; `is_second` if another one was not over."""
         self.cycle = cycle
         self.found = found
         self.most = most
+        self.is_second = is_second
         self.deadline_s = deadline_s
         self.over = anyio.Event()
         self.outcome = ""
@@ -111,6 +116,9 @@ class Filter:
         """By cycle."""
         self._all_found_places = False
         """Whether the last decision about a cycle of ours gave every pod of its batch a place."""
+        self._to_skip = self._skips = 0
+        """How many batches are still waited for, and how many that is, because what was opened
+        before one was over came to nothing."""
         self._feasibility: FeasibilityCache | None = None
         self._groups: Groups | None = None
         self._waiting: Waiting | None = None
@@ -174,8 +182,7 @@ class Filter:
                 await self._land(before)
                 begun_s = time.monotonic()
                 flight.deadline_s = self._deadline_s()  # before that it was not its turn
-            is_full = len(found.batch.uids) == self._most
-            if is_full and found.is_plain and self._all_found_places:
+            if self._is_followed(flight):
                 before = flight
                 continue
             before = None
@@ -185,6 +192,16 @@ class Filter:
                 # in the time of one, as much time goes to gathering. Where they come one by one
                 # there is nothing to gather, and the next would wait in vain.
                 await anyio.sleep(min(GATHER_S_MAX, time.monotonic() - begun_s))
+
+    def _is_followed(self, flight: _Flight) -> bool:
+        """Whether the next cycle is opened before this one is over."""
+        is_full = len(flight.found.batch.uids) == flight.most
+        if not (is_full and flight.found.is_plain and self._all_found_places):
+            return False
+        if self._to_skip:
+            self._to_skip -= 1
+            return False
+        return True
 
     def _next(self) -> _Found | None:
         """The pods that are due, without those that are in a cycle; None if there are none."""
@@ -280,8 +297,9 @@ class Filter:
     ) -> _Flight:
         """Send a cycle on its way. `before` is the one that is under way already."""
         batch = found.batch
-        flight = _Flight(cycle, found, self._most, self._deadline_s())
-        self._flights[cycle] = flight
+        flight = self._flights[cycle] = _Flight(
+            cycle, found, self._most, self._deadline_s(), is_second=before is not None
+        )
         headers: dict[str, str] = {}
         with self.ctx.tracer.batch_span(
             "filter", attributes={"allot.batch.pods": len(batch.uids)}, ids=cycle_ids(cycle)
@@ -324,6 +342,10 @@ class Filter:
             self._all_found_places = False
             self.ctx.log.warning("cycle not heard of, issuing again", cycle=flight.cycle)
             return
+        if flight.is_second:
+            is_in_vain = flight.outcome == "conflict"
+            self._skips = min(2 * self._skips + 1, SKIPPED_MAX) if is_in_vain else 0
+            self._to_skip = self._skips
         if flight.outcome == "failed":
             self._narrow(flight.found.batch.uids)
         elif flight.outcome != "conflict":

@@ -1,6 +1,7 @@
 """A second cycle is opened before the first is over, where the first does not decide about it."""
 
 import io
+import itertools
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -44,7 +45,19 @@ FULL = 4
 """How many pods a cycle has."""
 STAGE = StageTime("binder", "b", 1, 2)
 DEFAULT = QueueObserved(uid="q", name="default", rv=1)
-BIG = tuple(build.node(f"n{n}", [build.card(c, id=f"n{n}-{c}") for c in range(8)]) for n in (1, 2))
+BIG = tuple(
+    build.node(
+        f"n{n}",
+        [
+            build.card(c, id=f"n{n}-{c}", memory_mib=1 << 19, cores_pct=1_000, slots=99)
+            for c in range(8)
+        ],
+        cpu_milli=1_000_000,
+        memory_bytes=1 << 50,
+        pods=500,
+    )
+    for n in (1, 2)
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -258,6 +271,73 @@ async def test_one_at_a_time_where_the_first_decides_about_the_second(events: li
         assert [each.after for each in line.opened] == ["", ""]
 
     await played(play, *BIG, *events)
+
+
+async def test_where_nothing_can_be_placed_on_top_ever_more_are_waited_for() -> None:
+    """As where not nodes alone have a say: here pods of before version 5, in a queue."""
+
+    async def play(line: Pipeline) -> None:
+        with anyio.fail_after(10):
+            while line.state.pending:
+                await decide_all(line)
+                await anyio.sleep(0.001)
+
+    uids = [f"p{n:03}" for n in range(45 * FULL)]
+    line = await played(play, *BIG, DEFAULT, *pods(*uids))
+    seconds = [n for n, each in enumerate(line.opened) if each.after]
+    # Two at a time: one more is opened before the first comes to nothing.
+    apart = [later - sooner for sooner, later in itertools.pairwise(seconds[::2])]
+    assert apart == sorted(apart)
+    assert len(seconds) < len(line.opened) / 2
+    assert apart[-1] > 2 * apart[0]
+
+
+async def test_the_second_does_not_undo_what_follows_from_the_failure_of_the_first() -> None:
+    """Halves of a batch find the pod on which cycles fail."""
+    uids = [f"p{n:02}" for n in range(4 * FULL)]
+    sizes: list[int] = []
+
+    async def play(line: Pipeline) -> None:
+        await line.decide()
+        with anyio.fail_after(10):
+            while len(line.state.pending) > 1:
+                await anyio.sleep(0.001)
+                while line.open:
+                    if uids[FULL] in line.open[0].batch:
+                        sizes.append(len(line.open[0].batch))
+                        await line.settle(line.open.pop(0).cycle, "failed")
+                    else:
+                        await line.decide()
+
+    await played(play, *BIG, *pods(*uids))
+    assert sizes[:3] == [4, 2, 1]
+
+
+async def test_what_is_in_the_log_stands_whatever_else_is_said() -> None:
+    async def play(line: Pipeline) -> None:
+        await line.decide()
+        first, second = line.opened[1:]
+        await line.decide()
+        await line.settle(second.cycle, "conflict")
+        await line.settle(first.cycle, "conflict")
+        assert line.work is not None
+        assert line.work._conflicts == 1, "of the second"
+
+    await played(play, *BIG, *pods(*(f"p{n:02}" for n in range(3 * FULL))))
+
+
+async def test_a_second_cycle_has_its_time_from_when_it_is_its_turn() -> None:
+    async def play(line: Pipeline) -> None:
+        await line.decide()
+        await anyio.sleep(0.6)
+        await line.decide()
+        await anyio.sleep(0.6)
+        await line.decide()
+        assert line.work is not None
+        assert line.work.reissued == 0
+
+    uids = [f"p{n:02}" for n in range(3 * FULL)]
+    await played(play, *BIG, *pods(*uids), deadline_ms=1_000)
 
 
 async def test_what_comes_of_the_first_ends_the_second_too() -> None:
