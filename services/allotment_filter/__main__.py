@@ -105,6 +105,8 @@ class Filter:
         self._awaited: set[str] = set()
         """Pods whose PodGroup is not known, and that were given time for it."""
         self.cycles = 0
+        self.seconds = 0
+        """Cycles that were opened while another one was under way."""
         self.reissued = 0
         self._conflicts = 0
         """How many cycles in a row came back as a conflict."""
@@ -305,6 +307,8 @@ class Filter:
             "filter", attributes={"allot.batch.pods": len(batch.uids)}, ids=cycle_ids(cycle)
         ) as span:
             span.update({"allot.ledger.seq": batch.basis, "allot.cycle": cycle})
+            if before is not None:
+                span.update({"allot.after": before.cycle})
             span.inject(headers)
             finished_us = _now_us()
             message = Feasible(
@@ -318,6 +322,7 @@ class Filter:
             )
             dropped = await self.world.bus.publish(subjects.FEASIBLE, encode(message), headers)
         self.cycles += 1
+        self.seconds += before is not None
         self.ctx.metrics.observe_stage("filter", (finished_us - received_us) / 1e6, span.trace_id)
         if dropped is not None:
             self.ctx.log.warning("cycle not sent", cycle=cycle, reason=dropped)
@@ -406,6 +411,12 @@ async def run(ctx: Context) -> None:
         work = Filter(ctx, world)
         ctx.metrics.expose(
             "allot_cycles_total", "cycles opened", lambda: work.cycles, kind="counter"
+        )
+        ctx.metrics.expose(
+            "allot_cycles_overlapping_total",
+            "cycles opened before the one before was decided",
+            lambda: work.seconds,
+            kind="counter",
         )
         ctx.metrics.expose(
             "allot_cycles_reissued_total",

@@ -416,6 +416,7 @@ def _decision(
         policy=_policy_name(policy),
         policy_version=decided.policy,
         ledger_seq=decided.basis,
+        assumed=decided.assumed,
     )
 
 

@@ -301,8 +301,10 @@ class Line(_Sparse, frozen=True, kw_only=True):
     detail: bool = False
 
 
-class DecisionRef(_Fact, frozen=True, kw_only=True):
-    """The decision that stands: its record, what it read, and the policy's name and sequence."""
+class DecisionRef(_Sparse, frozen=True, kw_only=True):
+    """The decision that stands: its record, what it read, and the policy's name and sequence.
+    `assumed` are cycles on top of which it was placed, as they were not decided yet.
+    """
 
     id: str
     seq: int
@@ -312,6 +314,7 @@ class DecisionRef(_Fact, frozen=True, kw_only=True):
     policy: str
     policy_version: int
     ledger_seq: int
+    assumed: tuple[str, ...] = ()
 
 
 class TraceRef(_Fact, frozen=True, kw_only=True):
