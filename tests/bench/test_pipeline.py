@@ -1,5 +1,7 @@
 """The pipeline bench runs the real processes, and what it reports holds together."""
 
+from typing import Any
+
 import anyio
 import msgspec
 import pytest
@@ -8,8 +10,10 @@ from click.testing import CliRunner
 from allotment.adapters.service import machine_code
 from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_cli.errors import CliError
 from allotment_cli.main import main
+from allotment_lab.bench import pipeline
 from allotment_lab.bench.scrapes import scraped
 from allotment_lab.processes import scores_compiled
 
@@ -32,6 +36,33 @@ def test_pipeline_reports_one_line_of_json() -> None:
     assert set(facts["cpu_us"]) == {"filter", "scorer", "binder", "nats", "bench"}
     assert facts["versions"]["numba"] == "none", "so few nodes are scored in NumPy"
     assert facts["scrape_slowest_us"] == {}
+
+
+def test_what_is_placed_on_top_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a backlog, by the real services; then by replay, from their log alone."""
+    found: list[Report] = []
+    measure = pipeline._run
+
+    async def run(plan: Any, load: Any, running: Any, pids: Any) -> Any:
+        report = await measure(plan, load, running, pids)
+        records = [r async for rs in load._log.read(1, await load._log.last_seq()) for r in rs]
+        index = Index()
+        for record in records:
+            index.feed(record)
+        replayer = Replayer(index.stops)
+        for record in records:
+            replayer.feed(record)
+        found.append(replayer.report())
+        return report
+
+    monkeypatch.setattr(pipeline, "_run", run)
+    arguments = ["bench", "pipeline", *SMALL, "--batch-max", "16", "--live", "150", "--json"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    facts = msgspec.json.decode(result.stdout)
+    assert facts["cycles_on_top"] >= 5, "12 full batches"
+    (report,) = found
+    assert (report.identical, report.first_difference) == (report.decisions, None)
 
 
 def test_a_prometheus_beside_it() -> None:

@@ -70,6 +70,8 @@ class PipelineReport(Report, frozen=True, kw_only=True):
     idle_p99_us: float
     steady_rate: float
     cycles: int
+    cycles_on_top: int
+    """Those of them that were placed before the one before was decided."""
     batch_p50: int
     batch_max: int
     idle_batch_max: int
@@ -288,6 +290,7 @@ async def _run(
         idle_p99_us=percentile(idle_us, 99),
         idle_batch_max=max(len(d.cycle.batch) for d in idle),
         cycles=len(burst.decisions),
+        cycles_on_top=sum(bool(each.cycle.assumed) for each in burst.decisions),
         batch_p50=int(percentile(batches, 50)),
         batch_max=batches[-1],
         steady_rate=plan.rate,
@@ -342,6 +345,7 @@ def _rows(report: PipelineReport) -> list[tuple[str, str]]:
         ("CPU per pod, µs", _shown(report.cpu_us)),
         ("wall per pod, µs", _shown(report.stage_us)),
         ("batches", f"{report.cycles}, p50 {report.batch_p50}, max {report.batch_max}"),
+        ("of these on top of one that was not decided yet", f"{report.cycles_on_top}"),
         ("a pod alone: p50, p99", f"{report.idle_p50_us} µs, {report.idle_p99_us} µs"),
         ("a pod alone: wall, µs", _shown(report.idle_stage_us)),
         (f"at {report.steady_rate}/s: p50, p99", f"{report.p50_us} µs, {report.p99_us} µs"),
