@@ -36,8 +36,8 @@ class GroupBatch(NamedTuple):
     batch: Batch
     jobs: tuple[str, ...]
     is_plain: bool
-    """Whether it is of lone pods of one queue, and evicts nobody: what becomes of such a batch
-    changes nothing about the next one, if that is such a batch too.
+    """Whether it is of lone pods of one queue: what becomes of such a batch changes nothing about
+    the next one, if that is such a batch too.
     """
 
 
@@ -124,7 +124,6 @@ class Groups:
             return None
         is_plain = (
             self.lines.is_one
-            and not self.rounds.may_evict
             and all(job.startswith(SINGLE) for job in jobs)
             and (parked is None or not parked.has_offered)
         )

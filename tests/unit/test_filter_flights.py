@@ -252,9 +252,6 @@ async def test_namespaces_take_turns_from_one_cycle_to_the_next(queues: tuple[Ev
 HUGE = build.request(build.wants(memory_mib=1_000_000))
 ANOTHER = QueueObserved(uid="r", name="other", rv=1)
 TURNS = PolicyLoaded(policy=Policy(namespace_turns=True), source="", text_sha256="")
-EVICTING = PolicyLoaded(
-    policy=Policy(actions=("enqueue", "allocate", "preempt")), source="", text_sha256=""
-)
 GROUP = GroupObserved(uid="g", namespace="default", name="g", rv=1, min_member=4, phase="Inqueue")
 MEMBERS = pods(*(f"g{n}" for n in range(FULL)), group="default/g")
 
@@ -264,10 +261,9 @@ MEMBERS = pods(*(f"g{n}" for n in range(FULL)), group="default/g")
     [
         [DEFAULT, ANOTHER, *pods(*"abcdef", queue="default"), *pods(*"uvwxyz", queue="other")],
         [DEFAULT, *pods(*"abcdefgh", queue="default", priority=1), GROUP, *MEMBERS],
-        [DEFAULT, EVICTING, *pods(*"abcdefghijkl", queue="default")],
         [build.pod("z", HUGE, priority=1), *pods(*"abcdefghijkl")],
     ],
-    ids=["two queues", "a gang", "preemption", "no room"],
+    ids=["two queues", "a gang", "no room"],
 )
 async def test_one_at_a_time_where_the_first_decides_about_the_second(events: list[Event]) -> None:
     async def play(line: Pipeline) -> None:

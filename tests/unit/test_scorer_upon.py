@@ -19,7 +19,14 @@ from allotment.core.ledger.state import apply
 from allotment.core.logport import Record
 from allotment_proto import subjects
 from allotment_proto.codec import decode_message, encode
-from allotment_proto.events import Envelope, Event, NodeGone
+from allotment_proto.events import (
+    Envelope,
+    Event,
+    NodeGone,
+    PolicyLoaded,
+    QueueObserved,
+)
+from allotment_proto.facts import Policy
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal
 from allotment_scorer.__main__ import Scorer
 from allotment_scorer.settings import ScorerSettings
@@ -140,6 +147,28 @@ async def test_nothing_is_proposed_where_the_first_has_to_be_decided_before(
         await world.ask("c2", *second, after="c1")
         made = world.made[1]
         assert (made.assumed, made.placements, made.refusals) == (("c1",), (), ())
+
+
+EVICTING = PolicyLoaded(
+    policy=Policy(actions=("enqueue", "allocate", "preempt")), source="", text_sha256=""
+)
+DEFAULT = QueueObserved(uid="q", name="default", rv=1)
+
+
+@pytest.mark.parametrize(("second", "is_placed"), [("b", True), ("bh", False)])
+async def test_who_has_to_go_is_not_asked_on_top(second: str, is_placed: bool) -> None:
+    """Who was told before is told nothing new, and yet others may have to go for it."""
+    pods = [
+        build.pod("a", queue="default"),
+        build.pod("b", queue="default"),
+        build.pod("h", HUGE, queue="default"),
+    ]
+    async with scene(EVICTING, DEFAULT, *pods) as world:
+        await world.ask("c0", "h")
+        world.decide(world.made[0])
+        await world.ask("c1", "a")
+        await world.ask("c2", *second, after="c1")
+        assert (world.made[2].assumed, bool(world.made[2].placements)) == (("c1",), is_placed)
 
 
 @pytest.mark.parametrize("first", ["h", "ah"])

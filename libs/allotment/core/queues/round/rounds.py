@@ -207,7 +207,7 @@ class Rounds:
     ) -> Outcome | None:
         """The same on top of the placements of a cycle that is not decided yet. None where these do
         not fit on the state, or something else than nodes has a say about the pods of both: what a
-        quota leaves, or who has to go, is asked of the log alone.
+        quota leaves, or who has to go for one without a place, is asked of the log alone.
         """
         state = self.state
         if not _can_assume(state, assumed):
@@ -215,14 +215,14 @@ class Rounds:
         if not state.is_batched:
             made = run_cycle(state, batch, ranker, assumed)
             return msgspec.structs.replace(made, rules=rules)
-        if self.may_evict:
-            return None
         given = [placement.uid for placement in assumed]
         opening = self.open((*given, *batch), on_step)
         if opening.covered is None:
             self._close()
             return None
-        return self._round(opening, batch, ranker, most, on_step, rules, assumed)
+        made = self._round(opening, batch, ranker, most, on_step, rules, assumed)
+        is_short = len(assumed) + len(made.placements) < len(opening.covered.pods)
+        return None if is_short and self.may_evict else made
 
     def _round(
         self,
@@ -232,14 +232,14 @@ class Rounds:
         most: int,
         on_step: OnStep,
         rules: int,
-        assumed: Sequence[Placement] = (),
+        assumed: Sequence[Placement] | None = None,
     ) -> Outcome:
         state = self.state
         session = opening.session
         ranker.begin()
         try:
             places = Places(state, ranker, rules)
-            places.assume_all(assumed)
+            places.assume_all(assumed or ())
             made = OutcomeBuilder(state, session, places)
             let_in_or_refused = (said.group for said in opening.admissions)
             made.take_refused(opening.admitted, opening.wanted.union(let_in_or_refused))
@@ -249,7 +249,9 @@ class Rounds:
                 for key in sorted(opening.wanted):
                     self._take_orphan(made, session, key, batch)
                 self._place_one_by_one(opening, places, made, most, on_step)
-            victims = self._make_room(opening, places, on_step) if self.may_evict else Victims()
+            victims = Victims()
+            if self.may_evict and assumed is None:
+                victims = self._make_room(opening, places, on_step)
         finally:
             ranker.end()
         held = opening.held if opening.held != state.holds else None
