@@ -3,13 +3,17 @@
 import msgspec
 import pytest
 
-from allotment.core.queues.round.rounds import RULES
+from allotment.core.explain.competition import competition
+from allotment.core.placement.evaluator import Evaluator
+from allotment.core.queues.round.rounds import RULES, Rounds
+from allotment.core.replay.again import Remade, remade
+from allotment.core.replay.otherwise import otherwise
 from allotment.core.replay.replay import Index, Replayer
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Decided
 from allotment_proto.facts import Policy, Problem
-from tests.recording import Recorder, busy_cluster, vgpu
+from tests.recording import Recorder, busy_cluster, fold, vgpu
 from tests.recording_batch import POLICY, BatchRecorder
 from tests.unit.replaying import LIES, tampered, two_on_one_node, verify
 
@@ -30,6 +34,88 @@ def test_what_the_binder_dropped_is_dropped_again() -> None:
     assert decided.basis < decided.checked
     report = verify(log.records)
     assert (report.identical, report.different) == (2, 0)
+
+
+def on_top() -> tuple[Recorder, int]:
+    """Two decisions, the second on top of the first; a fact came between. And its basis."""
+    log = Recorder()
+    for name in ("n1", "n2"):
+        log.node(name, cards=2)
+    first, second = [log.pod(name, vgpu(1, 15_000, 10)) for name in "abc"], log.pod("d")
+    basis = log.seq
+    log.node("n3", cards=2)
+    before = log.decide(*first, basis=basis)
+    log.decide(second, basis=basis, upon=before)
+    return log, basis
+
+
+def test_what_stands_on_the_decision_before_is_made_again_on_top_of_it() -> None:
+    log, basis = on_top()
+    assert (verify(log.records).decisions, verify(log.records).identical) == (2, 2)
+    index = Index(first_seq=log.seq)
+    for record in log.records:
+        index.feed(record)
+    replayer = Replayer(index.stops)
+    for record in log.records:
+        replayer.feed(record)
+    assert replayer.report().identical == 1, "the one before is known although nobody asked for it"
+    plain = fold(log.records[:basis])
+    (event,) = decode_envelope(log.records[-1].payload).events
+    assert isinstance(event, Decided)
+    alone = Rounds(plain).run(event.batch, Evaluator(plain))
+    assert alone.placements[0].score_micro < event.placements[0].score_micro
+
+
+@pytest.mark.parametrize("assumed", [("c0",), ("c2",), ()])
+def test_on_what_a_decision_stood_is_compared(assumed: tuple[str, ...]) -> None:
+    log, _ = on_top()
+    last = log.seq
+
+    def lie(decided: Decided) -> Decided:
+        is_second = decided.cycle == "c2"
+        return msgspec.structs.replace(decided, assumed=assumed) if is_second else decided
+
+    report = verify(tampered(log.records, lie))
+    assert (report.identical, report.different) == (1, 1)
+    found = report.first_difference
+    assert found is not None
+    assert (found.seq, found.field) == (last, "assumed" if assumed else "placements")
+
+
+def test_one_decision_alone_is_made_again_on_top_of_the_one_before() -> None:
+    log, basis = on_top()
+    (event,) = decode_envelope(log.records[-1].payload).events
+    (before,) = decode_envelope(log.records[-2].payload).events
+    assert isinstance(event, Decided)
+    assert isinstance(before, Decided)
+    at_ms = decode_envelope(log.records[-1].payload).at_ms
+
+    def again(last: Decided | None) -> Remade:
+        stops = sorted({basis, event.checked, log.seq - 1})
+        states = (fold(log.records[:seq]) for seq in stops)
+        return remade(log.seq, event, at_ms, states, last)
+
+    assert again(before).is_identical
+    assert again(None).field == "assumed"
+    assert again(event).field == "assumed"
+    (same,) = otherwise(fold(log.records[:basis]), event, ["binpack"], before)
+    assert same.same == 1
+    assert list(otherwise(fold(log.records[:basis]), event, ["binpack"])) == []
+
+
+def test_why_a_pod_got_its_place_counts_what_was_assumed() -> None:
+    log, basis = on_top()
+    (event,) = decode_envelope(log.records[-1].payload).events
+    (before,) = decode_envelope(log.records[-2].payload).events
+    assert isinstance(event, Decided)
+    assert isinstance(before, Decided)
+    (placement,) = event.placements
+    state = fold(log.records[:basis])
+    fact = state.pods[placement.uid].fact
+    _, candidates, _ = competition(state, event, fact, placement.node, before)
+    assert (candidates[0].chosen, candidates[0].total_micro) == (True, placement.score_micro)
+    _, candidates, _ = competition(state, event, fact, placement.node)
+    assert candidates[0].total_micro != placement.score_micro
 
 
 def test_stamps_keep_their_order_when_the_clock_does_not_move() -> None:
