@@ -15,7 +15,7 @@ from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import Ahead, World, full_reporter
 from allotment.adapters.telemetry.log import one_line
 from allotment.core.logport import Landed, Refused
-from allotment_binder.deciding import PARTS, Answer, Deciding, Standing, accepted
+from allotment_binder.deciding import PARTS, Answer, Deciding, Standing, accepted, standing_of
 from allotment_binder.decision_line import DecisionLines
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
@@ -147,9 +147,7 @@ class Decider:
                 # append can void placements. Nothing is bound before the fold says which.
                 await fold.wait_for(appended.seq)
                 self._landed(decided, appended.seq)
-                if not answer.objection:
-                    made = proposal.placements
-                    self._standing = Standing(decided.cycle, made, appended.seq, previous_seq)
+                self._standing = standing_of(proposal, answer, appended.seq, previous_seq)
                 return _settled(proposal, "decided", appended.seq)
             if appended.reason in ("full", "too_large"):
                 self.full(appended.message)

@@ -50,6 +50,15 @@ class Standing(NamedTuple):
     """The decision before it."""
 
 
+def standing_of(proposal: Proposal, answer: Answer, seq: int, previous_seq: int) -> Standing | None:
+    """What may be stood upon, now that the answer to a proposal is the record `seq`; None if it was
+    not the scorer's round that was decided.
+    """
+    if answer.objection:
+        return None
+    return Standing(proposal.cycle, proposal.placements, seq, previous_seq)
+
+
 class Deciding:
     """Decides proposals on one state. What its own rounds need is made when the first is run."""
 

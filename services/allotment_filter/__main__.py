@@ -344,7 +344,6 @@ class Filter:
         del self._flights[flight.cycle]
         if deadline.cancelled_caught:
             self.reissued += 1
-            self._all_found_places = False
             self.ctx.log.warning("cycle not heard of, issuing again", cycle=flight.cycle)
             return
         if flight.is_second:
@@ -358,7 +357,6 @@ class Filter:
             self._widen(flight)
             flight.found.done()
             return
-        self._all_found_places = False
         pause_s = CONFLICT_PAUSE_S * 2.0 ** min(self._conflicts, 16)
         self._conflicts += 1
         most_s = CONFLICT_PAUSE_MAX_S if flight.outcome == "conflict" else FAILED_PAUSE_MAX_S

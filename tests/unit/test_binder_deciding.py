@@ -8,7 +8,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
-from allotment_binder.deciding import CONFLICT, NOTHING, Deciding, Standing, accepted
+from allotment_binder.deciding import CONFLICT, NOTHING, Deciding, Standing, accepted, standing_of
 from allotment_proto.events import Decided, PodGone, StageTime
 from allotment_proto.messages import MESSAGE_VERSION, Proposal, digest_of
 from tests.build import card, decided, node, placement, pod, policy, request, state_of, wants
@@ -195,6 +195,17 @@ def test_what_stands_on_a_proposal_is_decided_if_that_was() -> None:
         standing._replace(placements=upon(state, then, "b").placements),
     )
     assert [second(state, then, other) for other in others] == [CONFLICT] * len(others)
+    apply(state, pod("c"), state.seq + 1)
+    land(state, decide(state, propose(state, "c", cycle="c9")))
+    assert second(state, then, standing) == CONFLICT, "another decision came since"
+
+
+def test_what_says_nothing_or_counts_twice_is_proposed_anew() -> None:
+    state = state_of(policy(), node(), pod("a"), pod("b"))
+    first = propose(state, "a")
+    then = upon(state, first, "b")
+    seq = land(state, decide(state, first))
+    standing = Standing("c1", first.placements, seq, 0)
     nothing = msgspec.structs.replace(then, placements=())
     assert second(state, nothing, standing) == CONFLICT, "it is to be tried again"
     late = msgspec.structs.replace(then, basis=seq)
@@ -211,3 +222,13 @@ def test_what_was_dropped_of_the_first_does_the_second_no_harm() -> None:
     assert len(decided_first.dropped) == 1
     standing = Standing("c1", first.placements, land(state, decided_first), 0)
     assert isinstance(second(state, then, standing), Decided)
+
+
+def test_a_round_of_the_binders_own_is_not_stood_upon() -> None:
+    state = state_of(policy(), node(), pod("a"))
+    proposal = propose(state, "a")
+    believed = Deciding(state).decide(proposal, NOW_S, STAGE)
+    assert standing_of(proposal, believed, 7, 3) == Standing("c1", proposal.placements, 7, 3)
+    other = Deciding(state).decide(msgspec.structs.replace(proposal, policy=9), NOW_S, STAGE)
+    assert other.objection
+    assert standing_of(proposal, other, 7, 3) is None

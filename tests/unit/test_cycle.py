@@ -11,7 +11,8 @@ from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import place, recheck, run_cycle, stamped
 from allotment.core.placement.evaluator import Evaluator, Trial
-from allotment_proto.events import Placement, Refusal
+from allotment.core.queues.round.rounds import Rounds
+from allotment_proto.events import Placement, QueueObserved, Refusal
 from allotment_proto.facts import Problem
 from tests import build
 
@@ -186,3 +187,20 @@ def test_runners_up_name_the_cards_that_a_node_has_now() -> None:
         (runner_up,) = board.rank(build.request(build.wants(1_000, 10))).runners_up
         board.end()
         assert (runner_up.node, runner_up.cards[0][:3]) == ("n2", prefix)
+
+
+def test_on_top_of_assumed_placements_who_has_one_gets_no_other() -> None:
+    state = build.state_of(build.policy(), build.node(), build.pod("a"), build.pod("b"))
+    (assumed,) = run_cycle(state, ["a"], Evaluator(state)).placements
+    made = run_cycle(state, ["a", "b"], Evaluator(state), [assumed])
+    assert [p.uid for p in made.placements] == ["b"]
+
+
+def test_on_top_of_assumed_placements_as_many_are_placed_as_may_be() -> None:
+    queue = QueueObserved(uid="q", name="default", rv=1)
+    waiting = [build.pod(name, queue="default") for name in "abcd"]
+    state = build.state_of(build.policy(), queue, build.node(), *waiting)
+    assumed = Rounds(state).run(["a", "b"], Board(state)).placements
+    made = Rounds(state).run_upon(assumed, ["c", "d"], Board(state), 1)
+    assert made is not None
+    assert len(made.placements) == 1

@@ -306,8 +306,12 @@ async def test_the_second_does_not_undo_what_follows_from_the_failure_of_the_fir
                     if uids[FULL] in line.open[0].batch:
                         sizes.append(len(line.open[0].batch))
                         await line.settle(line.open.pop(0).cycle, "failed")
+                        narrowed = line.work._most if line.work is not None else 0
                     else:
                         await line.decide()
+                        if sizes == [FULL]:
+                            assert line.work is not None
+                            assert line.work._most == narrowed == FULL / 2
 
     await played(play, *BIG, *pods(*uids))
     assert sizes[:3] == [4, 2, 1]
@@ -316,12 +320,13 @@ async def test_the_second_does_not_undo_what_follows_from_the_failure_of_the_fir
 async def test_what_is_in_the_log_stands_whatever_else_is_said() -> None:
     async def play(line: Pipeline) -> None:
         await line.decide()
-        first, second = line.opened[1:]
-        await line.decide()
-        await line.settle(second.cycle, "conflict")
+        first = line.open.pop(0)
+        found = Deciding(line.state).decide(first, 0, STAGE).decided
+        assert isinstance(found, Decided)
+        line.tell(found)
         await line.settle(first.cycle, "conflict")
         assert line.work is not None
-        assert line.work._conflicts == 1, "of the second"
+        assert line.work._conflicts == 0
 
     await played(play, *BIG, *pods(*(f"p{n:02}" for n in range(3 * FULL))))
 
@@ -340,7 +345,8 @@ async def test_a_second_cycle_has_its_time_from_when_it_is_its_turn() -> None:
     await played(play, *BIG, *pods(*uids), deadline_ms=1_000)
 
 
-async def test_what_comes_of_the_first_ends_the_second_too() -> None:
+@pytest.mark.parametrize("queues", [(), (DEFAULT,)])
+async def test_what_comes_of_the_first_ends_the_second_too(queues: tuple[Event, ...]) -> None:
     """A conflict: the scorer's places for the second stand on nothing. All are offered again."""
     uids = [f"p{n:02}" for n in range(3 * FULL)]
 
@@ -353,7 +359,8 @@ async def test_what_comes_of_the_first_ends_the_second_too() -> None:
                 await anyio.sleep(0.01)
                 await decide_all(line)
 
-    line = await played(play, *BIG, *pods(*uids))
+    queue = "default" if queues else ""
+    line = await played(play, *BIG, *queues, *pods(*uids, queue=queue))
     assert sorted(p.uid for each in line.decided for p in each.placements) == uids
 
 

@@ -23,6 +23,7 @@ from allotment_proto.events import (
     Envelope,
     Event,
     NodeGone,
+    PodGone,
     PolicyLoaded,
     QueueObserved,
 )
@@ -133,8 +134,10 @@ async def test_what_is_decided_is_not_assumed() -> None:
         ("a", "bh", []),
         ("a", "h", []),
         ("a", "b", [NodeGone(name="n1", uid=NODE.uid, rv=9)]),
+        ("a", "b", [build.node("n1", [build.card(9, id="n1-9")], rv=9)]),
+        ("a", "b", [PodGone(uid="a", namespace="default", name="a", rv=9)]),
     ],
-    ids=["one refused on top", "none placed on top", "a node that went"],
+    ids=["one refused on top", "none on top", "a node that went", "other cards", "a pod that went"],
 )
 async def test_nothing_is_proposed_where_the_first_has_to_be_decided_before(
     first: str, second: str, meanwhile: list[Event]
