@@ -198,9 +198,9 @@ def test_on_top_of_assumed_placements_who_has_one_gets_no_other() -> None:
 
 def test_on_top_of_assumed_placements_as_many_are_placed_as_may_be() -> None:
     queue = QueueObserved(uid="q", name="default", rv=1)
-    waiting = [build.pod(name, queue="default") for name in "abcd"]
+    waiting = [build.pod(name, queue="default") for name in "abcdef"]
     state = build.state_of(build.policy(), queue, build.node(), *waiting)
     assumed = Rounds(state).run(["a", "b"], Board(state)).placements
-    made = Rounds(state).run_upon(assumed, ["c", "d"], Board(state), 1)
+    made = Rounds(state).run_upon(assumed, ["c", "d", "e"], Board(state), 2)
     assert made is not None
-    assert len(made.placements) == 1
+    assert len(made.placements) == 2
