@@ -69,7 +69,7 @@ class Feasible(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     batch: tuple[str, ...]
     classes: tuple[ClassFeasible, ...]
     stages: tuple[StageTime, ...] = ()
-    after: str = ""
+    after: Annotated[str, msgspec.Meta(max_length=CYCLE_CHARS_MAX)] = ""
 
     def __post_init__(self) -> None:
         check_cycle(self.cycle)

@@ -69,13 +69,13 @@ class _Flight:
     """A cycle under way."""
 
     def __init__(
-        self, cycle: str, found: _Found, most: int, deadline_s: float, *, is_second: bool
+        self, cycle: str, found: _Found, most: int, deadline_s: float, *, is_overlapping: bool
     ) -> None:
-        """`most` is how many pods it could have had; `is_second` if another one was not over."""
+        """`most` is how many pods it could have had. `is_overlapping`: another one was not over."""
         self.cycle = cycle
         self.found = found
         self.most = most
-        self.is_second = is_second
+        self.is_overlapping = is_overlapping
         self.deadline_s = deadline_s
         self.over = anyio.Event()
         self.outcome = ""
@@ -105,7 +105,7 @@ class Filter:
         self._awaited: set[str] = set()
         """Pods whose PodGroup is not known, and that were given time for it."""
         self.cycles = 0
-        self.seconds = 0
+        self.overlapping = 0
         """Cycles that were opened while another one was under way."""
         self.reissued = 0
         self._conflicts = 0
@@ -300,7 +300,7 @@ class Filter:
         """Send a cycle on its way. `before` is the one that is under way already."""
         batch = found.batch
         flight = self._flights[cycle] = _Flight(
-            cycle, found, self._most, self._deadline_s(), is_second=before is not None
+            cycle, found, self._most, self._deadline_s(), is_overlapping=before is not None
         )
         headers: dict[str, str] = {}
         with self.ctx.tracer.batch_span(
@@ -322,7 +322,7 @@ class Filter:
             )
             dropped = await self.world.bus.publish(subjects.FEASIBLE, encode(message), headers)
         self.cycles += 1
-        self.seconds += before is not None
+        self.overlapping += before is not None
         self.ctx.metrics.observe_stage("filter", (finished_us - received_us) / 1e6, span.trace_id)
         if dropped is not None:
             self.ctx.log.warning("cycle not sent", cycle=cycle, reason=dropped)
@@ -346,7 +346,7 @@ class Filter:
             self.reissued += 1
             self.ctx.log.warning("cycle not heard of, issuing again", cycle=flight.cycle)
             return
-        if flight.is_second:
+        if flight.is_overlapping:
             is_in_vain = flight.outcome == "conflict"
             self._skips = min(2 * self._skips + 1, SKIPPED_MAX) if is_in_vain else 0
             self._to_skip = self._skips
@@ -413,7 +413,7 @@ async def run(ctx: Context) -> None:
         ctx.metrics.expose(
             "allot_cycles_overlapping_total",
             "cycles opened before the one before was decided",
-            lambda: work.seconds,
+            lambda: work.overlapping,
             kind="counter",
         )
         ctx.metrics.expose(

@@ -36,8 +36,9 @@ class GroupBatch(NamedTuple):
     batch: Batch
     jobs: tuple[str, ...]
     is_plain: bool
-    """Whether it is of lone pods of one queue: what becomes of such a batch changes nothing about
-    the next one, if that is such a batch too.
+    """Whether only one queue has somebody due, and all of the batch are lone pods, none of them one
+    of whom as many are tried as there is room for: what becomes of such a batch changes nothing
+    about the next one, if that is such a batch too.
     """
 
 

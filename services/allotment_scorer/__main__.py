@@ -130,8 +130,7 @@ class Scorer:
             assumed, digest = (after.cycle,), digest_of(after.placements)
             given = in_order(after.batch, after.placements)
             found = rounds.run_upon(given, opened.batch, board, on_step=on_step)
-            # What else is to be said follows from what becomes of the cycle before.
-            outcome = found if found is not None and _only_places(found) else Outcome((), (), ())
+            outcome = found or Outcome((), (), ())  # then it is asked once more, after that one
         stage = StageTime("scorer", self.ctx.settings.instance, received_us, _now_us())
         self._last = Proposal(
             v=MESSAGE_VERSION,
@@ -292,12 +291,6 @@ async def run(ctx: Context) -> None:
         await world.bus.subscribe(subjects.FEASIBLE, work.on_feasible)
         with ctx.until_stop():
             await work.keep_up()
-
-
-def _only_places(made: Outcome) -> bool:
-    """Whether nothing is said but who gets which place."""
-    others = made.refusals, made.wholes, made.shorts, made.admissions
-    return not any((*others, made.evictions, made.nominations)) and made.holds is None
 
 
 def _waiting_gauges(pods: Rows, oldest_ms: Rows) -> list[Gauge]:

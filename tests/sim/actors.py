@@ -228,12 +228,12 @@ class Scorer(Actor):
             return moved  # on an older state than the filter's, a new pod would not even be seen
         asked = self.inbox.pop(0)
         rounds, evaluator, last = Rounds(state), self.follower.evaluator, self.last
-        outcome, is_upon = None, False
+        outcome = None
         if last is not None and asked.after == last.cycle:
             assumed = in_order(last.batch, last.placements)
             outcome = rounds.run_upon(assumed, asked.batch, evaluator)
-            is_upon = outcome is not None and bool(outcome.placements) and not outcome.refusals
-        if outcome is None or not is_upon:
+        is_upon = outcome is not None
+        if outcome is None:
             outcome = rounds.run(asked.batch, evaluator)
         proposal = self.last = Proposal(
             assumed=(asked.after,) if is_upon else (),

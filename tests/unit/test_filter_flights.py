@@ -40,6 +40,7 @@ from allotment_proto.events import (
 from allotment_proto.facts import Policy
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settled, digest_of
 from tests import build
+from tests.waiting import patience
 
 FULL = 4
 """How many pods a cycle has."""
@@ -293,7 +294,7 @@ async def test_where_nothing_can_be_placed_on_top_ever_more_are_waited_for() -> 
     """As where not nodes alone have a say: here pods of before version 5, in a queue."""
 
     async def play(line: Pipeline) -> None:
-        with anyio.fail_after(10):
+        with patience():
             while line.state.pending:
                 await decide_all(line)
                 await anyio.sleep(0.001)
@@ -316,7 +317,7 @@ async def test_the_second_does_not_undo_what_follows_from_the_failure_of_the_fir
     async def play(line: Pipeline) -> None:
         line.odd = uids[FULL]
         await line.decide()
-        with anyio.fail_after(10):
+        with patience():
             while len(line.state.pending) > 1:
                 await anyio.sleep(0.001)
                 while line.open:
@@ -350,16 +351,14 @@ async def test_what_is_in_the_log_stands_whatever_else_is_said() -> None:
 
 async def test_a_second_cycle_has_its_time_from_when_it_is_its_turn() -> None:
     async def play(line: Pipeline) -> None:
-        await line.decide()
-        await anyio.sleep(0.6)
-        await line.decide()
-        await anyio.sleep(0.6)
-        await line.decide()
         assert line.work is not None
-        assert line.work.reissued == 0
+        await line.decide()
+        second = line.work._flights[line.opened[2].cycle]
+        opened_s = second.deadline_s
+        await line.decide()
+        assert second.deadline_s > opened_s
 
-    uids = [f"p{n:02}" for n in range(3 * FULL)]
-    await played(play, *BIG, *pods(*uids), deadline_ms=1_000)
+    await played(play, *BIG, *pods(*(f"p{n:02}" for n in range(3 * FULL))))
 
 
 @pytest.mark.parametrize("queues", [(), (DEFAULT,)])
@@ -371,7 +370,7 @@ async def test_what_comes_of_the_first_ends_the_second_too(queues: tuple[Event, 
         await line.decide()
         await line.refuse()
         assert await line.decide() is None
-        with anyio.fail_after(5):
+        with patience():
             while line.state.pending:
                 await anyio.sleep(0.01)
                 await decide_all(line)
@@ -392,7 +391,7 @@ async def test_a_fact_that_takes_a_place_of_the_first_ends_the_second() -> None:
         line.tell(NodeGone(name=gone, uid=uid_of(line, gone), rv=9))
         await line.decide()
         assert await line.decide() is None
-        with anyio.fail_after(5):
+        with patience():
             while line.state.pending:
                 await anyio.sleep(0.01)
                 await decide_all(line)
@@ -409,11 +408,11 @@ async def test_a_cycle_that_is_not_heard_of_keeps_nobody_waiting_for_ever() -> N
         await line.decide()
         assert len(line.open) == 2
         line.open.clear()  # lost, both of them
-        with anyio.fail_after(5):
+        with patience():
             while line.state.pending:
                 await anyio.sleep(0.01)
                 await decide_all(line)
-        assert line.work.reissued == 2
+        assert line.work.reissued >= 2
 
     line = await played(play, *BIG, *pods(*uids), deadline_ms=500)
     assert sorted(p.uid for each in line.decided for p in each.placements) == uids

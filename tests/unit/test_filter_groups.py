@@ -94,3 +94,14 @@ def test_a_lone_pod_that_no_room_helps_waits_for_another_node() -> None:
     world.tell(build.node("n2", 1, labels=labels))
     assert world.cycle() == ["lone"]
     assert world.placed() == {"lone"}
+
+
+def test_who_is_in_a_cycle_that_is_not_over_is_offered_again_if_it_comes_to_nothing() -> None:
+    world = Filtered(build.node("n1", 4))
+    world.tell(build.pod("a", queue="default"))
+    world.open()
+    found = world.groups.next_batch(())
+    assert found is not None
+    assert world.groups.next_batch((), in_cycle=found.jobs) is None
+    assert world.groups.next_batch((), in_cycle=found.jobs) is None
+    assert world.groups.next_batch(()) == found, "nothing has happened meanwhile"

@@ -624,3 +624,25 @@ def test_where_nodes_have_room_and_a_queue_has_none_more_are_tried_each_time() -
     world.room_elsewhere()
     assert world.cycles() == []
     assert world.parked == set(names)
+
+
+def test_what_becomes_of_those_who_are_tried_as_far_as_there_is_room_is_awaited() -> None:
+    """It tells how many are tried next: so nothing is chosen before, and nobody else tells."""
+    world = Parking(build.node("n1", [build.card(0)]))
+    world.lone("a", "b", "c", "d")
+    found = world.groups.next_batch(())
+    assert found is not None
+    assert found.is_plain
+    world.decide(list(found.batch.uids))
+    world.groups.tried(found)
+    assert world.next() is None
+    world.tell(build.node("n2", [build.card(0, id="n2-0")]))
+    again = world.groups.next_batch(())
+    assert again is not None
+    assert len(again.batch.uids) == 1
+    assert not again.is_plain
+    assert world.groups.parked is not None
+    world.groups.tried(found)
+    assert world.groups.parked.has_offered, "another batch was over"
+    world.groups.tried(again)
+    assert not world.groups.parked.has_offered

@@ -158,15 +158,21 @@ EVICTING = PolicyLoaded(
 DEFAULT = QueueObserved(uid="q", name="default", rv=1)
 
 
+@pytest.mark.parametrize("policy", [[], [DEFAULT], [DEFAULT, EVICTING]])
 @pytest.mark.parametrize(("second", "is_placed"), [("b", True), ("bh", False)])
-async def test_who_has_to_go_is_not_asked_on_top(second: str, is_placed: bool) -> None:
-    """Who was told before is told nothing new, and yet others may have to go for it."""
+async def test_who_was_told_before_is_not_passed_over(
+    policy: list[Event], second: str, is_placed: bool
+) -> None:
+    """There is nothing new to tell him, but he may find a place if the first takes less, or others
+    may have to go for him.
+    """
+    queue = "default" if policy else ""
     pods = [
-        build.pod("a", queue="default"),
-        build.pod("b", queue="default"),
-        build.pod("h", HUGE, queue="default"),
+        build.pod("a", queue=queue),
+        build.pod("b", queue=queue),
+        build.pod("h", HUGE, queue=queue),
     ]
-    async with scene(EVICTING, DEFAULT, *pods) as world:
+    async with scene(*policy, *pods) as world:
         await world.ask("c0", "h")
         world.decide(world.made[0])
         await world.ask("c1", "a")

@@ -64,6 +64,8 @@ def remade(
     checked, and right before its record, each only until the next one is asked for and each given
     once. They stay as they are. `before` is the decision before it, if it stands on one.
     """
+    if event.assumed and before is None:
+        return Remade(why_not="the decision before it, on which it stood, cannot be read")
     finding: Finding = looks_back(seq, event)
     made: Outcome | None = None
     checked: Finding = None

@@ -205,24 +205,26 @@ class Rounds:
         *,
         rules: int = RULES,
     ) -> Outcome | None:
-        """The same on top of the placements of a cycle that is not decided yet. None where these do
-        not fit on the state, or something else than nodes has a say about the pods of both: what a
-        quota leaves, or who has to go for one without a place, is asked of the log alone.
+        """The same on top of the placements of a cycle that is not decided yet, if that comes to
+        nothing but places. None where those placements do not fit on the state, where something
+        else than nodes has a say about the pods of both, and where somebody finds no place, were he
+        told so before or not: he may find one if the other cycle takes less, or others may have to
+        go for him.
         """
         state = self.state
         if not _can_assume(state, assumed):
             return None
         if not state.is_batched:
             made = run_cycle(state, batch, ranker, assumed)
-            return msgspec.structs.replace(made, rules=rules)
+            made = msgspec.structs.replace(made, rules=rules)
+            return made if _is_only_places(made) else None
         given = [placement.uid for placement in assumed]
         opening = self.open((*given, *batch), on_step)
         if opening.covered is None:
             self._close()
             return None
         made = self._round(opening, batch, ranker, most, on_step, rules, assumed)
-        is_short = len(assumed) + len(made.placements) < len(opening.covered.pods)
-        return None if is_short and self.may_evict else made
+        return made if _is_only_places(made) else None
 
     def _round(
         self,
@@ -356,6 +358,13 @@ def _can_assume(state: ClusterState, placements: Sequence[Placement]) -> bool:
     return all(
         p.uid in pending and p.node in nodes and covers(nodes[p.node], p) for p in placements
     )
+
+
+def _is_only_places(made: Outcome) -> bool:
+    """Whether all that were asked about are placed, and nothing else is said."""
+    others = made.refusals, made.suppressed, made.wholes, made.shorts, made.admissions
+    is_more = any((*others, made.evictions, made.nominations)) or made.holds is not None
+    return bool(made.placements) and not is_more
 
 
 def _is_recorded(gate: Admission | None, no: No) -> bool:
