@@ -328,7 +328,7 @@ def _facts(entry: Entry, event: Decided, state: ClusterState) -> Iterator[Fact]:
         label="Record", bits=said(Bit(text=str(entry.seq), path=path("log", str(entry.seq))))
     )
     yield Fact(label="Looked at", bits=said(f"{len(event.batch):,} pods that wait"))
-    yield Fact(label="Read", bits=said(f"the state at record {event.basis}{_on_top(event)}"))
+    yield Fact(label="Read", bits=said(f"the state at record {event.basis}{on_top(event)}"))
     same = ", nothing had changed" if event.checked == event.basis else ""
     yield Fact(label="Checked", bits=said(f"on record {event.checked}{same}"))
     name = policy.device_policy
@@ -339,7 +339,7 @@ def _facts(entry: Entry, event: Decided, state: ClusterState) -> Iterator[Fact]:
     yield Fact(label="Cycle", bits=said(event.cycle), is_id=True)
 
 
-def _on_top(event: Decided) -> str:
+def on_top(event: Decided) -> str:
     """What it took for granted beside the state that it read."""
     return f", and what cycle {', '.join(event.assumed)} was to take" if event.assumed else ""
 

@@ -11,7 +11,7 @@ from allotment.core.placement.policies.learning import LEARNERS
 from allotment.core.replay.again import Remade, remade
 from allotment.core.replay.otherwise import Alternative, otherwise
 from allotment_inspector.history import Entry, Moment
-from allotment_inspector.pages.decision import decided_at, no_decision
+from allotment_inspector.pages.decision import decided_at, no_decision, on_top
 from allotment_inspector.pages.found import NotFound
 from allotment_inspector.said import Bit, node_link, pod_link, typed
 from allotment_proto.codec import decode_envelope
@@ -59,6 +59,7 @@ class WhatIfPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     seq: int
     basis: int
+    on_top: str
     recorded: str
     again: Remade
     is_identical: bool
@@ -98,6 +99,7 @@ def _made_again(moment: Moment, entry: Entry, event: Decided, asked: str) -> Wha
     return WhatIfPage(
         seq=entry.seq,
         basis=event.basis,
+        on_top=on_top(event),
         recorded=recorded,
         again=again,
         is_identical=again.is_identical,
