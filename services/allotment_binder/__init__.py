@@ -21,6 +21,9 @@ as much as a Binding, so Bindings go first and Events catch up when there are no
 sent by a few workers (`sender.py`), not by a task each; one that takes its time keeps its
 worker to itself, and another takes the worker's place.
 
+A binder lives from getting the lease to losing it, or to reading that another one began. What it
+still has under way then is refused by the log (`fence.py`).
+
 Deciding needs no Kubernetes. `services/allotment_binder/decider.py` turns proposals into
 decisions and knows no API server; binding is another loop. With `--no-bind` only the first
 runs: what `allot bench pipeline` and `allot simulate --through services` measure.

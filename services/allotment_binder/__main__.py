@@ -6,7 +6,7 @@ come; PodGroups are kept in line with the log. A stuck API server does not stop 
 """
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
@@ -15,12 +15,16 @@ from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.world import World, open_world
 from allotment_binder.binder import Binder
 from allotment_binder.decider import Decider
+from allotment_binder.fence import Fence, live_once
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 
 ASIDE_CONCURRENCY = 8
 """Requests about groups and evictions in flight at once: whatever they wait for, Bindings do not.
 They wait for nothing after a 429, because a budget answers so as well."""
+
+WRITTEN = (subjects.OUTCOME, subjects.DECISION)
+"""What a binder that binds writes."""
 
 Context = ServiceContext[BinderSettings]
 
@@ -49,7 +53,7 @@ async def run(ctx: Context) -> None:
         _expose(ctx, work)
         async with anyio.create_task_group() as beside:
             beside.start_soon(client.keep_open)  # a pod that was decided waits for its Binding
-            await _live(ctx, world, work.decider, work.run)
+            await _live(ctx, world, work.decider, WRITTEN, work.run)
             beside.cancel_scope.cancel()
 
 
@@ -59,21 +63,23 @@ async def _only_decide(ctx: Context, world: World) -> None:
     decider = Decider(ctx, world, lambda decided, upheld: None)
     _expose_decisions(ctx, decider)
 
-    async def decide_while_active() -> None:
+    async def decide(fence: Fence) -> None:
         decider.proposals.clear()
-        async with anyio.create_task_group() as group:
-            group.start_soon(decider.run)
-            await world.lease.lost()
-            ctx.log.warning("lease lost", reason=world.lease.lost_because)
-            group.cancel_scope.cancel()
+        await decider.run()
 
-    await _live(ctx, world, decider, decide_while_active)
+    await _live(ctx, world, decider, (subjects.DECISION,), decide)
 
 
 async def _live(
-    ctx: Context, world: World, decider: Decider, life: Callable[[], Awaitable[None]]
+    ctx: Context,
+    world: World,
+    decider: Decider,
+    written: Sequence[str],
+    life: Callable[[Fence], Awaitable[None]],
 ) -> None:
-    """One life after the other, each from getting the lease to losing it."""
+    """One life after the other, each from getting the lease to losing it, on the subjects that it
+    writes.
+    """
     await world.bus.subscribe(subjects.PROPOSAL, decider.on_proposal)
     ctx.ready("proposals", True)
     async with anyio.create_task_group() as following:
@@ -81,7 +87,7 @@ async def _live(
         with ctx.until_stop():
             while True:
                 await world.active()
-                await life()
+                await live_once(ctx, world, written, decider.full, life)
         following.cancel_scope.cancel()
 
 

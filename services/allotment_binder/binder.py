@@ -24,6 +24,7 @@ from allotment.core.queues.eligible import with_eligibility
 from allotment.core.reasons import OF_CLUSTER, cut, refusal_text
 from allotment_binder import notices
 from allotment_binder.decider import DECISION_FAILED, Decider
+from allotment_binder.fence import Fence
 from allotment_binder.gangs import Gangs
 from allotment_binder.notices import Notices
 from allotment_binder.pacer import Pacer
@@ -140,8 +141,8 @@ class Binder:
         elif decided is not None and pod.allocation is not None and pod.allocation.acknowledged:
             times.acknowledged(decided, pacer.turn_of(decided), at_ms)
 
-    async def run(self) -> None:
-        """Work while the lease is held; settle first what an earlier life left reserved."""
+    async def run(self, fence: Fence) -> None:
+        """Work until cancelled; settle first what an earlier life left reserved."""
         state = self.world.fold.state
         inherited = set(state.reserved)
         self.unserved.begin(state)
@@ -149,7 +150,7 @@ class Binder:
         self.locks.begin(state)
         pacer = self.pacer = Pacer(state, swap_equal=self.ctx.settings.swap_equal)
         outcomes = Recorder(
-            self.world.log,
+            fence,
             f"binder/{self.ctx.settings.instance}",
             lambda _: subjects.OUTCOME,
             self.decider.full,
@@ -162,18 +163,17 @@ class Binder:
                 self._tell_refused(refusal, is_news=False)
         self.gangs.begin()
         self.decider.proposals.clear()
-        async with anyio.create_task_group() as group:
-            group.start_soon(outcomes.run)
-            group.start_soon(self.notices.run)
-            group.start_soon(self.decider.run)
-            group.start_soon(self._bind_loop, group, outcomes, pacer, inherited)
-            group.start_soon(self.gangs.statuses.run, self.world.fold)
-            group.start_soon(self.gangs.queues.run, self.world.fold)
-            group.start_soon(self._watch_waits, pacer)
-            await self.world.lease.lost()
-            self.ctx.log.warning("lease lost", reason=self.world.lease.lost_because)
-            group.cancel_scope.cancel()
-        self.pacer = None
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(outcomes.run)
+                group.start_soon(self.notices.run)
+                group.start_soon(self.decider.run)
+                group.start_soon(self._bind_loop, group, outcomes, pacer, inherited)
+                group.start_soon(self.gangs.statuses.run, self.world.fold)
+                group.start_soon(self.gangs.queues.run, self.world.fold)
+                group.start_soon(self._watch_waits, pacer)
+        finally:
+            self.pacer = None
 
     def _landed(self, decided: Decided, upheld: Sequence[Placement]) -> None:
         for placement in upheld:

@@ -32,7 +32,6 @@ from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.objects import AnnotatedObject
 from allotment.adapters.kube.result import KubeResult, Ok, Refused, Unknown
 from allotment.core import reasons
-from allotment.core.explain.acknowledgement import is_acknowledged
 from allotment.core.ledger.model import ENDED, Allocation, ClusterState
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.reasons import problem_text
@@ -102,7 +101,7 @@ class NodeLocks:
             return
         for uid, pod in state.pods.items():
             held = pod.allocation
-            if held is not None and held.seq and not is_acknowledged(pod):
+            if held is not None and held.seq and not held.acknowledged:
                 locks = Held.of(held)
                 if locks.keys:
                     self.held[uid] = locks
@@ -114,7 +113,7 @@ class NodeLocks:
         pod = state.pods.get(uid)
         if pod is None or pod.fact.phase in ENDED or pod.fact.bind_phase == keys.PHASE_FAILED:
             self._due[uid] = 0.0
-        elif is_acknowledged(pod):
+        elif pod.allocation is not None and pod.allocation.acknowledged:
             self._due.setdefault(uid, PLUGIN_DELETES_WITHIN_S)
 
     def due(self) -> list[tuple[Held, float]]:

@@ -213,7 +213,7 @@ def _lines(record: Record, wanted: Asked) -> list[LogLine]:
         envelope = decode_envelope(record.payload, record.subject)
     except UndecodableError as error:
         return wanted.lines.unreadable(record.seq, time_ms, error.reason) if shown else []
-    return wanted.lines.lines(record.seq, time_ms, envelope, shown=shown)
+    return wanted.lines.lines(record.seq, time_ms, record.subject, envelope, shown=shown)
 
 
 async def _show_one(origin: Origin, seq: int) -> ShownRecord:

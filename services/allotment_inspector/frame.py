@@ -104,7 +104,7 @@ def sentence(entry: Entry) -> str:
     if entry.reason:
         return f"a record that cannot be read: {entry.reason}"
     if not entry.events:
-        return "an empty record"
+        return story.began(entry.subject, entry.by)
     more = f" (and {len(entry.events) - 1} more)" if len(entry.events) > 1 else ""
     line = story.line(entry.events[0])
     if len(line) > SENTENCE_CHARS_MAX:

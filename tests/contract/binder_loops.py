@@ -21,7 +21,9 @@ from allotment.adapters.telemetry.traces import start_tracing
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.testing.memory_log import MemoryLog
+from allotment_binder.__main__ import WRITTEN
 from allotment_binder.binder import Binder
+from allotment_binder.fence import live_once
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, decode_message, encode
@@ -87,8 +89,17 @@ class Api:
 class Scene:
     """A binder at work, and all that it touches."""
 
-    def __init__(self, log: MemoryLog, fold: Fold, binder: Binder, bus: Bus, api: Api) -> None:
+    def __init__(
+        self, log: MemoryLog, fold: Fold, binder: Binder, bus: Bus, api: Api, told: io.StringIO
+    ) -> None:
         self.log, self.fold, self.binder, self.bus, self.api = log, fold, binder, bus, api
+        self.told = told
+        """What the service logged."""
+
+    async def live(self) -> None:
+        """A life of the binder, until another one ends it."""
+        binder = self.binder
+        await live_once(binder.ctx, binder.world, WRITTEN, binder.decider.full, binder.run)
 
     async def propose(self, *uids: str, cycle: str = "c1") -> Proposal:
         """Score these pods on the state as it is and send the proposal."""
@@ -146,7 +157,8 @@ async def at_work(
     log = log or MemoryLog()
     api = api or Api()
     await add(log, *history)
-    logger = Logger(LogSink("binder", "0", stream=io.StringIO()))
+    told = io.StringIO()
+    logger = Logger(LogSink("binder", "0", stream=told))
     tracer = start_tracing("binder", "0", {"OTEL_SDK_DISABLED": "true"})
     settings = BinderSettings(instance="binder-0", kube_concurrency=at_once)
     async with (
@@ -163,7 +175,9 @@ async def at_work(
         binder = Binder(ctx, world, client, client)
         group.start_soon(fold.run)
         await fold.caught_up.wait()
-        group.start_soon(binder.run)
+        scene = Scene(log, fold, binder, bus, api, told)
+        group.start_soon(scene.live)
+        await until(lambda: binder.pacer is not None)
         await anyio.wait_all_tasks_blocked()
-        yield Scene(log, fold, binder, bus, api)
+        yield scene
         group.cancel_scope.cancel()

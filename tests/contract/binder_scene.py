@@ -13,7 +13,7 @@ from tests.contract.binder_loops import Api as Scripted
 from tests.contract.binder_loops import Bus, Lease, Scene, add
 from tests.contract.kube_server import kubeconfig
 from tests.contract.local_apiserver import Api, running
-from tests.waiting import patience
+from tests.waiting import patience, until
 
 from allotment.adapters.kube.client import connect
 from allotment.adapters.log.fold import Fold
@@ -123,7 +123,8 @@ async def at_work(
     """A binder's life on these events; the log outlives it."""
     log = log or MemoryLog()
     await add(log, *history)
-    logger = Logger(LogSink("binder", "0", stream=io.StringIO()))
+    told = io.StringIO()
+    logger = Logger(LogSink("binder", "0", stream=told))
     tracer = start_tracing("binder", "0", {"OTEL_SDK_DISABLED": "true"})
     settings = BinderSettings(instance="binder-0")
     config = kubeconfig(tmp_path / "kubeconfig", there.api.url)
@@ -140,8 +141,10 @@ async def at_work(
         binder = Binder(ctx, world, client, aside)
         group.start_soon(fold.run)
         await fold.caught_up.wait()
-        group.start_soon(binder.run)
-        yield Scene(log, fold, binder, bus, Scripted())
+        scene = Scene(log, fold, binder, bus, Scripted(), told)
+        group.start_soon(scene.live)
+        await until(lambda: binder.pacer is not None)
+        yield scene
         group.cancel_scope.cancel()
 
 

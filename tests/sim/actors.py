@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from allotment.core.ledger import claims
+from allotment.core.logport import Record
 from allotment.core.placement.cycle import in_order
 from allotment.core.queues.order import due
 from allotment.core.queues.round.rounds import Rounds
@@ -46,11 +47,14 @@ class Actor:
 
     def follow(self) -> bool:
         return self.follower.follow(
-            self.world.log.records, self.world.readable(self.follower), self.seen
+            self.world.log.records, self.world.readable(self.follower), self.seen, self.read
         )
 
     def seen(self, seq: int, event: Event) -> None:
         """Told of every event that the fold took."""
+
+    def read(self, record: Record, envelope: Envelope) -> None:
+        """Told of every record that it took."""
 
     def receive(self, payload: bytes) -> None:
         """A pipeline message."""

@@ -3,6 +3,7 @@
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.logport import Record
+from allotment_proto import subjects
 from allotment_proto.events import BindFailed, Decided, Placement, PodObserved
 from tests.model import Model
 from tests.sim.follower import Follower, envelope_of
@@ -22,7 +23,13 @@ class TrustingModel(Model):
 class Auditor:
     """A fold and its dumb twin. `audit` raises `Broken` at the first record that is wrong."""
 
-    def __init__(self, *, trusting: bool = False) -> None:
+    def __init__(self, *, trusting: bool = False, heedless: bool = False) -> None:
+        """`trusting`: of a fold that takes every placement; `heedless`: of a log that takes every
+        append.
+        """
+        self._is_heedless = heedless
+        self._life = ""
+        """The life of a binder that began last to write outcomes; empty before any did."""
         self.follower = Follower()
         self.model = TrustingModel() if trusting else Model()
         self.images: list[bytes] = [snapshot.encode(self.follower.state)]
@@ -36,6 +43,11 @@ class Auditor:
 
     def _one(self, records: list[Record], record: Record) -> None:
         events = envelope_of(record).events
+        if record.subject == subjects.OUTCOME and not events:
+            self._life = record.msg_id.removesuffix(f"/{subjects.OUTCOME}")
+        elif record.subject == subjects.OUTCOME and self._life and not self._is_heedless:
+            is_of_it = record.msg_id.startswith(f"{self._life}/")
+            require(is_of_it, f"outcome @{record.seq} is of a life before {self._life}")
         before = self.model.excess()
         for event in events:
             self.model.observe(event, record.seq)

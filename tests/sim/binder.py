@@ -5,7 +5,8 @@ an unanswered append is sent again until there is an answer; a Binding is posted
 says is reserved, never for what was merely proposed; an unanswered Binding is posted again, and
 until it is answered only a pod that is bound or gone is an ending. Of the pods that a device plugin
 cannot tell apart one at a time is bound, and records that would be served to the next are erased
-before; both by the service's own rules.
+before; both by the service's own rules. Two of them take turns without a lease: one begins while
+the other does not know yet that it is over.
 """
 
 from collections.abc import Collection
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from allotment.core import reasons
 from allotment.core.explain.acknowledgement import Place, age, is_awaited, plugin_question
 from allotment.core.ledger.model import RESERVED, Allocation
-from allotment.core.logport import Landed, Refused
+from allotment.core.logport import Landed, Record, Refused
 from allotment.core.placement.cycle import recheck, stamped
 from allotment.core.placement.evaluator import Trial
 from allotment.testing.memory_log import Append
@@ -28,6 +29,7 @@ from allotment_proto.events import (
     Bound,
     Decided,
     Dropped,
+    Envelope,
     Event,
     Placement,
     PodGone,
@@ -37,7 +39,7 @@ from allotment_proto.facts import Holding
 from allotment_proto.messages import MESSAGE_VERSION, Outcome, Proposal, Settled
 from tests.sim.actors import Actor
 from tests.sim.api import as_annotated
-from tests.sim.follower import Follower, envelope_of
+from tests.sim.follower import Follower
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -53,8 +55,25 @@ class Binder(Actor):
         self._reset()
 
     def _reset(self) -> None:
+        self._between()
+        self.cut_off_until_ms = 0
+        self.unserved = Unserved(lambda: self.world.now_ms / 1000)
+        self.unserved.begin(self.follower.state)
+        self.deleted = Deleted(lambda: self.world.now_ms / 1000)
+
+    def _between(self) -> None:
+        """What a life leaves behind: nothing."""
+        self.life = ""
+        """The id of the life that it lives, or begins."""
+        self.is_active = False
+        self.last: dict[str, int] = {}
+        """By subject, the last record of this life, as far as it was answered."""
+        self.begun: set[str] = set()
+        """The subjects on which this life was read to have begun."""
         self.inbox: list[Proposal] = []
         self.in_flight: Append | None = None
+        self.deciding = ""
+        """The id of the append that `proposed` and `previous_seq` are about."""
         self.previous_seq = 0
         self.proposed: tuple[Placement, ...] = ()
         self.cycle = ""
@@ -68,14 +87,9 @@ class Binder(Actor):
         """Pods whose Binding was sent, until the log says how it ended."""
         self.awaited: dict[str, Allocation] = {}
         """What bound pods hold that their plugin still has to serve, as far as was seen."""
-        self.unserved = Unserved(lambda: self.world.now_ms / 1000)
-        self.unserved.begin(self.follower.state)
-        self.deleted = Deleted(lambda: self.world.now_ms / 1000)
         self.outcomes: list[Event] = []
         self.written_off: set[str] = set()
         """Appends that a planted bug took for refused: what they did is nobody's."""
-        self.takes_over_at: int | None = self.world.log.last_seq
-        """Once the fold is here, everything reserved is mine: nobody else may be left to do it."""
 
     def crash(self) -> None:
         super().crash()
@@ -87,16 +101,19 @@ class Binder(Actor):
         self.inbox.append(codec.decode_message(Proposal, payload))
 
     def seen(self, seq: int, event: Event) -> None:
-        if isinstance(event, PodGone):
-            self._hold(seq, event.uid)
+        is_held = self.is_active and not self.world.has("forgets the deleted in the line")
+        if isinstance(event, PodGone) and is_held:
+            self._hold_for(event.uid)
         if isinstance(event, PodObserved | PodGone | Bound | BindFailed):
             self._look(event.uid)
         if not isinstance(event, Decided):
             return
         msg_id = self.world.log.records[seq - 1].msg_id
-        if not msg_id.startswith(self.name + "/") or msg_id in self.written_off:
+        is_mine = self.is_active and msg_id.startswith(self.life + "/")
+        if not is_mine or msg_id in self.written_off:
             return
-        self.standing = Standing(event.cycle, self.proposed, seq, self.previous_seq)
+        if msg_id == self.deciding:
+            self.standing = Standing(event.cycle, self.proposed, seq, self.previous_seq)
         for placement in event.placements:
             pod = self.follower.state.pods.get(placement.uid)
             held = pod.allocation if pod is not None else None
@@ -106,15 +123,19 @@ class Binder(Actor):
             elif held is not None and held.seq == seq:
                 self.to_bind[placement.uid] = seq
 
-    def _hold(self, seq: int, uid: str) -> None:
-        """A pod is gone. If its kubelet may still come to it, nobody takes its place before."""
-        if self.takes_over_at is not None:
-            if not self.world.has("forgets the deleted of before"):
-                ago_ms = self.world.now_ms - envelope_of(self.world.log.records[seq - 1]).at_ms
-                self.deleted.follow(self.follower.state, {uid}, ago_ms / 1000)
+    def read(self, record: Record, envelope: Envelope) -> None:
+        """Whether a life of another began after mine; and who was deleted while I live none."""
+        if not self.is_active and not self.world.has("forgets the deleted of before"):
+            gone = {event.uid for event in envelope.events if isinstance(event, PodGone)}
+            ago_ms = self.world.now_ms - envelope.at_ms
+            self.deleted.follow(self.follower.state, gone, ago_ms / 1000)
+        if envelope.events or record.subject not in self.last:
             return
-        if not self.world.has("forgets the deleted in the line"):
-            self._hold_for(uid)
+        if record.msg_id.startswith(self.life + "/"):
+            self.begun.add(record.subject)
+        elif record.subject in self.begun and not self.world.has("goes on beside another life"):
+            self.world.say(f"{self.name}: {record.msg_id} began after {self.life}")
+            self._between()
 
     def _hold_for(self, uid: str) -> None:
         """Nobody takes the place of a pod that may be bound until its kubelet is past it."""
@@ -150,12 +171,14 @@ class Binder(Actor):
         return bool(due)
 
     def step(self) -> bool:
-        moved = self.follow()
-        if self.takes_over_at is not None and self.follower.state.seq >= self.takes_over_at:
-            self._take_over()
+        moved = self._hears() and self.follow()
+        if not self.life and not self._begins():
+            return moved
         if self.in_flight is not None:
             self._send()
             return True
+        if not self.is_active:
+            return self._begin() or moved
         forgets = self.world.has("forgets to erase records")
         if self.world.dice.random() < 0.5 and not forgets and self._erase():
             return True
@@ -167,29 +190,54 @@ class Binder(Actor):
         if ready and self.world.dice.random() < 0.7:
             self._bind(ready)
         elif self.outcomes:
-            self._start(subjects.OUTCOME, tuple(self.outcomes), None)
+            unfenced = self.world.has("outcomes of a life that is over count")
+            expected = None if unfenced else self.last[subjects.OUTCOME]
+            self._start(subjects.OUTCOME, tuple(self.outcomes), expected)
             self.outcomes = []
+            self._send()
         elif self.inbox and self.inbox[0].basis <= self.follower.state.seq:
             self._decide(self.inbox.pop(0))
         else:
             return moved or bool(held)  # nothing comes to rest before a kubelet is past the deleted
         return True
 
+    def _hears(self) -> bool:
+        world = self.world
+        if world.dice.random() < world.faults.cut_off:
+            self.cut_off_until_ms = world.now_ms + world.dice.randint(100, 1000)
+        return not world.faults.cut_off or world.now_ms >= self.cut_off_until_ms
+
     def _may_be_served(self, uid: str) -> bool:
         """Whether a pod's plugin still has to serve it, as far as is known."""
         return uid in self.awaited or uid in self.sent or uid in self.follower.state.reserved
 
-    def _take_over(self) -> None:
+    def _begins(self) -> bool:
+        """Whether it begins a life: when nobody lives, or to the surprise of whoever does."""
+        others = any(b is not self and isinstance(b, Binder) and b.life for b in self.world.binders)
+        if others and self.world.dice.random() >= self.world.faults.taken_over:
+            return False
+        self.life = f"{self.name}/life-{self.world.next_id()}"
+        return True
+
+    def _begin(self) -> bool:
+        """Append the next record of a life's beginning; once all are read, live."""
+        for subject in (subjects.OUTCOME, subjects.DECISION):
+            if subject not in self.last:
+                append = Append(subject, self.envelope(), f"{self.life}/{subject}")
+                self.last[subject] = 0
+                self.in_flight = append
+                self._send()
+                return True
+        if self.follower.state.seq < max(self.last.values()):
+            return False
+        self.is_active = True
         state = self.follower.state
-        assert self.takes_over_at is not None
         for uid in state.reserved:
             held = state.pods[uid].allocation
             assert held is not None
-            if held.seq > self.takes_over_at:
-                continue  # whoever decided it sees it through
             self.to_bind.setdefault(uid, held.seq)
             self.in_doubt.add(uid)
-        self.takes_over_at = None
+        return True
 
     def _decide(self, proposal: Proposal) -> None:
         state = self.follower.state
@@ -226,12 +274,13 @@ class Binder(Actor):
         )
         self.previous_seq, self.proposed = state.decision_seq, proposal.placements
         self.cycle = proposal.cycle
-        self._start(subjects.DECISION, (decided,), state.decision_seq)
-
-    def _start(self, subject: str, events: tuple[Event, ...], expected: int | None) -> None:
-        msg_id = f"{self.name}/{self.world.next_id()}"
-        self.in_flight = Append(subject, self.envelope(*events), msg_id, expected)
+        self.deciding = self._start(subjects.DECISION, (decided,), state.decision_seq)
         self._send()
+
+    def _start(self, subject: str, events: tuple[Event, ...], expected: int | None) -> str:
+        msg_id = f"{self.life}/{self.world.next_id()}"
+        self.in_flight = Append(subject, self.envelope(*events), msg_id, expected)
+        return msg_id
 
     def _send(self) -> None:
         append = self.in_flight
@@ -243,9 +292,15 @@ class Binder(Actor):
                 self.in_flight = None
             return
         self.in_flight = None
-        if append.subject != subjects.DECISION:
+        answer = self.world.log.settle(append, answer)
+        if append.subject == subjects.OUTCOME or not self.is_active:
+            if isinstance(answer, Refused):
+                self.world.say(f"{self.name}: another wrote after {self.life}")
+                self._between()
+            else:
+                self.last[append.subject] = answer.seq
             return
-        match self.world.log.settle(append, answer):
+        match answer:
             case Landed(seq=seq):
                 self._settled(self.cycle, "decided", seq)
             case Refused():

@@ -45,6 +45,10 @@ class Faults:
     forced: float = 0.5
     """Kubelets admit pods all the same that were deleted while they waited for their turn. Only
     that binder knows of them which bound them, so there is one, and it alone does not crash."""
+    taken_over: float = 0.1
+    """A binder begins a life while another one does not know yet that its own is over."""
+    cut_off: float = 0.1
+    """A binder hears nothing of the log for a while, and goes on with what it knows."""
 
     def heal(self) -> None:
         for field in fields(self):

@@ -7,6 +7,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.core.logport import Record
 from allotment.core.placement.evaluator import Evaluator
+from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Envelope, Event
 
@@ -34,13 +35,18 @@ class Follower:
         records: list[Record],
         up_to: int,
         seen: Callable[[int, Event], None] | None = None,
+        read: Callable[[Record, Envelope], None] = lambda record, envelope: None,
     ) -> bool:
-        """Read on to sequence `up_to`; whether there was anything. `seen` hears every event."""
+        """Read on to sequence `up_to`; whether there was anything. `seen` hears every event, and
+        `read` every record after its events.
+        """
         start = self.state.seq
         for record in records[start:up_to]:
             envelope = envelope_of(record)
-            apply_all(self.state, envelope.events, record.seq)
+            is_decision = record.subject == subjects.DECISION
+            apply_all(self.state, envelope.events, record.seq, is_decision=is_decision)
             for event in envelope.events if seen else ():
                 assert seen is not None
                 seen(record.seq, event)
+            read(record, envelope)
         return self.state.seq > start

@@ -61,7 +61,9 @@ class World:
         self.log = HeedlessLog() if self.has("log takes any append") else MemoryLogCore()
         self.api = Api(refuses_second_binding=not self.has("second Binding is accepted"))
         self.kubelets = Kubelets(self)
-        self.auditor = Auditor(trusting=self.has("fold does not void"))
+        self.auditor = Auditor(
+            trusting=self.has("fold does not void"), heedless=self.has("log takes any append")
+        )
         self.void_anyway: dict[str, Placement] = {}
         self.gone_nodes: list[NodeObserved] = []
         self._ids = 0

@@ -61,6 +61,24 @@ def test_what_is_exported_reads_as_the_same_log(log_file: Path, tmp_path: Path) 
     assert first == second
 
 
+def test_where_a_binder_begins_is_in_the_log_and_its_copy(tmp_path: Path) -> None:
+    """A record without events moves what the next decision must follow, so no copy may lack it."""
+    recorder = busy_cluster()
+    for subject in (subjects.OUTCOME, subjects.DECISION, subjects.FACTS):
+        recorder.append(subject, "binder/b")
+    path = recorder.write(tmp_path / "begun.jsonl")
+    lines = allot("log", "--file", str(path)).stdout.splitlines()[-3:]
+    assert [line.split("  ", 2)[-1].split("Began")[1].strip() for line in lines] == [
+        "binder/b binds from here on",
+        "binder/b decides from here on",
+        "an empty record",
+    ]
+    assert allot("log", "-o", "jsonl", "--file", str(path)).stdout == path.read_text()
+    for only in (("--pod", "research/never"), ("--type", "Decided")):
+        assert "Began" not in allot("log", *only, "--file", str(path)).stdout
+    assert allot("replay", "--verify", "--file", str(path)).exit_code == 0
+
+
 def test_the_log_ends_at_a_moment(log_file: Path) -> None:
     whole = allot("log", "--file", str(log_file)).stdout.splitlines()
     for moment in ("7", "2026-11-20T14:00:01.900Z"):

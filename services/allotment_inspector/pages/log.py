@@ -171,7 +171,7 @@ def _lines(entry: Entry, wanted: Wanted) -> list[LogLine]:
     if entry.reason:
         return wanted.unreadable(entry.seq, entry.time_ms, entry.reason)
     envelope = Envelope(v=0, at_ms=entry.time_ms, by=entry.by, events=entry.events)
-    return wanted.lines(entry.seq, entry.time_ms, envelope, shown=True)
+    return wanted.lines(entry.seq, entry.time_ms, entry.subject, envelope, shown=True)
 
 
 def _later(seqs: range | list[int], last: int, end: int) -> int:

@@ -14,10 +14,11 @@ import hashlib
 import itertools
 import time
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import anyio
 
-from allotment.core.logport import Log, Refused
+from allotment.core.logport import AppendResult, Refused
 from allotment_proto.codec import UndecodableError, check_envelope, encode
 from allotment_proto.events import Envelope, Event, PodGone, PodObserved
 from allotment_proto.registry import version_of
@@ -27,6 +28,12 @@ REFUSED_MAX = 1000
 FULL_RETRY_S = 1.0
 UNAWAITED_S = 0.1
 """How long events that nobody waits for may lie in the queue."""
+
+
+class Appends(Protocol):
+    """Where records go: a log, or whoever says after which of its records they may come."""
+
+    async def append(self, subject: str, payload: bytes, *, msg_id: str) -> AppendResult: ...
 
 
 class Recorder:
@@ -40,7 +47,7 @@ class Recorder:
 
     def __init__(
         self,
-        log: Log,
+        log: Appends,
         by: str,
         subject_of: Callable[[tuple[Event, ...]], str],
         on_full: Callable[[str], None],

@@ -19,10 +19,11 @@ from allotment_proto.events import (
 )
 
 _UNREADABLE = "Unreadable"
+_BEGAN = "Began"
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """One event as JSON; `event` is None for a record that cannot be read."""
+    """One event as JSON; `event` is None for a record that cannot be read, or holds none."""
 
     seq: int
     time: str
@@ -39,11 +40,16 @@ class Wanted(NamedTuple):
     types: Collection[str]
     claims: story.Claims
 
-    def lines(self, seq: int, time_ms: int, envelope: Envelope, *, shown: bool) -> list[LogLine]:
-        """The lines of one record. Ask for every record in log order: subjects and claims remember;
-        those that are not `shown` have none.
+    def lines(
+        self, seq: int, time_ms: int, topic: str, envelope: Envelope, *, shown: bool
+    ) -> list[LogLine]:
+        """The lines of one record. `topic` is its subject in the log. Ask for every record in log
+        order: subjects and claims remember; those that are not `shown` have none.
         """
         found = []
+        if not envelope.events and shown and self._takes_all:
+            text = story.began(topic, envelope.by)
+            found.append(LogLine(seq, rfc3339(time_ms), envelope.by, _BEGAN, text, None))
         for event in envelope.events:
             claim = self.claims.note(event, seq)
             takes = self.subject.takes(event)
@@ -55,9 +61,13 @@ class Wanted(NamedTuple):
 
     def unreadable(self, seq: int, time_ms: int, reason: str) -> list[LogLine]:
         """The line of a record that cannot be read; it is about nothing in particular."""
-        if not isinstance(self.subject, story.Everything) or self.types:
+        if not self._takes_all:
             return []
         return [LogLine(seq, rfc3339(time_ms), "", _UNREADABLE, reason, None)]
+
+    @property
+    def _takes_all(self) -> bool:
+        return isinstance(self.subject, story.Everything) and not self.types
 
 
 def stood_on(envelope: Envelope) -> list[str]:

@@ -15,6 +15,7 @@ from allotment.core.ledger.model import ENDED, SINGLE
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.reasons import problem_text, refusal_text
 from allotment.core.units import rfc3339
+from allotment_proto import subjects
 from allotment_proto.events import (
     BindFailed,
     Bound,
@@ -281,6 +282,14 @@ def line(event: Event, only: Collection[str] | None = None) -> str:
     groups alone.
     """
     return _decided_line(event, only) if isinstance(event, Decided) else _LINES[type(event)](event)
+
+
+def began(topic: str, by: str) -> str:
+    """What a record without events says, by its subject in the log: a binder begins with one on
+    each subject that it writes, so that what an earlier one has under way is refused.
+    """
+    what = {subjects.DECISION: "decides", subjects.OUTCOME: "binds"}.get(topic)
+    return f"{by} {what} from here on" if what else "an empty record"
 
 
 def corrected_text(event: Corrected) -> str:
