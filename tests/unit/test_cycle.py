@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from allotment.core import reasons
-from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
-from allotment.core.placement.cycle import place, recheck, run_cycle, stamped
+from allotment.core.placement.cycle import place, recheck, recheck_all, run_cycle, stamped
 from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment.core.queues.round.rounds import Rounds
 from allotment_proto.events import Placement, QueueObserved, Refusal
@@ -164,6 +164,43 @@ def test_a_recheck_counts_on_what_it_let_through_before() -> None:
     trial = Trial(state)
     codes = [recheck(state, trial, build.placement(uid, "n1", held)) for uid in "abc"]
     assert codes == [None, None, reasons.INSUFFICIENT_GPU_MEMORY]
+
+
+def test_a_recheck_copies_only_nodes_that_are_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copied: list[str] = []
+    fork = Node.fork
+
+    def forked(node: Node) -> Node:
+        copied.append(node.name)
+        return fork(node)
+
+    monkeypatch.setattr(Node, "fork", forked)
+    uids = "abcd"
+    state = build.state_of(*(build.node(f"n{i}") for i in range(3)), *map(build.pod, uids))
+    at = [build.placement(uid, on) for uid, on in zip(uids, ("n0", "n1", "n2", "n1"), strict=True)]
+    assert recheck_all(state, at[:3], ()).kept == tuple(at[:3])
+    assert copied == []
+    assert len(recheck_all(state, at, ()).kept) == 4
+    assert copied == ["n1"]
+
+
+def test_what_a_trial_assumed_since_a_mark_is_forgotten() -> None:
+    state = build.state_of(build.node("n1"), *map(build.pod, "abc"))
+    trial = Trial(state)
+    trial.assume(build.placement("a", "n1"))
+    mark = trial.mark()
+    trial.assume(build.placement("b", "n1"))
+    trial.undo(mark)
+    trial.assume(build.placement("c", "n1"))
+    node = trial.node("n1")
+    assert node is not None
+    assert list(node.allocations) == ["a", "c"]
+    assert trial.placed == {"a", "c"}
+    assert not state.nodes["n1"].allocations
+    trial.undo(mark)
+    assert [list(n.allocations) for n in trial.nodes()] == [["a"]]
 
 
 def test_stamps_increase_per_node_and_never_lag() -> None:

@@ -77,6 +77,12 @@ async def body_of(metrics: ServiceMetrics, accept: str) -> bytes:
     return b"".join((await metrics.page(accept))[0])
 
 
+@pytest.mark.parametrize("version", ["abc", "1.x", "", "-1"])
+def test_a_version_that_is_none_is_no_error(version: str) -> None:
+    body = anyio.run(body_of, ServiceMetrics("scorer"), f"{OPEN_METRICS};version={version}")
+    assert b"# TYPE" in body
+
+
 @pytest.mark.parametrize("accept", ACCEPTS)
 def test_the_page_is_the_one_that_is_made_at_once(accept: str) -> None:
     state = cluster()

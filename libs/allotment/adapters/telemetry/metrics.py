@@ -156,8 +156,12 @@ def _heading(encoder: Callable[[Any], bytes], gauge: Gauge) -> bytes:
 
 def _encoder_for(accept: str) -> tuple[Callable[[Any], bytes], str]:
     """The library's choice for an Accept header, without its wish how names are to be escaped: in
-    none of ours is anything to escape, and one of the ways changes them all the same."""
-    return choose_encoder(_ESCAPING.sub("", accept))
+    none of ours is anything to escape, and one of the ways changes them all the same. A header that
+    it cannot read says nothing."""
+    try:
+        return choose_encoder(_ESCAPING.sub("", accept))
+    except (ValueError, TypeError):  # of a version that is no number
+        return choose_encoder("")
 
 
 def _name_of(collector: Collector) -> str:

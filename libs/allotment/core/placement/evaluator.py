@@ -52,49 +52,71 @@ class Mark(NamedTuple):
 
 
 class Trial:
-    """The nodes of a state with what this cycle assumed so far laid over them."""
+    """The nodes of a state with what this cycle assumed so far laid over them.
+
+    A node is copied and charged when somebody looks at it again: of most nodes nobody does.
+    """
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._overlay = Overlay(state)
-        self.changes: list[Node] = []
-        """The copies in the order in which they were charged."""
+        self._owed: dict[str, list[Placement]] = {}
+        """By node, what is assumed and not charged yet."""
+        self._changes: list[Node] = []
         self.placed: set[str] = set()
         """The pods that were placed on them."""
         self.local: list[Placement] = []
         """The placements that give volumes which are there already."""
 
+    @property
+    def changes(self) -> list[Node]:
+        """The copies in the order in which they were charged."""
+        self._charge_all()
+        return self._changes
+
     def node(self, name: str) -> Node | None:
+        if name in self._owed:
+            self._charge(name)
         return self._overlay.node(name)
 
     def nodes(self) -> list[Node]:
         """All nodes that are there, with what is assumed."""
+        self._charge_all()
         return self._overlay.nodes()
 
     def mark(self) -> Mark:
         """What is assumed now, for `undo`."""
-        placed = frozenset(self.placed)
-        return Mark(self._overlay.mark(), len(self.changes), placed, len(self.local))
+        placed, changes = frozenset(self.placed), len(self.changes)
+        return Mark(self._overlay.mark(), changes, placed, len(self.local))
 
     def undo(self, mark: Mark) -> None:
         """Forget what was assumed since the mark."""
+        self._owed.clear()
         self._overlay.undo(mark.nodes)
-        del self.changes[mark.changes :]
+        del self._changes[mark.changes :]
         self.placed = set(mark.placed)
         del self.local[mark.local :]
 
-    def assume(self, placement: Placement) -> Node:
-        """Charge a placement on a copy of its node."""
-        node = self._overlay.change(placement.node)
-        pod = self.state.pods.get(placement.uid)
-        fact = None if pod is None else pod.fact
-        tags = () if fact is None else fact.tags
-        node.charge(allocation_of(placement, self.state.seq, tags, fact))
-        self.changes.append(node)
+    def assume(self, placement: Placement) -> None:
+        """Charge a placement on its node, as whoever looks from now on sees it."""
+        self._owed.setdefault(placement.node, []).append(placement)
         self.placed.add(placement.uid)
         if placement.volumes:
             self.local.append(placement)
-        return node
+
+    def _charge_all(self) -> None:
+        for name in tuple(self._owed):
+            self._charge(name)
+
+    def _charge(self, name: str) -> None:
+        """Charge what is owed on a copy of a node."""
+        node = self._overlay.change(name)
+        for placement in self._owed.pop(name):
+            pod = self.state.pods.get(placement.uid)
+            fact = None if pod is None else pod.fact
+            tags = () if fact is None else fact.tags
+            node.charge(allocation_of(placement, self.state.seq, tags, fact))
+        self._changes.append(node)
 
 
 class _Row:

@@ -120,7 +120,7 @@ def choose_cards(
         return ledger.blocked
     if not mode_fits(rules.selection, ledger.mode):
         return reasons.GPU_MODE_MISMATCH
-    cards = [Free(card) for card in ledger.cards if only is None or _is_given(only, family, card)]
+    cards = list(map(Free, ledger.cards if only is None else _given(only, family, ledger)))
     holdings: list[Holding] = []
     picks: list[Pick] = []
     taken: list[Free] = []
@@ -174,9 +174,10 @@ def choose_cards(
     return Chosen(tuple(holdings), tuple(picks))
 
 
-def _is_given(only: Given, family: Family, card: Card) -> bool:
-    """Whether some container may have the card."""
-    return any(name == family.name and card.fact.id in ids for (name, _), ids in only.items())
+def _given(only: Given, family: Family, ledger: Ledger) -> list[Card]:
+    """The cards that some container may have, in the ledger's order."""
+    ids = {card for (name, _), cards in only.items() if name == family.name for card in cards}
+    return [card for card in ledger.cards if card.fact.id in ids]
 
 
 def _by_rank(good: list[Free], wanted: DeviceRequest, rules: Rules) -> list[Free]:
