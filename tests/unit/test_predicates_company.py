@@ -16,7 +16,8 @@ from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, recheck, run_cycle
 from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment.core.placement.rules.interpod import situated
-from allotment_proto.events import NodeObserved, PodGone, PodObserved
+from allotment.core.queues.order import is_due
+from allotment_proto.events import NodeGone, NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import (
     Company,
     Constraints,
@@ -451,3 +452,17 @@ def test_what_rules_say_is_found_out_anew_when_there_is_another_rule() -> None:
         gone = PodGone(uid=uid, namespace="default", name=uid, rv=9)
         apply(state, gone, state.seq + 1)
     assert [each.topology_key for each in situated(web, state).company.repelled] == ["zone"]
+
+
+def test_a_place_whose_last_node_goes_holds_nobody_back() -> None:
+    """Two more than in zone z2 are too many, and nobody else can go there: until its node goes."""
+    full, free = zones("z2", cpu_milli=0)[0], zones("", "z1")[1]
+    waiting = pod("a", WEB, spread=(Spread(near("zone", IS_WEB), 1, True, True),))
+    state = build.state_of(full, free, pod("x", WEB, node=free.name), waiting)
+    (refused,) = decide(state, "a").refusals
+    assert reasons.SPREAD_MISMATCH in dict(refused.reasons)
+    apply(state, build.decided(batch=("a",), refusals=(refused,), basis=state.seq), state.seq + 1)
+    assert not is_due(state, state.pods["a"], state.pods["a"].refused_basis)
+    apply(state, NodeGone(name=full.name, uid=full.uid, rv=2), state.seq + 1)
+    assert is_due(state, state.pods["a"], state.pods["a"].refused_basis)
+    assert [p.node for p in decide(state, "a").placements] == [free.name]

@@ -159,6 +159,8 @@ def _node_gone(state: ClusterState, event: NodeGone, seq: int) -> None:
         return
     _rebuild(state, node, None)
     state.nodes_seq = seq
+    if state.followers:
+        state.room_seq = seq  # a place without nodes is none that others may be ahead of
     forget_if_empty(state, node)
 
 
