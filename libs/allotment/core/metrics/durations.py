@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 
 from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.metrics.histograms import US_PER_MS, US_PER_S, Example, Histogram
-from allotment.core.trace_ids import trace_id
 from allotment_proto.events import Bound, Decided, Envelope, Event, PodGone, PodObserved
 
 _DECIDED, _BOUND, _RUNNING = "decided", "bound", "running"
@@ -65,8 +64,8 @@ class Durations:
                     continue
                 clock.reached = at + 1
                 if is_ours:
-                    took_us = (time_ms - clock.begun_ms) * US_PER_MS
-                    example = Example(took_us, trace_id(uid), seq, time_ms)
+                    took_us = max(time_ms - clock.begun_ms, 0) * US_PER_MS
+                    example = Example(took_us, uid, seq, time_ms)
                     self.histogram.observe(took_us, stage, example=example)
             self._forget(event)
 

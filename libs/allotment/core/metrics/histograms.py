@@ -9,17 +9,26 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from allotment.core.trace_ids import trace_id
+
 US_PER_MS = 1000
 US_PER_S = 1_000_000
 
 
 class Example(NamedTuple):
-    """One of the values that were counted: whose trace it is in, and by which record."""
+    """One of the values that were counted: of which pod (uid), and by which record. Of most that
+    are counted nobody asks: whose trace it is in is worked out by who does.
+    """
 
     value_us: int
-    trace_id: str
+    uid: str
     seq: int
     at_ms: int
+
+    @property
+    def trace_id(self) -> str:
+        """The pod's trace."""
+        return trace_id(self.uid)
 
 
 def spread(least_ms: float, most_ms: float, number: int) -> tuple[float, ...]:
@@ -68,7 +77,9 @@ class Histogram:
             self.rows[()] = _Buckets(len(self.bounds))
 
     def observe(self, value_us: int, *labels: str, example: Example | None = None) -> None:
-        """Count one duration. One below 0 (clocks of two machines) counts as 0."""
+        """Count one duration, of which `example` tells. One below 0 (clocks of two machines) counts
+        as 0.
+        """
         row = self.rows.get(labels)
         if row is None:
             row = self.rows[labels] = _Buckets(len(self.bounds))
@@ -77,4 +88,4 @@ class Histogram:
         row.counts[bucket] += 1
         row.sum_us += value_us
         if example is not None:
-            row.examples[bucket] = example._replace(value_us=value_us)
+            row.examples[bucket] = example
