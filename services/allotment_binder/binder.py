@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from allotment.adapters.kube import client as kube
@@ -213,6 +214,8 @@ class Binder:
         sweep = anyio.Lock()
         sending = self.sender.life(group, outcomes, pacer, inherited)
         while True:
+            # A record that says that this life is over may have come with what woke this.
+            await anyio.lowlevel.checkpoint_if_cancelled()
             for told in self.unserved.corrections(state):
                 self._correct(group, outcomes, told)
             for fact in self.unserved.due(state, swap_equal=self.ctx.settings.swap_equal):

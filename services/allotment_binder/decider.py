@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 
 import anyio
+import anyio.lowlevel
 
 from allotment.adapters.log.bus import BUS, Message
 from allotment.adapters.service.service import ServiceContext
@@ -219,6 +220,9 @@ class Decider:
     async def _append(self, decided: Decided, at_ms: int, attempt: int) -> Landed | Refused:
         """One compare-and-append. `at_ms` is the one clock the stamps were made from, too."""
         envelope = Envelope(v=version_of((decided,)), at_ms=at_ms, by=self._by, events=(decided,))
+        # That this life is over may have been read with the state that was checked: then the next
+        # decision is another binder's, although what it expects is right.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         # Each attempt is a message of its own: under one id the server would take the second for
         # the first sent twice. What it expects is the last decision on the state that was checked.
         return await self.world.log.compare_and_append(

@@ -1,4 +1,4 @@
-"""One binder writes at a time: what a life wrote too late is refused once another one has begun.
+"""One binder at a time writes: what a life wrote too late is refused once another one has begun.
 
 The lease says who is active. It cannot keep one that was frozen, or cut off, from finishing what it
 had begun: it may still say that a Binding failed which its successor sends in these moments, and
@@ -8,17 +8,24 @@ appends there must follow its own last record (an outcome), or the last decision
 decision). Whatever an earlier life has under way is refused from then on, and who reads that
 another one began ends at once. So all that is reserved when a life has read its own beginning was
 decided by others, who may have sent its Binding, and nothing is afterwards.
+
+A beginning is appended on a condition as well: that nothing came after what stood last there before
+the lease was looked at. So one that was frozen with its beginning on the way ends nobody.
+
+While the log takes nothing, no life begins, and nothing is bound: how it ended could not be told.
 """
 
+import random
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import anyio
 
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import World
-from allotment.core.logport import AppendResult, Landed, Log, Record
+from allotment.core.logport import AppendResult, Landed, Record
 from allotment_binder.settings import BinderSettings
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope
@@ -26,20 +33,44 @@ from allotment_proto.registry import version_of
 
 FULL_RETRY_S = 1.0
 YIELDS_S = 2.0
-"""How long a life that another one ended waits to hear that its lease is lost. Should it hold the
-lease all the same, two binders that do not share a lease take turns, and say so."""
+"""How long, at least, a life that another one ended waits to hear that its lease is lost; at most
+twice that, by chance. Should it hold the lease all the same, two binders that do not share a lease
+take turns, and say so."""
+_ADVICE = (
+    "if two binders take turns, they do not share a lease: look at their NATS, and whether one of "
+    "them is of an earlier release"
+)
 
 OnFull = Callable[[str], None]
 """Hears the log's words while it takes nothing more, and "" when it does again."""
 
 
-class Fence:
-    """One life's right to append to `subjects`. `ended_by` says who began after it, if anybody."""
+class FencedLog(Protocol):
+    """As much of a log as fencing it takes."""
 
-    def __init__(self, log: Log, by: str, subjects: Sequence[str], on_full: OnFull) -> None:
+    async def last_on(self, subject: str) -> int: ...
+
+    async def compare_and_append(
+        self, subject: str, payload: bytes, *, msg_id: str, expected_seq: int
+    ) -> AppendResult: ...
+
+
+class Fence:
+    """One life's right to append to `subjects`. `ended_by` says why it is over, if it is."""
+
+    def __init__(
+        self,
+        log: FencedLog,
+        by: str,
+        subjects: Sequence[str],
+        is_held: Callable[[], bool],
+        on_full: OnFull,
+    ) -> None:
+        """`is_held` tells whether the lease is, by the holder's own clock."""
         self.ended_by = ""
         self._log = log
         self._by = by
+        self._is_held = is_held
         self._on_full = on_full
         self._id = f"life/{by}/{secrets.token_hex(8)}"
         self._last = dict.fromkeys(subjects, 0)
@@ -55,11 +86,17 @@ class Fence:
         if record.msg_id.startswith(self._id):
             self._begun.add(record.subject)
         elif record.subject in self._begun:
-            self._end(envelope.by)
+            self._end(f"{envelope.by} began with record {record.seq}")
+
+    def on_passed_over(self, record: Record) -> None:
+        """Called with every record that cannot be read: ours can."""
+        if record.subject in self._begun:
+            self._end(f"whoever wrote record {record.seq}, which cannot be read here")
 
     async def live(self, life: Callable[[], Awaitable[None]], reached: "Reached") -> None:
         """Begin, wait with `reached` until the beginning was read, and live. Returns when the life
-        ends or another one began. Raises LogUnavailable when the log does not answer.
+        ends, another one began, or the lease was not held any more before it began. Raises
+        LogUnavailable when the log does not answer.
         """
         with self._scope:
             for subject in self._last:
@@ -77,25 +114,38 @@ class Fence:
         if isinstance(answer, Landed):
             self._last[subject] = answer.seq
         elif answer.reason == "wrong_last_sequence":
-            self._end(f"whoever wrote record {answer.last_subject_seq}")
-            await anyio.sleep_forever()
+            await self._over(f"whoever wrote record {answer.last_subject_seq}")
         return answer
 
     async def _begin(self, subject: str) -> int:
+        """Append the beginning on one subject; its sequence."""
         envelope = Envelope(
             v=version_of(()), at_ms=time.time_ns() // 1_000_000, by=self._by, events=()
         )
         payload, msg_id = encode(envelope), f"{self._id}/{subject}"
-        while not isinstance(
-            answer := await self._log.append(subject, payload, msg_id=msg_id), Landed
-        ):
+        while True:
+            # In this order: who gets the lease from now on begins after what stands last now.
+            last_seq = await self._log.last_on(subject)
+            if not self._is_held():
+                await self._over("the lease is not held any more")
+            answer = await self._log.compare_and_append(
+                subject, payload, msg_id=msg_id, expected_seq=last_seq
+            )
+            if isinstance(answer, Landed):
+                self._on_full("")
+                return answer.seq
+            if answer.reason == "wrong_last_sequence":
+                continue  # a decision or an outcome was on its way; or the lease went
             self._on_full(answer.message)
             await anyio.sleep(FULL_RETRY_S)
-        self._on_full("")
-        return answer.seq
 
-    def _end(self, by: str) -> None:
-        self.ended_by = self.ended_by or by
+    async def _over(self, why: str) -> None:
+        """End this life; whoever does never returns."""
+        self._end(why)
+        await anyio.sleep_forever()
+
+    def _end(self, why: str) -> None:
+        self.ended_by = self.ended_by or why
         self._scope.cancel()
 
 
@@ -110,8 +160,10 @@ async def live_once(
     life: Callable[[Fence], Awaitable[None]],
 ) -> None:
     """One life, until the lease is lost or another binder began one."""
-    fence = Fence(world.log, f"binder/{ctx.settings.instance}", subjects, on_full)
+    by = f"binder/{ctx.settings.instance}"
+    fence = Fence(world.log, by, subjects, lambda: world.lease.is_held, on_full)
     world.fold.listeners.append(fence.on_record)
+    world.fold.passed_over.append(fence.on_passed_over)
     try:
         async with anyio.create_task_group() as group:
 
@@ -122,8 +174,9 @@ async def live_once(
 
             group.start_soon(end_when_lost)
             await fence.live(lambda: life(fence), world.fold.wait_for)
-            ctx.log.warning("another binder began to write", by=fence.ended_by)
-            await anyio.sleep(YIELDS_S)
+            ctx.log.warning("this binder stops", reason=fence.ended_by, advice=_ADVICE)
+            await anyio.sleep(YIELDS_S * random.uniform(1, 2))
             group.cancel_scope.cancel()
     finally:
         world.fold.listeners.remove(fence.on_record)
+        world.fold.passed_over.remove(fence.on_passed_over)

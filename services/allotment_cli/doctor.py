@@ -53,8 +53,8 @@ from allotment_cli.params import at_option, output_option
 from allotment_cli.progress import waiting
 from allotment_cli.source import Origin, chosen_cluster, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import NodeGone, PodObserved
-from allotment_proto.subjects import LOG_ALL, STREAM
+from allotment_proto.events import Decided, NodeGone, PodObserved
+from allotment_proto.subjects import DECISION, LOG_ALL, STREAM
 
 FOUND = 1
 _API_SERVER = "apiserver"
@@ -409,7 +409,7 @@ class _Earlier:
 async def _standstill(source: logs.Source, folded: Folded, earlier: _Earlier) -> list[Finding]:
     """What has been left undone."""
     state, time_ms = folded.state, folded.time_ms
-    decided_ms = await _time_of(source, state.decision_seq)
+    decided_seq, decided_ms = await _last_decided(source, state.decision_seq)
     is_silent = bool(state.pending) and time_ms - decided_ms > IDLE_AFTER_S * 1000
     with waiting("trying what could be decided"):
         now = work_of(state, is_silent=is_silent)
@@ -418,18 +418,34 @@ async def _standstill(source: logs.Source, folded: Folded, earlier: _Earlier) ->
     state_then = await earlier.state(source, time_ms - IDLE_AFTER_S * 1000)
     with waiting("trying what could be decided then"):
         before = work_of(state_then, is_silent=is_silent)
-    return of_standstill(state, before, now, time_ms, decided_ms)
+    return of_standstill(state, before, now, time_ms, decided_ms, decided_seq)
 
 
-async def _time_of(source: logs.Source, seq: int) -> int:
-    """When a record was appended, in Unix milliseconds; 0 for none."""
-    if seq <= 0:
-        return 0
-    async with aclosing(source.read(seq, seq)) as batches:
-        async for batch in batches:
-            for record in batch:
-                return record.time_ns // 1_000_000
-    return 0
+async def _last_decided(source: logs.Source, last_seq: int) -> tuple[int, int]:
+    """The last record at or before `last_seq` that holds a decision, and when it was appended, in
+    Unix milliseconds; zeros for none. Where a binder begins, a record holds none.
+    """
+    first = end = last_seq
+    while end > 0:
+        found = 0, 0
+        async with aclosing(source.read(first, end)) as batches:
+            async for batch in batches:
+                for record in batch:
+                    if record.subject == DECISION and _decides(record):
+                        found = record.seq, record.time_ns // 1_000_000
+        if found[0]:
+            return found
+        end = first - 1
+        first = max(1, end - CHUNK_RECORDS + 1)
+    return 0, 0
+
+
+def _decides(record: Record) -> bool:
+    try:
+        events = decode_envelope(record.payload, record.subject).events
+    except UndecodableError:
+        return False
+    return any(isinstance(event, Decided) for event in events)
 
 
 async def _dated(source: logs.Source, folded: Folded, found: list[Finding]) -> list[Finding]:

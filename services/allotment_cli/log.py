@@ -254,6 +254,8 @@ def _shown_lines(shown: ShownRecord) -> Iterator[str]:
         yield f"Unreadable  {shown.unreadable}"
         yield shown.payload
         return
+    if not shown.record.events:
+        yield f"Says      {story.began(shown.subject, shown.record.by)}"
     yield from (f"Stood on  {text}" for text in shown.stood_on)
     yield from (f"Led to    {text}" for text in shown.led_to)
     yield from json_text(shown.record).split("\n")

@@ -1,21 +1,26 @@
 """What a life of a binder wrote too late is refused once another one has begun."""
 
 import io
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
-from tests.build import node, pod, policy
+from tests.build import bind_failed, decided, node, placement, pod, policy
 from tests.contract.binder_loops import add, at_work
 from tests.waiting import until
 
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.telemetry.log import Logger, LogSink
-from allotment.core.logport import Record
+from allotment.core.logport import AppendResult, Landed, Record, Refused
 from allotment.testing.memory_log import MemoryLog, MemoryLogCore
+from allotment_binder import __main__ as binder_service
 from allotment_binder import fence as fences
+from allotment_binder.decider import Decider
 from allotment_binder.fence import Fence
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
@@ -58,7 +63,8 @@ class Life:
     """One that does nothing until it is told to."""
 
     def __init__(self, log: MemoryLog, by: str, full: Callable[[str], None] = print) -> None:
-        self.fence = Fence(log, by, WRITTEN, full)
+        self.is_held = True
+        self.fence = Fence(log, by, WRITTEN, lambda: self.is_held, full)
         self.begun, self.over = anyio.Event(), anyio.Event()
 
     async def run(self, reached: Callable[[int], Awaitable[None]]) -> None:
@@ -125,13 +131,13 @@ async def test_who_reads_that_another_began_ends_before_anything_else() -> None:
         await log.append(subjects.DECISION, beginning("b"), msg_id="b/began")
         with anyio.fail_after(10):
             await life.over.wait()
-        assert life.fence.ended_by == "b"
+        assert life.fence.ended_by == "b began with record 6"
 
 
 async def test_one_that_began_before_ends_nobody() -> None:
     """Its beginning may have been on the way for long: what came after it is ours."""
     log, heard = MemoryLog(), list[Record]()
-    fence = Fence(log, "a", WRITTEN, print)
+    fence = Fence(log, "a", WRITTEN, lambda: True, print)
     await log.append(subjects.OUTCOME, beginning("b"), msg_id="b/began")
     async with anyio.create_task_group() as group:
 
@@ -166,6 +172,195 @@ async def test_a_life_waits_for_room_in_the_log(monkeypatch: pytest.MonkeyPatch)
         group.cancel_scope.cancel()
 
 
+async def test_nothing_is_done_before_the_beginning_was_read() -> None:
+    log, asked = MemoryLog(), list[int]()
+    life = Life(log, "a")
+    async with anyio.create_task_group() as group:
+
+        async def reached(seq: int) -> None:
+            asked.append(seq)
+            assert not life.begun.is_set()
+
+        group.start_soon(life.run, reached)
+        with anyio.fail_after(10):
+            await life.begun.wait()
+        group.cancel_scope.cancel()
+    assert asked == [2], "the last of its records"
+
+
+async def test_who_does_not_hold_the_lease_begins_nothing() -> None:
+    log = MemoryLog()
+    async with followed(log) as fold:
+        life = Life(log, "a")
+        life.is_held = False
+        with anyio.fail_after(10):
+            await life.run(fold.wait_for)
+        assert not life.begun.is_set()
+    assert log.core.records == []
+
+
+async def test_a_beginning_that_was_on_the_way_while_another_began_ends_nobody() -> None:
+    """Frozen right after it looked at its lease: what it sends then is refused."""
+    log = MemoryLog()
+    append, late = log.compare_and_append, Life(log, "a")
+
+    async def frozen(subject: str, payload: bytes, **sent: Any) -> AppendResult:
+        log.compare_and_append = append  # type: ignore[method-assign]
+        await log.append(subject, beginning("b"), msg_id="b/began")
+        late.is_held = False
+        return await append(subject, payload, **sent)
+
+    log.compare_and_append = frozen  # type: ignore[method-assign]
+    async with followed(log) as fold:
+        with anyio.fail_after(10):
+            await late.run(fold.wait_for)
+    assert [decode_envelope(record.payload).by for record in log.core.records] == ["b"]
+    assert not late.begun.is_set()
+
+
+async def test_a_beginning_is_sent_again_if_only_a_decision_came_before() -> None:
+    log = MemoryLog()
+    append, life = log.compare_and_append, Life(log, "a")
+
+    async def beaten(subject: str, payload: bytes, **sent: Any) -> AppendResult:
+        log.compare_and_append = append  # type: ignore[method-assign]
+        await log.append(subject, said("old", "1"), msg_id="old/1")
+        return await append(subject, payload, **sent)
+
+    log.compare_and_append = beaten  # type: ignore[method-assign]
+    async with followed(log) as fold, anyio.create_task_group() as group:
+        group.start_soon(life.run, fold.wait_for)
+        with anyio.fail_after(10):
+            await life.begun.wait()
+        group.cancel_scope.cancel()
+    assert written(log, subjects.OUTCOME) == [("old", 1), ("a", 0)]
+
+
+async def test_a_log_that_fills_up_ends_no_life() -> None:
+    log = MemoryLog()
+    async with followed(log) as fold, anyio.create_task_group() as group:
+        life = Life(log, "a")
+        group.start_soon(life.run, fold.wait_for)
+        await life.begun.wait()
+        log.core._max_bytes = 0
+        answer = await life.fence.append(subjects.OUTCOME, said("a", "1"), msg_id="a/1")
+        assert isinstance(answer, Refused)
+        assert answer.reason == "full"
+        assert not life.fence.ended_by
+        log.core._max_bytes = None
+        landed = await life.fence.append(subjects.OUTCOME, said("a", "1"), msg_id="a/1")
+        assert isinstance(landed, Landed)
+        group.cancel_scope.cancel()
+
+
+async def test_a_record_that_cannot_be_read_is_of_another() -> None:
+    """A later release may begin otherwise."""
+    log = MemoryLog()
+    async with followed(log) as fold, anyio.create_task_group() as group:
+        life = Life(log, "a")
+        fold.listeners.append(life.fence.on_record)
+        fold.passed_over.append(life.fence.on_passed_over)
+        group.start_soon(life.run, fold.wait_for)
+        await life.begun.wait()
+        await log.append(subjects.FACTS, b"?", msg_id="w/1")
+        await fold.wait_for(3)
+        assert not life.fence.ended_by
+        await log.append(subjects.DECISION, b"?", msg_id="c/1")
+        with anyio.fail_after(10):
+            await life.over.wait()
+        assert "record 4, which cannot be read" in life.fence.ended_by
+        await log.append(subjects.DECISION, beginning("b"), msg_id="b/began")
+        await fold.wait_for(5)
+        assert "record 4" in life.fence.ended_by, "the first reason stays"
+
+
+async def test_an_outcome_of_the_binder_follows_its_own_last_one(tmp_path: Path) -> None:
+    """Somebody else wrote one: who does so may have taken over, and nothing of ours may land."""
+    async with at_work(tmp_path, policy(), node(), pod("a")) as scene:
+        await add(scene.log, bind_failed("unknown", 1))
+        await scene.propose("a")
+        await until(lambda: scene.binder.pacer is None)
+        assert scene.api.bindings == ["pod-a"]
+        assert "Bound" not in scene.kinds()
+        assert "this binder stops" in scene.told.getvalue()
+
+
+async def test_what_the_next_binder_decided_is_not_bound_by_one_that_is_over(
+    tmp_path: Path,
+) -> None:
+    """It reads of both in one go."""
+    async with at_work(tmp_path, policy(), node(), pod("a")) as scene:
+        last_seq = scene.log.core.last_seq
+        for subject in WRITTEN:
+            scene.log.core.try_append(subject, beginning("b"), msg_id=f"b/{subject}")
+        theirs = decided(placement("a"), basis=last_seq, checked=last_seq)
+        payload = encode(Envelope(v=1, at_ms=1, by="binder/b", events=(theirs,)))
+        scene.log.core.try_append(subjects.DECISION, payload, msg_id="b/1")
+        await until(lambda: scene.binder.pacer is None)
+        await scene.fold.wait_for(last_seq + 3)
+        assert "a" in scene.fold.state.reserved
+        await anyio.wait_all_tasks_blocked()
+        assert scene.api.bindings == []
+
+
+@pytest.mark.parametrize("binds", [True, False])
+async def test_lives_follow_each_other(
+    binds: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each begins on what it writes, with the proposals of its own time, and leaves no ear behind;
+    between two of them there is a pause, in which the lease may turn out to be lost."""
+    pauses: list[float] = []
+
+    def drawn(low: float, high: float) -> float:
+        pauses.append(low)
+        return low
+
+    monkeypatch.setattr(fences, "YIELDS_S", 0.0)
+    monkeypatch.setattr(random, "uniform", drawn)
+    async with at_work(tmp_path, policy(), node()) as scene:
+        binder, world = scene.binder, scene.binder.world
+        log = world.log = scene.log  # type: ignore[assignment]
+        await log.append(subjects.OUTCOME, beginning("x"), msg_id="x/1")
+        await until(lambda: binder.pacer is None and len(pauses) == 1)
+        listeners = len(scene.fold.listeners)
+
+        async def at_once(*_: object) -> None: ...
+
+        monkeypatch.setattr(world, "active", at_once, raising=False)
+        monkeypatch.setattr(scene.bus, "subscribe", at_once, raising=False)
+        ctx, stopping = binder.ctx, anyio.CancelScope()
+        monkeypatch.setattr(ctx, "until_stop", lambda: stopping, raising=False)
+        lives: list[tuple[int, int]] = []
+
+        def has_lived(times: int) -> bool:
+            return len(lives) == times
+
+        async def live(decider: Decider) -> None:
+            lives.append((len(decider.proposals), len(scene.fold.listeners)))
+            decider.proposals.append(cast(Any, None))
+            await anyio.sleep_forever()
+
+        async def life(fence: Fence) -> None:
+            binder.decider.proposals.clear()
+            await live(binder.decider)
+
+        monkeypatch.setattr(Decider, "run", live)
+        async with anyio.create_task_group() as group:
+            if binds:
+                group.start_soon(binder_service._live, ctx, world, binder.decider, WRITTEN, life)
+            else:
+                group.start_soon(binder_service._only_decide, ctx, world)
+            for number in (1, 2, 3):
+                await until(partial(has_lived, number))
+                await log.append(subjects.DECISION, beginning("x"), msg_id=f"x/d{number}")
+            await until(lambda: len(lives) == 4)
+            group.cancel_scope.cancel()
+        assert lives == [(0, listeners + 1)] * 4
+        assert len(pauses) == 4
+        begun = [by for by, events in written(log, subjects.OUTCOME) if not events]
+        assert begun.count("binder/binder-0") == (5 if binds else 1)
+
+
 async def test_a_binder_that_another_ended_begins_anew_if_it_holds_the_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,4 +381,5 @@ async def test_a_binder_that_another_ended_begins_anew_if_it_holds_the_lease(
         begun = [by for by, events in written(scene.log, subjects.OUTCOME) if not events]
         assert begun == ["binder/binder-0", "other", "binder/binder-0"]
         assert scene.api.looks[-2:] == ["pod-a", "pod-a"], "an earlier life may have bound it"
-        assert "another binder began to write" in scene.told.getvalue()
+        assert "this binder stops" in scene.told.getvalue()
+        assert "other began with record" in scene.told.getvalue()

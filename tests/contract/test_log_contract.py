@@ -52,6 +52,9 @@ class Prefixed:
     async def last_seq(self) -> int:
         return await self._log.last_seq()
 
+    async def last_on(self, subject: str) -> int:
+        return await self._log.last_on(f"{self._prefix}.{subject}")
+
     async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         async with aclosing(self._log.follow(after_seq)) as batches:
             async for batch in batches:
@@ -85,9 +88,11 @@ async def take(batches: AsyncGenerator[list[Record]], count: int) -> list[Record
 
 async def test_records_come_back_as_they_were_appended(log: Log) -> None:
     assert await log.last_seq() == 0
+    assert await log.last_on(FACT) == 0
     assert await log.append(FACT, b"\x00\xff one", msg_id="node/n1/7") == Landed(1)
     assert await log.append("t.pod.p1", b"", msg_id="pod/p1/8") == Landed(2)
     assert await log.last_seq() == 2
+    assert (await log.last_on(FACT), await log.last_on("elsewhere")) == (1, 0)
     first, second = await take(log.follow(0), 2)
     assert (first.seq, first.subject, first.payload) == (1, FACT, b"\x00\xff one")
     assert (second.seq, second.subject, second.payload) == (2, "t.pod.p1", b"")

@@ -11,8 +11,9 @@ from allotment_cli.main import COMMANDS, main
 from allotment_cli.output import bar, table
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
-from allotment_proto.events import Decided
-from tests.recording import Recorder, busy_cluster
+from allotment_proto.events import Decided, TimePassed
+from allotment_proto.facts import Policy
+from tests.recording import Recorder, busy_cluster, uid_of
 
 
 @pytest.fixture
@@ -74,9 +75,33 @@ def test_where_a_binder_begins_is_in_the_log_and_its_copy(tmp_path: Path) -> Non
         "an empty record",
     ]
     assert allot("log", "-o", "jsonl", "--file", str(path)).stdout == path.read_text()
+    first = allot("log", "--since", str(recorder.seq), "--file", str(path)).stdout
+    assert first.count("Began") == 1, "what is hidden is not shown"
+    seq = str(recorder.seq - 1)
+    assert "binder/b decides from here on" in allot("log", "--file", str(path), "show", seq).stdout
     for only in (("--pod", "research/never"), ("--type", "Decided")):
         assert "Began" not in allot("log", *only, "--file", str(path)).stdout
     assert allot("replay", "--verify", "--file", str(path)).exit_code == 0
+
+
+@pytest.mark.parametrize("begun_s", [(), (60,), tuple(range(20, 121, 20))])
+def test_where_a_binder_begins_nothing_is_decided(begun_s: tuple[int, ...], tmp_path: Path) -> None:
+    """Also one that begins again and again while a pod waits that fits."""
+    recorder = Recorder()
+    recorder.policy(Policy(scheduler_names=("allotment",)))
+    recorder.node("gpu-01", cards=4)
+    recorder.pod("first")
+    decided = recorder.decide(uid_of("first"))
+    recorder.pod("waits")
+    start_ms = recorder.now_ms
+    for at_s in begun_s:
+        recorder.now_ms = start_ms + at_s * 1000
+        recorder.append(subjects.DECISION, "binder/b")
+    recorder.now_ms = start_ms + 121_000
+    recorder.append(subjects.TIME, "watcher/0", TimePassed(at_ms=recorder.now_ms))
+    found = allot("doctor", "-o", "json", "--file", str(recorder.write(tmp_path / "log.jsonl")))
+    (said,) = [f for f in json.loads(found.stdout)["findings"] if f["code"] == "NothingDecided"]
+    assert said["message"].endswith(f"(seq {decided})")
 
 
 def test_the_log_ends_at_a_moment(log_file: Path) -> None:

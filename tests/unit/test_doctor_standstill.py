@@ -28,7 +28,8 @@ def concluded(earlier: Sequence[Event], later: Sequence[Event] = ()) -> list[Fin
     """What is found where the log was `earlier` half a minute ago, and has `later` too now."""
     _, before = work(*earlier)
     state, now = work(*earlier, *later)
-    return of_standstill(state, before, now, NOW_MS, 40_000 if state.decision_seq else 0)
+    decided_ms = 40_000 if state.decision_seq else 0
+    return of_standstill(state, before, now, NOW_MS, decided_ms, state.decision_seq)
 
 
 def refused(uid: str, code: str, basis: int) -> Decided:

@@ -98,6 +98,10 @@ class Log(Protocol):
         """The sequence of the newest record, 0 when the log is empty."""
         ...
 
+    async def last_on(self, subject: str) -> int:
+        """The same of the newest record on a subject, 0 when there is none."""
+        ...
+
     def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         """Every record after `after_seq`, in order, exactly once, in non-empty batches; never ends.
 

@@ -120,6 +120,10 @@ class MemoryLogCore:
             return answer
         return settle(answer, took_place, payload=append.payload, msg_id=append.msg_id)
 
+    def last_on(self, subject: str) -> int:
+        """The sequence of the newest record on `subject`, 0 when there is none."""
+        return self._last_on_subject.get(subject, 0)
+
     def first_on_subject(self, subject: str, from_seq: int) -> Record | None:
         """The first record on `subject` at or after `from_seq`."""
         return next((r for r in self.records[from_seq - 1 :] if r.subject == subject), None)
@@ -164,6 +168,10 @@ class MemoryLog:
     async def last_seq(self) -> int:
         await anyio.lowlevel.checkpoint()
         return self.core.last_seq
+
+    async def last_on(self, subject: str) -> int:
+        await anyio.lowlevel.checkpoint()
+        return self.core.last_on(subject)
 
     async def record(self, seq: int) -> Record | None:
         await anyio.lowlevel.checkpoint()

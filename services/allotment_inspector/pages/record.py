@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import msgspec
 
 from allotment.core.explain.records import stood_on
-from allotment.core.explain.story import line
-from allotment_inspector.history import Moment
+from allotment.core.explain.story import began, line
+from allotment_inspector.history import Entry, Moment
 from allotment_inspector.pages.asked import natural
 from allotment_inspector.pages.found import Near, NotFound, no_record
 from allotment_inspector.said import path, typed
@@ -48,13 +48,20 @@ def view(
         time_ms=entry.time_ms,
         subject=entry.subject,
         by=entry.by,
-        lines=tuple((type(event).__name__, line(event)) for event in entry.events),
+        lines=_lines(entry),
         stood_on=tuple(stood_on(envelope)),
         is_decision=any(isinstance(event, Decided) for event in entry.events),
         text=text[:_SHOWN_CHARS],
         is_cut=len(text) > _SHOWN_CHARS,
         reason=entry.reason,
     )
+
+
+def _lines(entry: Entry) -> tuple[tuple[str, str], ...]:
+    """What the record says, a line each: the kind, and the rest."""
+    if not entry.events and not entry.reason:
+        return (("", began(entry.subject, entry.by)),)
+    return tuple((type(event).__name__, line(event)) for event in entry.events)
 
 
 def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:

@@ -158,6 +158,10 @@ class JetStreamLog:
             raise LogUnavailable(f"stream {self.stream} does not exist any more")
         return int(info["state"]["last_seq"])
 
+    async def last_on(self, subject: str) -> int:
+        record = await self._jetstream.last_on_subject(self.stream, subject)
+        return 0 if record is None else record.seq
+
     async def record(self, seq: int) -> Record | None:
         """The record at `seq`, None where the log has none."""
         return await self._jetstream.record_at(self.stream, seq)

@@ -53,11 +53,12 @@ def work_of(state: ClusterState, *, is_silent: bool) -> Work:
 
 
 def of_standstill(
-    state: ClusterState, before: Work, now: Work, time_ms: int, decided_ms: int
+    state: ClusterState, before: Work, now: Work, time_ms: int, decided_ms: int, decided_seq: int
 ) -> list[Finding]:
     """What was to be done `IDLE_AFTER_S` before `time_ms` and still is on the newest state.
 
-    `decided_ms` is when the last decision was made, 0 if none ever was.
+    `decided_ms` is when the last decision was made, and `decided_seq` its record; 0 if none ever
+    was.
     """
     waited = {*before.tried.placed, *before.tried.unanswered}
     pods = state.pods
@@ -73,7 +74,7 @@ def of_standstill(
         last = "no decision was ever made"
         if decided_ms:
             ago = age_text(max(time_ms - decided_ms, 0) // 1000)
-            last = f"the last decision was {ago} ago (seq {state.decision_seq})"
+            last = f"the last decision was {ago} ago (seq {decided_seq})"
         message = (
             f"{said} and nobody has decided about it for {IDLE_AFTER_S}s or more; it waits for "
             f"{_age(first, time_ms)}; {last}"
