@@ -288,19 +288,48 @@ async def test_an_outcome_of_the_binder_follows_its_own_last_one(tmp_path: Path)
 async def test_what_the_next_binder_decided_is_not_bound_by_one_that_is_over(
     tmp_path: Path,
 ) -> None:
-    """It reads of both in one go."""
+    """It is woken by a record before, and has read the rest by the time it looks."""
     async with at_work(tmp_path, policy(), node(), pod("a")) as scene:
-        last_seq = scene.log.core.last_seq
-        for subject in WRITTEN:
-            scene.log.core.try_append(subject, beginning("b"), msg_id=f"b/{subject}")
-        theirs = decided(placement("a"), basis=last_seq, checked=last_seq)
-        payload = encode(Envelope(v=1, at_ms=1, by="binder/b", events=(theirs,)))
-        scene.log.core.try_append(subjects.DECISION, payload, msg_id="b/1")
+        fold, pacer = scene.fold, scene.binder.pacer
+        assert pacer is not None
+        seq = fold.state.seq
+        theirs = decided(placement("a"), basis=seq, checked=seq)
+        records = [
+            Record(seq + number, subject, payload, 1, f"b/{number}")
+            for number, (subject, payload) in enumerate(
+                [
+                    *((subject, beginning("b")) for subject in WRITTEN),
+                    (
+                        subjects.DECISION,
+                        encode(Envelope(v=1, at_ms=1, by="binder/b", events=(theirs,))),
+                    ),
+                ],
+                1,
+            )
+        ]
+        woken, fold._turn = fold._turn, anyio.Event()
+        woken.set()
+        for record in records:
+            fold._take(record)
+        assert "a" in fold.state.reserved
         await until(lambda: scene.binder.pacer is None)
-        await scene.fold.wait_for(last_seq + 3)
-        assert "a" in scene.fold.state.reserved
-        await anyio.wait_all_tasks_blocked()
+        assert not pacer.sent
         assert scene.api.bindings == []
+
+
+async def test_a_decider_that_is_over_appends_nothing(tmp_path: Path) -> None:
+    async with at_work(tmp_path, policy(), node(), pod("a")) as scene:
+        sent: list[str] = []
+
+        async def append(subject: str, payload: bytes, **_: Any) -> AppendResult:
+            sent.append(subject)
+            return Landed(9)
+
+        scene.log.compare_and_append = append  # type: ignore[method-assign]
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await scene.binder.decider._append(decided(placement("a")), 1, 0)
+        assert sent == []
 
 
 @pytest.mark.parametrize("binds", [True, False])

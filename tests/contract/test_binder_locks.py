@@ -286,6 +286,9 @@ async def test_a_new_binder_finds_the_locks_of_the_one_before(tmp_path: Path) ->
         second.look(state, "a")
         ((held, wait_s),) = second.due()
         assert wait_s == locks_module.PLUGIN_DELETES_WITHIN_S
+        third = at.binders[0]
+        third.begin(state)
+        assert not third.held, "the plugin of a pod that it is through with deletes the lock"
         assert second.due() == []
         await second.release(held)
         assert await at.annotations() == {}

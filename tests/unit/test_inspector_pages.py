@@ -13,6 +13,8 @@ from allotment.core.ledger.state import apply_all
 from allotment.core.reasons import REASONS
 from allotment.core.replay.journal import Journal, JournalError, Writer, usage
 from allotment_inspector import books
+from allotment_inspector.frame import sentence
+from allotment_inspector.history import Entry
 from allotment_inspector.pages.card import amount_text
 from allotment_inspector.pages.compare import ComparePage
 from allotment_inspector.pages.decision import DecisionPage
@@ -29,6 +31,7 @@ from allotment_inspector.pages.search import SearchPage
 from allotment_inspector.pages.usage import UsagePage
 from allotment_inspector.pages.whatif import WhatIfPage
 from allotment_inspector.said import Bit
+from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Decided
 from tests.inspecting import history_of, view_of
@@ -190,6 +193,16 @@ def test_pods_are_paged() -> None:
     assert (first.total, len(first.rows), first.first) == (450, 200, 0)
     assert (last.first, len(last.rows)) == (400, 50)
     assert last.rows[-1].pod.text == "many-449"
+
+
+def test_every_page_says_where_a_binder_begins() -> None:
+    log = busy_cluster()
+    seq = log.append(subjects.DECISION, "binder/b")
+    said = "binder/b decides from here on"
+    row = page(log, "log").rows[0]
+    assert (row.seq, row.type, row.text) == (seq, "Began", said)
+    assert page(log, "record", seq=str(seq)).lines == (("", said),)
+    assert sentence(Entry(seq, 1, subjects.DECISION, "binder/b", (), b"{}")) == said
 
 
 def test_the_log_is_read_back_page_by_page() -> None:
