@@ -34,11 +34,11 @@ from allotment_proto.registry import version_of
 FULL_RETRY_S = 1.0
 YIELDS_S = 2.0
 """How long, at least, a life that another one ended waits to hear that its lease is lost; at most
-twice that, by chance. Should it hold the lease all the same, two binders that do not share a lease
-take turns, and say so."""
+twice that, by chance. Should it hold the lease all the same, it begins anew: somebody else writes
+as a binder, and has to be found."""
 _ADVICE = (
-    "if two binders take turns, they do not share a lease: look at their NATS, and whether one of "
-    "them is of an earlier release"
+    "once is normal after this binder was frozen or cut off; if it happens again and again, "
+    "something else writes to the log with the binder's NATS user"
 )
 
 OnFull = Callable[[str], None]
@@ -56,7 +56,7 @@ class FencedLog(Protocol):
 
 
 class Fence:
-    """One life's right to append to `subjects`. `ended_by` says why it is over, if it is."""
+    """One life's right to append to `subjects`. `ended_by` says who ended it, if anybody did."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Fence:
         if record.msg_id.startswith(self._id):
             self._begun.add(record.subject)
         elif record.subject in self._begun:
-            self._end(f"{envelope.by} began with record {record.seq}")
+            self._end(f"{envelope.by}, which began with record {record.seq}")
 
     def on_passed_over(self, record: Record) -> None:
         """Called with every record that cannot be read: ours can."""
@@ -114,7 +114,8 @@ class Fence:
         if isinstance(answer, Landed):
             self._last[subject] = answer.seq
         elif answer.reason == "wrong_last_sequence":
-            await self._over(f"whoever wrote record {answer.last_subject_seq}")
+            self._end(f"whoever wrote record {answer.last_subject_seq}")
+            await anyio.sleep_forever()
         return answer
 
     async def _begin(self, subject: str) -> int:
@@ -127,7 +128,8 @@ class Fence:
             # In this order: who gets the lease from now on begins after what stands last now.
             last_seq = await self._log.last_on(subject)
             if not self._is_held():
-                await self._over("the lease is not held any more")
+                self._scope.cancel()
+                await anyio.sleep_forever()
             answer = await self._log.compare_and_append(
                 subject, payload, msg_id=msg_id, expected_seq=last_seq
             )
@@ -139,13 +141,8 @@ class Fence:
             self._on_full(answer.message)
             await anyio.sleep(FULL_RETRY_S)
 
-    async def _over(self, why: str) -> None:
-        """End this life; whoever does never returns."""
-        self._end(why)
-        await anyio.sleep_forever()
-
-    def _end(self, why: str) -> None:
-        self.ended_by = self.ended_by or why
+    def _end(self, by: str) -> None:
+        self.ended_by = self.ended_by or by
         self._scope.cancel()
 
 
@@ -174,8 +171,13 @@ async def live_once(
 
             group.start_soon(end_when_lost)
             await fence.live(lambda: life(fence), world.fold.wait_for)
-            ctx.log.warning("this binder stops", reason=fence.ended_by, advice=_ADVICE)
-            await anyio.sleep(YIELDS_S * random.uniform(1, 2))
+            if fence.ended_by:
+                ctx.log.warning(
+                    "this binder stops: another one writes", by=fence.ended_by, advice=_ADVICE
+                )
+                await anyio.sleep(YIELDS_S * random.uniform(1, 2))
+            else:
+                await world.lease.lost()
             group.cancel_scope.cancel()
     finally:
         world.fold.listeners.remove(fence.on_record)

@@ -255,7 +255,7 @@ def _shown_lines(shown: ShownRecord) -> Iterator[str]:
         yield shown.payload
         return
     if not shown.record.events:
-        yield f"Says      {story.began(shown.subject, shown.record.by)}"
+        yield f"Says      {story.of_no_event(shown.subject, shown.record.by)[1]}"
     yield from (f"Stood on  {text}" for text in shown.stood_on)
     yield from (f"Led to    {text}" for text in shown.led_to)
     yield from json_text(shown.record).split("\n")

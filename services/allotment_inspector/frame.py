@@ -104,7 +104,7 @@ def sentence(entry: Entry) -> str:
     if entry.reason:
         return f"a record that cannot be read: {entry.reason}"
     if not entry.events:
-        return story.began(entry.subject, entry.by)
+        return story.of_no_event(entry.subject, entry.by)[1]
     more = f" (and {len(entry.events) - 1} more)" if len(entry.events) > 1 else ""
     line = story.line(entry.events[0])
     if len(line) > SENTENCE_CHARS_MAX:

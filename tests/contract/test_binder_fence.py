@@ -131,7 +131,7 @@ async def test_who_reads_that_another_began_ends_before_anything_else() -> None:
         await log.append(subjects.DECISION, beginning("b"), msg_id="b/began")
         with anyio.fail_after(10):
             await life.over.wait()
-        assert life.fence.ended_by == "b began with record 6"
+        assert life.fence.ended_by == "b, which began with record 6"
 
 
 async def test_one_that_began_before_ends_nobody() -> None:
@@ -196,7 +196,25 @@ async def test_who_does_not_hold_the_lease_begins_nothing() -> None:
         with anyio.fail_after(10):
             await life.run(fold.wait_for)
         assert not life.begun.is_set()
+        assert not life.fence.ended_by, "nobody ended it"
     assert log.core.records == []
+
+
+async def test_a_binder_without_its_lease_says_nothing_of_another_and_goes(tmp_path: Path) -> None:
+    async with at_work(tmp_path, policy(), node()) as scene:
+        lease = cast(Any, scene.binder.world.lease)
+        await scene.log.append(subjects.OUTCOME, beginning("other"), msg_id="other/began")
+        await until(lambda: scene.binder.pacer is None)
+        said_before = scene.told.getvalue().count("this binder stops")
+        lease.is_held = False
+        records = len(scene.log.core.records)
+        async with anyio.create_task_group() as group:
+            group.start_soon(scene.live)
+            await anyio.wait_all_tasks_blocked()
+            lease.gone.set()
+        assert len(scene.log.core.records) == records
+        assert scene.told.getvalue().count("this binder stops") == said_before
+        assert "lease lost" in scene.told.getvalue()
 
 
 async def test_a_beginning_that_was_on_the_way_while_another_began_ends_nobody() -> None:
@@ -411,4 +429,4 @@ async def test_a_binder_that_another_ended_begins_anew_if_it_holds_the_lease(
         assert begun == ["binder/binder-0", "other", "binder/binder-0"]
         assert scene.api.looks[-2:] == ["pod-a", "pod-a"], "an earlier life may have bound it"
         assert "this binder stops" in scene.told.getvalue()
-        assert "other began with record" in scene.told.getvalue()
+        assert "other, which began with record" in scene.told.getvalue()

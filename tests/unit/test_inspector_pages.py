@@ -201,7 +201,7 @@ def test_every_page_says_where_a_binder_begins() -> None:
     said = "binder/b decides from here on"
     row = page(log, "log").rows[0]
     assert (row.seq, row.type, row.text) == (seq, "Began", said)
-    assert page(log, "record", seq=str(seq)).lines == (("", said),)
+    assert page(log, "record", seq=str(seq)).lines == (("Began", said),)
     assert sentence(Entry(seq, 1, subjects.DECISION, "binder/b", (), b"{}")) == said
 
 

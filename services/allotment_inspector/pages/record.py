@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from allotment.core.explain.records import stood_on
-from allotment.core.explain.story import began, line
+from allotment.core.explain.story import line, of_no_event
 from allotment_inspector.history import Entry, Moment
 from allotment_inspector.pages.asked import natural
 from allotment_inspector.pages.found import Near, NotFound, no_record
@@ -60,7 +60,7 @@ def view(
 def _lines(entry: Entry) -> tuple[tuple[str, str], ...]:
     """What the record says, a line each: the kind, and the rest."""
     if not entry.events and not entry.reason:
-        return (("", began(entry.subject, entry.by)),)
+        return (of_no_event(entry.subject, entry.by),)
     return tuple((type(event).__name__, line(event)) for event in entry.events)
 
 

@@ -19,7 +19,6 @@ from allotment_proto.events import (
 )
 
 _UNREADABLE = "Unreadable"
-_BEGAN = "Began"
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -48,8 +47,8 @@ class Wanted(NamedTuple):
         """
         found = []
         if not envelope.events and shown and self._takes_all:
-            text = story.began(topic, envelope.by)
-            found.append(LogLine(seq, rfc3339(time_ms), envelope.by, _BEGAN, text, None))
+            kind, text = story.of_no_event(topic, envelope.by)
+            found.append(LogLine(seq, rfc3339(time_ms), envelope.by, kind, text, None))
         for event in envelope.events:
             claim = self.claims.note(event, seq)
             takes = self.subject.takes(event)

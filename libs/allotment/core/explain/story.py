@@ -284,12 +284,12 @@ def line(event: Event, only: Collection[str] | None = None) -> str:
     return _decided_line(event, only) if isinstance(event, Decided) else _LINES[type(event)](event)
 
 
-def began(topic: str, by: str) -> str:
-    """What a record without events says, by its subject in the log: a binder begins with one on
-    each subject that it writes, so that what an earlier one has under way is refused.
+def of_no_event(topic: str, by: str) -> tuple[str, str]:
+    """What a record without events is and says, by its subject in the log: a binder begins with one
+    on each subject that it writes, so that what an earlier one has under way is refused.
     """
     what = {subjects.DECISION: "decides", subjects.OUTCOME: "binds"}.get(topic)
-    return f"{by} {what} from here on" if what else "an empty record"
+    return ("Began", f"{by} {what} from here on") if what else ("Empty", "it holds no event")
 
 
 def corrected_text(event: Corrected) -> str:

@@ -70,7 +70,7 @@ class Trial:
 
     @property
     def changes(self) -> list[Node]:
-        """The copies in the order in which they were charged."""
+        """The copies in the order in which they were charged; what is owed is charged first."""
         self._charge_all()
         return self._changes
 
