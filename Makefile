@@ -1,5 +1,7 @@
 # Everything runs from a virtual environment in .venv with locked, hashed dependencies.
-PYTHON ?= python3
+# The Python that the image ships, if this machine has it: tests should run on what ships.
+SHIPPED := $(shell sed -n 's/^ARG PYTHON_IMAGE=python:\([0-9.]*\)-.*/python\1/p' deploy/Dockerfile)
+PYTHON ?= $(or $(shell $(SHIPPED) -c 'import sys; print(sys.executable)' 2>/dev/null),python3)
 BIN := .venv/bin
 SEEDS ?= 200
 # Twice as many as processors: every second end-to-end test waits for a clock.

@@ -6,6 +6,7 @@ It misbehaves on purpose and on cue, which a real server or a good emulator will
 import asyncio
 import contextlib
 import json
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -123,25 +124,30 @@ def gone(message: str = "too old resource version") -> tuple[str, dict[str, Any]
 
 
 @contextlib.asynccontextmanager
-async def scripted() -> AsyncIterator[Script]:
+async def scripted(tls: ssl.SSLContext | None = None) -> AsyncIterator[Script]:
     script = Script()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", script.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        script.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        script.url = f"http{'s' * (tls is not None)}://127.0.0.1:{runner.addresses[0][1]}"
         yield script
     finally:
         await runner.cleanup()
 
 
-def kubeconfig(path: Path, server: str, user: dict[str, Any] | None = None) -> Path:
+def kubeconfig(
+    path: Path, server: str, user: dict[str, Any] | None = None, authority: Path | None = None
+) -> Path:
+    cluster = {"server": server}
+    if authority is not None:
+        cluster["certificate-authority"] = str(authority)
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "clusters": [{"name": "c", "cluster": cluster}],
         "users": [{"name": "u", "user": user or {}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "x",

@@ -2,9 +2,10 @@
 
 import json
 import re
+import subprocess
 import tomllib
 from fnmatch import fnmatch
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from tests.contract.manifests import ROOT
 
@@ -104,3 +105,31 @@ def test_its_labels_say_what_it_is() -> None:
     assert f"VERSION={PROJECT['project']['version']}" in arguments("ARG")
     kustomization = (ROOT / "deploy/base/kustomization.yaml").read_text()
     assert f"newTag: {PROJECT['project']['version']}" in kustomization
+
+
+def test_the_suite_prefers_the_python_that_ships(tmp_path: Path) -> None:
+    """`make` takes the image's minor version where the machine has it, else python3."""
+    (image,) = [a for a in arguments("ARG") if a.startswith("PYTHON_IMAGE=")]
+    shipped = re.fullmatch(r"PYTHON_IMAGE=python:(3\.\d+)-slim", image)
+    assert shipped is not None, image
+    classifiers = PROJECT["project"]["classifiers"]
+    assert f"Programming Language :: Python :: {shipped[1]}" in classifiers
+
+    def chosen() -> str:
+        made = subprocess.run(
+            ["make", "--dry-run", "--always-make", "install"],
+            cwd=ROOT,
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        (line,) = [line for line in made.stdout.splitlines() if line.endswith("-m venv .venv")]
+        return line.split()[0]
+
+    own = tmp_path / f"python{shipped[1]}"
+    own.write_text("#!/bin/sh\nexit 127\n")  # as pyenv's shims do for versions not chosen
+    own.chmod(0o755)
+    assert chosen() == "python3"
+    own.write_text(f"#!/bin/sh\necho {own}\n")
+    assert chosen() == str(own)
