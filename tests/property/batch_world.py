@@ -173,6 +173,5 @@ def _ops() -> tuple[Callable[[World, int, int, int], None], ...]:
 
 OPS = _ops()
 NUMBERS = st.integers(0, 5)
-STEPS = st.lists(
-    st.tuples(st.integers(0, len(OPS) - 1), NUMBERS, NUMBERS, NUMBERS), min_size=20, max_size=60
-)
+STEP = st.tuples(st.integers(0, len(OPS) - 1), NUMBERS, NUMBERS, NUMBERS)
+STEPS = st.lists(STEP, min_size=20, max_size=60)

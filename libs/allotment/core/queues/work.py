@@ -343,18 +343,21 @@ class World:
             self._alone.clear()
             self._rationed.clear()
         self.cluster, self.now_ms = cluster, now_ms
+        # All that go before any that come: a pod that joins a group is a task of the job that it was
+        # and of the one that it is in now, and which of the two comes first in the trail depends on
+        # what else happened.
+        new: list[JobView | Lone] = []
         for uid, job in changes.jobs.items():
             before = self._jobs.sources.get(uid)
-            if before is None and uid not in self.unplaced:
-                if job is not None:
-                    self._add(job)
-            elif isinstance(before, Lone) and isinstance(job, Lone) and before.queue == job.queue:
+            if isinstance(before, Lone) and isinstance(job, Lone) and before.queue == job.queue:
                 self._replace_lone(uid, before, job)
             else:
                 self._remove(uid)
                 if job is not None:
-                    self._add(job)
+                    new.append(job)
             self.trail.add(uid)
+        for job in new:
+            self._add(job)
         for reckoning in self._reckonings.values():
             reckoning.follow(changes)
 
@@ -402,7 +405,7 @@ class World:
             del self._tasks[job.task]
         else:
             for task in job.task_uids:
-                self._tasks.pop(task, None)
+                del self._tasks[task]
         if job.is_at_gate:
             del self._at_gate[job.is_single][uid]
         queue = job.queue
