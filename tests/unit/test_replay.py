@@ -1,11 +1,15 @@
 """Decisions made again: identical when the log is honest, and every kind of lie is found."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from allotment.core.explain.competition import competition
+from allotment.core.placement.cycle import recheck_all
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.rounds import RULES, Rounds
+from allotment.core.replay import again as replayed
 from allotment.core.replay.again import Remade, remade
 from allotment.core.replay.otherwise import otherwise
 from allotment.core.replay.replay import Index, Replayer
@@ -166,6 +170,55 @@ def test_a_landed_decision_that_did_not_see_its_predecessor_is_a_difference() ->
     assert report.first_difference is not None
     assert report.first_difference.field == "previous decision"
     assert report.first_difference.recorded == log.seq - 1
+
+
+def three_decisions() -> tuple[Recorder, list[int]]:
+    log = Recorder()
+    log.node("n1", cards=4)
+    return log, [log.decide(log.pod(name)) for name in "abc"]
+
+
+def test_a_decision_that_cannot_be_recomputed_is_a_finding_and_the_others_are_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What raised may have left the rounds half updated: here it is of no use afterwards."""
+    log, seqs = three_decisions()
+    broken: list[Rounds] = []
+    run = Rounds.run
+
+    def run_or_raise(rounds: Rounds, batch: Any, *more: Any, **named: Any) -> Any:
+        if rounds.state.seq < seqs[1] and rounds.state.seq > seqs[0]:
+            broken.append(rounds)
+        if rounds in broken:
+            raise KeyError("b")
+        return run(rounds, batch, *more, **named)
+
+    monkeypatch.setattr(Rounds, "run", run_or_raise)
+    report = verify(log.records)
+    assert (report.decisions, report.identical, report.different) == (3, 2, 1)
+    found = report.first_difference
+    assert found is not None
+    assert (found.seq, found.field, found.recomputed) == (seqs[1], "exception", "KeyError: 'b'")
+    (event,) = decode_envelope(log.records[seqs[1] - 1].payload).events
+    assert isinstance(event, Decided)
+    states = [fold(log.records[: seqs[1] - 1])]
+    assert remade(seqs[1], event, 0, states).why_not == "recomputing it raised KeyError: 'b'"
+
+
+def test_a_decision_whose_check_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, seqs = three_decisions()
+
+    def check_or_raise(state: Any, placements: Any, wholes: Any) -> Any:
+        if state.seq == seqs[2] - 1:
+            raise ValueError("too much")
+        return recheck_all(state, placements, wholes)
+
+    monkeypatch.setattr(replayed, "recheck_all", check_or_raise)
+    report = verify(log.records)
+    assert (report.decisions, report.identical, report.different) == (3, 2, 1)
+    found = report.first_difference
+    assert found is not None
+    assert (found.seq, found.recomputed) == (seqs[2], "ValueError: too much")
 
 
 def test_cycles_and_stages_are_not_compared() -> None:

@@ -343,9 +343,8 @@ class World:
             self._alone.clear()
             self._rationed.clear()
         self.cluster, self.now_ms = cluster, now_ms
-        # All that go before any that come: a pod that joins a group is a task of the job that it was
-        # and of the one that it is in now, and which of the two comes first in the trail depends on
-        # what else happened.
+        # Removals come before additions. A pod that joins a group is a task of the job that it was
+        # and of the one that it is in now, and either of them may come first in the trail.
         new: list[JobView | Lone] = []
         for uid, job in changes.jobs.items():
             before = self._jobs.sources.get(uid)

@@ -17,6 +17,9 @@ from allotment.core.placement.devices import FAMILIES
 from allotment.core.queues.round.rounds import RULES, Rounds
 from allotment_proto.events import Decided
 
+RAISED = "exception"
+"""The field of a `Difference` of a decision whose recomputation raised an exception."""
+
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """The first field of a decision that came out otherwise. Both values are plain data."""
@@ -38,6 +41,9 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 
 Finding = Difference | Skipped | None
 """None: identical."""
+
+_OF_THE_PROCESS = (MemoryError, RecursionError)
+"""Exceptions that follow from the process that recomputes, and not from the log."""
 
 
 class Remade(msgspec.Struct, frozen=True, rename="camel"):
@@ -86,6 +92,8 @@ def remade(
         return Remade(why_not="the states that it stood on cannot be read")
     if isinstance(finding, Skipped):
         return Remade(why_not=finding.reason)
+    if finding is not None and finding.field == RAISED:
+        return Remade(why_not=f"recomputing it raised {finding.recomputed}")
     return Remade(field="" if finding is None else finding.field)
 
 
@@ -106,8 +114,24 @@ def place_again(
     before: Decided | None,
 ) -> tuple[Finding, Outcome | None]:
     """The scorer's half: the whole batch on the state at `basis`. Also what it refused. `before` is
-    the decision before this one.
+    the decision before this one. After a finding of `RAISED` make board and rounds anew.
     """
+    try:
+        return _place_again(seq, event, state, board, rounds, before)
+    except _OF_THE_PROCESS:
+        raise
+    except Exception as error:
+        return _raised(seq, event, error), None
+
+
+def _place_again(
+    seq: int,
+    event: Decided,
+    state: ClusterState,
+    board: Board,
+    rounds: Rounds,
+    before: Decided | None,
+) -> tuple[Finding, Outcome | None]:
     reason = _why_not(event, state)
     if reason:
         return Skipped(seq=seq, cycle=event.cycle, reason=reason), None
@@ -151,6 +175,17 @@ def check_again(
     """The binder's half: what was proposed, asked again on the state at `checked`. `previous` is
     the record of the decision before this one.
     """
+    try:
+        return _check_again(seq, event, at_ms, previous, state, made)
+    except _OF_THE_PROCESS:
+        raise
+    except Exception as error:
+        return _raised(seq, event, error)
+
+
+def _check_again(
+    seq: int, event: Decided, at_ms: int, previous: int, state: ClusterState, made: Outcome
+) -> Finding:
     kept, dropped, standing = recheck_all(state, made.placements, made.wholes)
     still = tuple(r for r in made.refusals if r.uid in state.pending)
     stamps = tuple(stamped(state, kept, at_ms // 1000))
@@ -163,6 +198,10 @@ def check_again(
         ("refusals", event.refusals, still),
         ("stamped placements", event.placements, stamps),
     )
+
+
+def _raised(seq: int, event: Decided, error: Exception) -> Difference:
+    return _difference(seq, event, RAISED, None, f"{type(error).__name__}: {error}")
 
 
 def _why_not(event: Decided, state: ClusterState) -> str:

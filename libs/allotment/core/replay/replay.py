@@ -27,6 +27,7 @@ from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.replay.again import (
+    RAISED,
     Difference,
     Finding,
     Skipped,
@@ -216,9 +217,13 @@ class Replayer:
 
     def _place_again(self, stop: Stop) -> tuple[Finding, Outcome | None]:
         met = self._decided[stop.key]
-        return place_again(
+        finding, made = place_again(
             stop.key[0], met.event, self.state, self._board, self._rounds, met.before
         )
+        if isinstance(finding, Difference) and finding.field == RAISED:
+            # They may have been updated in part only, and the next decision is not to blame.
+            self._board, self._rounds = Board(self.state), Rounds(self.state)
+        return finding, made
 
     def _check_again(self, stop: Stop, made: Outcome) -> Finding:
         met = self._decided[stop.key]
