@@ -5,6 +5,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from aiohttp import web
 from tests.contract.kube_server import (
     gone,
     listing,
@@ -82,6 +83,34 @@ async def test_a_probe_that_fails_leaves_the_stream_alone(tmp_path: Path, refuse
         async with watching(script, tmp_path, silent_s=SILENT_S) as watched:
             await probed(watched, 2)
             assert watched.reflector.stats.watches == 1
+
+
+async def test_where_no_stream_delivers_anything_it_is_said_and_lists_take_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy or a server that opens every watch and sends nothing, not even the end."""
+    monkeypatch.setattr(kube_watch, "PROBE_S", 0)
+    there = [pod("a", 5)]
+    silence = stream(hold=True)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        one = silence if "watch" in request.query else listing(*there, version=str(4 + len(there)))
+        return await one(request)
+
+    async with scripted() as script, watching(script, tmp_path, silent_s=SILENT_S) as watched:
+        script.otherwise = answer
+        await watched.until("+a", "=5/1")
+        there.append(pod("b", 6))
+        await until(lambda: kube_watch.OUTLIVED in watched.client.silent.get(PODS, ""))
+        await watched.until("+a", "=5/1", "+b", "=6/2")
+        asked = ["watch" if "watch" in query else "list" for query in queries(script)[:5]]
+        assert asked == ["list", "watch", "watch", "watch", "list"], "one late probe lists nothing"
+        there.append(pod("c", 7))
+        await watched.until("+a", "=5/1", "+b", "=6/2", "+c", "=7/3")
+        assert kube_watch.OUTLIVED in watched.client.silent[PODS], "still not ready"
+        silence = stream(("ADDED", pod("d", 8)), hold=True)
+        await until(lambda: "+d" in watched.told)
+        assert watched.client.silent == {}
 
 
 async def test_that_nobody_knows_is_told_until_somebody_does(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ SILENT_S = 15.0
 """After so long without a word a stream is held against a second one."""
 PROBE_S = 1
 PROBE_ANSWER_S = 5.0
+OUTLIVED = "nothing, and it did not end after the second it was asked for"
 GRACE_S = 2.0
 """What the second stream was told must have come on the first by then."""
 BOOKMARK_LATE_S = 90.0
@@ -284,7 +285,6 @@ class Reflector(Generic[T]):
                     raise _failed("watch", stream)
                 case ByteStream():
                     self.stats.watches += 1
-                    self._client.silent.pop(self._path, None)
                     heard_s = anyio.current_time()
                     try:
                         async with contextlib.aclosing(stream.lines(silent_s)) as batches:
@@ -299,9 +299,11 @@ class Reflector(Generic[T]):
                         raise _Failed(f"watch: {error}") from error
 
     async def _probe(self, stream: ByteStream, silent_s: float) -> None:
-        """Hold a silent stream against another. Raises `_Failed` if only the other is told news.
+        """Compare a silent stream with a second one. Raises `_Failed` if only that one has news.
 
-        A probe that fails says nothing about the stream, which is kept; that nobody knows is told.
+        A probe that fails proves nothing about the stream, which is kept, and the service is not
+        ready. Where the probe before failed, too, and streams open but deliver nothing, not even
+        their end, watching is useless: list again, each time, until a stream delivers something.
         """
         self.stats.probes += 1
         trouble, has_news = "no answer", False
@@ -313,9 +315,13 @@ class Reflector(Generic[T]):
         silent_s += GRACE_S * has_news
         text = f"silent for {silent_s:.0f} s, and a second watch found: {trouble or 'news'}"
         if trouble:
-            if self._path not in self._client.silent:
-                self._on_problem(f"{self._path}: watch: {text}")
+            before = self._client.silent.get(self._path)
             self._client.silent[self._path] = text
+            if before is None:
+                self._on_problem(f"{self._path}: watch: {text}")
+            elif trouble == OUTLIVED:
+                self._version = ""
+                raise _Failed(f"watch: {text}", suspect=False)
             return
         await anyio.sleep(GRACE_S)
         if not stream.has_unread:
@@ -345,8 +351,8 @@ class Reflector(Generic[T]):
                                 events = [self._read(line) for line in lines if line.strip()]
                                 if any(event.type != "BOOKMARK" for event in events):
                                     return "", True
-                                if not lines:  # it lasts longer than it was asked to
-                                    break
+                                if not lines:
+                                    return OUTLIVED, False
                     except _Expired:
                         self._expire(silent_s)
                     except (StreamBroken, _Failed) as error:
