@@ -8,8 +8,10 @@ import msgspec
 from allotment.core.logport import Record
 from tests.recording import Recorder
 
-MARKUP = "<img src=x onerror=window.hacked=1>\"'&{{7*7}}{at}\u202e" + "x" * 200
+MARKUP = "<img src=x onerror=window.hacked=1>\"'&{{7*7}}{at}" + "x" * 200
 """For pages: what would be run, or would break out of an attribute, if it were not escaped."""
+UNPRINTABLE = "\u202e\x1b[31m\u2066"
+"""What would reorder or recolour what stands next to it."""
 NAMED = ("name", "namespace", "scheduler", "message", "source", "group", "queue", "reason")
 
 

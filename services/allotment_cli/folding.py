@@ -25,7 +25,7 @@ from allotment_cli.output import note
 from allotment_cli.progress import progress
 from allotment_cli.source import Source
 from allotment_proto import subjects
-from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.codec import UNREADABLE, UndecodableError, decode_envelope
 from allotment_proto.events import Envelope
 
 KEEP_AFTER_EVENTS = 50_000
@@ -199,7 +199,7 @@ async def _restore(
         if until_ns is not None and (kept.latest_ms + 1) * 1_000_000 > until_ns:
             return nothing
         return snapshot.decode(kept.state), kept
-    except (msgspec.DecodeError, snapshot.SnapshotError) as error:
+    except (*UNREADABLE, snapshot.SnapshotError) as error:
         note(f"the cache of this log is from another release and is not used: {error}")
         return nothing
 

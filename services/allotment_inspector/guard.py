@@ -14,11 +14,12 @@ apart: two inspectors on one host with tokens of their own leave each other's co
 
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Callable, Collection
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
+
+from allotment.adapters.service.http import host_of, is_own_host
 
 _COOKIE = "allotment_inspector"
 COOKIE_S = 30 * 86_400
@@ -107,8 +108,8 @@ class Guard:
             response = self._said(request, 405, "Only reading", "The inspector changes nothing.")
             response.headers[hdrs.ALLOW] = "GET, HEAD"
             return response
-        host = _host_of(request.headers.get(hdrs.HOST, ""))
-        if not self._is_ours(host):
+        host = host_of(request.headers.get(hdrs.HOST, ""))
+        if not is_own_host(host, self._names):
             self.refused["host"] += 1
             text = (
                 f"This is not {host!r}. Ask by address, as localhost, or by a name that the"
@@ -125,15 +126,6 @@ class Guard:
         response = self._said(request, 401, "Token", "This inspector asks for a token.")
         response.headers[hdrs.WWW_AUTHENTICATE] = 'Bearer realm="allotment-inspector"'
         return response
-
-    def _is_ours(self, host: str) -> bool:
-        if host == "localhost" or host.endswith(".localhost") or host in self._names:
-            return True
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            return False
-        return True
 
     def _is_known(self, request: web.Request) -> bool:
         if shown := _bearer(request):
@@ -182,11 +174,3 @@ def _bytes_of(header: str) -> bytes:
 def _bearer(request: web.Request) -> str:
     kind, _, shown = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     return shown.strip() if kind.lower() == "bearer" else ""
-
-
-def _host_of(header: str) -> str:
-    """The name or address of a Host header, without its port."""
-    header = header.strip().lower()
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0].rstrip(".")

@@ -14,6 +14,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from allotment.adapters.service.moments import local_day_text, local_text, zone_text
+from allotment.adapters.telemetry.log import printable
 from allotment.core.units import bytes_text, duration_text, mib_text, points_text, rfc3339
 from allotment_inspector.said import path, typed
 
@@ -51,7 +52,7 @@ def _part(
     v: object = None,
     **attributes: object,
 ) -> Markup:
-    content = caller()
+    content, key = caller(), str(_printable(key))
     shown = _attributes(attributes)
     mark = digest(f"{shown}{content if v is None else v}")
     html = Markup('<{0} data-key="{1}" data-v="{2}"{3}>{4}</{0}>').format(
@@ -67,11 +68,21 @@ def _attributes(attributes: Mapping[str, object]) -> Markup:
     for name, value in attributes.items():
         if value is None or value is False:
             continue
-        name = name.replace("_", "-")
+        name, shown = name.replace("_", "-"), _printable(value)
         found += (
-            Markup(" {}").format(name) if value is True else Markup(' {}="{}"').format(name, value)
+            Markup(" {}").format(name) if value is True else Markup(' {}="{}"').format(name, shown)
         )
     return found
+
+
+def _printable(value: object) -> object:
+    """A value for a page. In text, characters that a browser does not show as themselves are
+    escaped: controls, and marks that turn the direction of writing and so reorder what stands next
+    to them.
+    """
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return re.sub(r"[^\n\t]+", lambda run: printable(run[0]), value)
 
 
 @jinja2.pass_context
@@ -156,6 +167,7 @@ def _environment_of(directories: Iterable[Path]) -> jinja2.Environment:
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader([str(directory) for directory in directories]),
         autoescape=True,
+        finalize=_printable,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -23,7 +23,6 @@ from allotment_inspector.pages import PAGES, NotFound, Page
 from allotment_inspector.rendering import HERE, Drawn, draw, static_version
 
 VIEWS_AT_ONCE = 2
-STREAMS_MAX = 200
 STREAM_PAUSE_S = 0.25
 """At most so often a browser is told that there is something new."""
 STREAM_ALIVE_S = 10.0
@@ -220,8 +219,6 @@ class Pages:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Server-Sent Events: where the log ends, whenever it has grown, and now and then."""
-        if self.streams >= STREAMS_MAX:
-            return self._said(request, 503, "Too many", f"{STREAMS_MAX} browsers are live already.")
         response = web.StreamResponse()
         response.content_type = "text/event-stream"
         await response.prepare(request)

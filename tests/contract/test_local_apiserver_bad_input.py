@@ -16,6 +16,13 @@ pytestmark = pytest.mark.anyio
 
 JUNK: tuple[Any, ...] = (None, 0, -1, 1.5, True, "", "x", "é/..", [], [None], [{}], {}, {"x": None})
 ROUNDS = 40
+NOT_OURS = (
+    "evil.example",
+    "localhost.evil.example",
+    "",
+    "[evil.example]",
+    "127.0.0.1.evil.example",
+)
 API = "/api/v1/namespaces/default"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -337,3 +344,22 @@ async def test_damaged_queries() -> None:
             "/api/v1/a/b/c/d",
         ):
             await _send(api, "GET", path, {})
+
+
+@pytest.mark.parametrize("host", NOT_OURS)
+async def test_a_host_name_that_leads_here_gets_no_answer(host: str) -> None:
+    """A browser sends it when an enemy's name was made to lead to this machine."""
+    async with running() as api:
+        for path in ("/api/v1/pods", "/version", "/metrics", "/api", "/openapi/v2"):
+            async with api.session.get(api.url + path, headers={"Host": host}) as response:
+                body = await response.json()
+            assert (response.status, body["reason"]) == (421, "MisdirectedRequest")
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:6443", "127.0.0.1", "[::1]:80"])
+async def test_its_own_address_does(host: str) -> None:
+    async with (
+        running() as api,
+        api.session.get(api.url + "/version", headers={"Host": host}) as response,
+    ):
+        assert response.status == 200

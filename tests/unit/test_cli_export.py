@@ -11,6 +11,9 @@ from allotment_cli import export
 from allotment_cli.errors import CliError
 from tests.recording import busy_cluster
 
+DEEP = '{"a":' + "[" * 50_000 + "]" * 50_000 + "}"
+"""Valid JSON, nested more deeply than any reader of ours follows."""
+
 
 @given(
     payload=st.binary(max_size=60)
@@ -31,7 +34,16 @@ def test_a_log_survives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["no json", "{}", '{"seq":1,"subject":"x"}', '{"seq":1,"subject":"x","base64":"?"}']
+    "text",
+    [
+        "no json",
+        "{}",
+        '{"seq":1,"subject":"x"}',
+        '{"seq":1,"subject":"x","base64":"?"}',
+        DEEP,
+        '{"seq":1,"subject":"x","record":' + DEEP + "}",
+    ],
+    ids=lambda text: text[:40],
 )
 def test_a_broken_line_is_named(tmp_path: Path, text: str) -> None:
     path = busy_cluster().write(tmp_path / "log.jsonl")

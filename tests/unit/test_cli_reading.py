@@ -22,8 +22,9 @@ from allotment_cli import completion, explain, folding, output
 from allotment_cli.main import main
 from allotment_cli.source import FileSource
 from allotment_proto import subjects
-from allotment_proto.events import NodeGone
-from allotment_proto.facts import Constraints, Toleration
+from allotment_proto.device_config import DeviceConfig
+from allotment_proto.events import DevicesConfigured, NodeGone, PolicyLoaded
+from allotment_proto.facts import Constraints, Policy, Toleration
 from tests import build
 from tests.recording import Recorder, busy_cluster, fold, uid_of
 from tests.recording_batch import busy_queues
@@ -236,6 +237,19 @@ def test_diff_reads_the_log_once_and_finds_what_two_folds_do(
         found = msgspec.json.decode(shown)["differences"]
         assert found == msgspec.json.decode(msgspec.json.encode(differences(before, after)))
         assert len(records_read) == len(set(records_read)), "no record twice"
+
+
+def test_diff_shows_a_configuration_that_was_read_in_between(tmp_path: Path) -> None:
+    log = Recorder()
+    log.node("n1")
+    policy = PolicyLoaded(policy=Policy(scheduler_names=("x",)), source="test", text_sha256="")
+    devices = DevicesConfigured(config=DeviceConfig(), source="test", text_sha256="")
+    log.append(subjects.CONFIG, "watcher/0", policy, devices)
+    path = log.write(tmp_path / "log.jsonl")
+    for words in ((str(log.seq - 1), str(log.seq)), (str(log.seq), str(log.seq - 1))):
+        shown = allot("diff", *words, "--file", str(path), "-o", "json").stdout
+        found = {each["name"]: each for each in json.loads(shown)["differences"]}
+        assert "sources" in found
 
 
 def test_the_doctor_reads_the_log_once(tmp_path: Path, records_read: list[int]) -> None:

@@ -24,6 +24,7 @@ from allotment_cli.output import emit, note, table
 from allotment_cli.params import can_be_written
 from allotment_lab.bench.machine import this_machine, words
 from allotment_lab.bench.yardstick import CHANGE_PERCENT_MAX, Yardstick
+from allotment_proto.codec import UNREADABLE
 from allotment_proto.facts import Policy
 
 NO_NUMBA = "none"
@@ -278,7 +279,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         try:
             kept = msgspec.json.decode(line, type=_Kept)
             reports.append(msgspec.json.decode(line, type=dict[str, Any]))
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise CliError(f"{path}:{number}: not a report ({error})") from None
         if kept.rate_per_cpu_second <= 0 or kept.ratio_to_yardstick <= 0:
             raise CliError(f"{path}:{number}: not a report (rates must be above 0)")

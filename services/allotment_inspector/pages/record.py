@@ -10,6 +10,7 @@ from allotment_inspector.history import Entry, Moment
 from allotment_inspector.pages.asked import natural
 from allotment_inspector.pages.found import Near, NotFound, no_record
 from allotment_inspector.said import path, typed
+from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import Decided, Envelope
 
 _SHOWN_CHARS = 200_000
@@ -72,5 +73,5 @@ def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) 
 def _indented(payload: bytes) -> str:
     try:
         return msgspec.json.format(payload, indent=2).decode(errors="backslashreplace")
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return payload.decode(errors="backslashreplace")

@@ -8,6 +8,7 @@ from datetime import datetime
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from allotment.adapters.service.http import host_of, is_own_host
 from allotment_local.apiserver import discovery
 from allotment_local.apiserver.binding import bind
 from allotment_local.apiserver.collection import encode
@@ -112,6 +113,10 @@ class _Api:
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
         path = request.path
+        host = host_of(request.headers.get("Host", ""))
+        if not is_own_host(host):
+            why = f"this server does not answer for the host name {host!r}: use its address"
+            raise ApiError(421, "MisdirectedRequest", why)
         parts = split_path(path)
         if parts is None or not parts[2]:
             return self._about_the_server(request, path.rstrip("/"))

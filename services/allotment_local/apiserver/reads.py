@@ -18,6 +18,7 @@ from allotment_local.apiserver.requests import CLOCK, Target, number
 from allotment_local.apiserver.selectors import Predicate, compile_selector
 from allotment_local.apiserver.store import Store
 from allotment_local.apiserver.tables import include_choice, show_list, show_one
+from allotment_proto.codec import UNREADABLE
 
 
 class _Page(msgspec.Struct):
@@ -66,7 +67,7 @@ def _place(entry: Entry) -> tuple[str, str]:
 def _read_page(token: str) -> _Page:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(token), type=_Page)
-    except (binascii.Error, msgspec.DecodeError, ValueError):
+    except (binascii.Error, *UNREADABLE, ValueError):
         raise bad_request(f"continue key is not valid: {token!r}") from None
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from allotment.adapters.telemetry.log import file_trouble
 from allotment.core.logport import Record
+from allotment_proto.codec import UNREADABLE
 
 BATCH_RECORDS = 1024
 _REMEDY = "write such files with: allot log -o jsonl"
@@ -65,7 +66,7 @@ def _is_plain(payload: bytes) -> bool:
         return False
     try:
         msgspec.json.decode(payload)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return False
     return True
 
@@ -80,7 +81,7 @@ def decode(text: str, place: str) -> Record:
             payload = base64.b64decode(line.base64, validate=True)
         else:
             raise ValueError("it has neither record nor base64")
-    except (msgspec.DecodeError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise ExportedLogError(f"{place} is not a record: {error}", _REMEDY) from error
     return Record(line.seq, line.subject, payload, line.time_ns, line.msg_id)
 

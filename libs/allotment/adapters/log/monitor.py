@@ -9,6 +9,7 @@ import aiohttp
 import msgspec
 
 from allotment.core.logport import Setting
+from allotment_proto.codec import UNREADABLE
 
 
 class _JetStreamConfig(msgspec.Struct, frozen=True):
@@ -43,7 +44,7 @@ async def check_synced(
             session.get(f"{monitor_url}/varz") as response,
         ):
             varz = msgspec.json.decode(await response.read(), type=_Varz)
-    except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
+    except (aiohttp.ClientError, TimeoutError, *UNREADABLE) as error:
         return (), (f"sync_interval cannot be read at {monitor_url}: {error!r}",)
     config = varz.jetstream.config
     if config.sync_always:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from allotment_proto.codec import UNREADABLE
+
 _FORMAT = 1
 _TORN = "writing-"
 
@@ -75,7 +77,7 @@ def unseal(path: Path, log_identity: str, last_seq: int) -> Sealed | Ignored:
     line, _, payload = path.read_bytes().partition(b"\n")
     try:
         header = msgspec.json.decode(line, type=_Header)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         return Ignored(str(path), "corrupt", f"its header cannot be read: {error}")
     if header.format != _FORMAT:
         return Ignored(str(path), "corrupt", f"format {header.format}, not {_FORMAT}")

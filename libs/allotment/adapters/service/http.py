@@ -4,11 +4,19 @@
 declared condition holds, and again as soon as the service is asked to stop; objects that are
 refused are named there and make nobody unready. `/metrics` speaks
 Prometheus text or OpenMetrics, whichever the scraper asks for.
+
+Connections are bounded. One on which no whole request arrives is closed after `IDLE_S`. When
+`CONNECTIONS_MAX` are open, a new one replaces the oldest connection of the address that has the
+most, so no client can lock out the others.
 """
 
+import asyncio
 import contextlib
 import errno
-from collections.abc import AsyncIterator, Callable, Sequence
+import ipaddress
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 import anyio
 import msgspec
@@ -16,6 +24,10 @@ from aiohttp import hdrs, web
 
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 
+CONNECTIONS_MAX = 512
+IDLE_S = 30.0
+ACCEPT_AGAIN_S = 0.1
+"""How long accepting pauses after it failed, for example because no file descriptor was free."""
 NOT_DECLARED = "the service has not yet said what it waits for"
 
 
@@ -121,20 +133,87 @@ async def listening(app: web.Application, host: str, port: int, options: str) ->
     `options` is how the settings of host and port begin, for what is said where the address cannot
     be taken. Raises CannotListen.
     """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=IDLE_S)
     await runner.setup()
+    server = runner.server
+    assert server is not None, "set up just now"
     try:
         try:
-            await web.TCPSite(runner, host, port).start()
+            listener = await anyio.to_thread.run_sync(_listener, host, port)
         except OSError as error:
             why = "it is in use" if error.errno == errno.EADDRINUSE else str(error.strerror)
             raise CannotListen(
                 f"cannot listen on {host}:{port}: {why};"
                 f" give another --{options}-host or --{options}-port (0 takes a free port)"
             ) from error
-        taken = runner.addresses[0]
-        shown = f"[{taken[0]}]" if ":" in taken[0] else taken[0]
-        yield f"{shown}:{taken[1]}"
+        with listener:
+            taken = listener.getsockname()
+            shown = f"[{taken[0]}]" if ":" in taken[0] else taken[0]
+            async with anyio.create_task_group() as group:
+                group.start_soon(_accept, listener, server)
+                yield f"{shown}:{taken[1]}"
+                group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):  # bounded by shutdown_timeout
             await runner.cleanup()
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """A listening socket for the first address of the host. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, *_, address = found[0]
+    listener = socket.create_server((str(address[0]), int(address[1])), family=family, backlog=128)
+    listener.setblocking(False)
+    return listener
+
+
+async def _accept(listener: socket.socket, server: web.Server) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            connection, _ = await loop.sock_accept(listener)
+            if len(_open(server)) >= CONNECTIONS_MAX:
+                _make_room(server)
+            await loop.connect_accepted_socket(server, connection)
+        except OSError:
+            _make_room(server)
+            await anyio.sleep(ACCEPT_AGAIN_S)
+
+
+def _make_room(server: web.Server) -> None:
+    """Close the oldest connection of the address that has the most."""
+    by_address = Counter(map(_address, _open(server)))
+    for busiest, _ in by_address.most_common(1):
+        next(each for each in _open(server) if _address(each) == busiest).force_close()
+
+
+def _open(server: web.Server) -> list[web.RequestHandler]:
+    """The open connections, oldest first; the server lists closed ones until their task ends."""
+    return [each for each in server.connections if each.transport is not None]
+
+
+def _address(connection: web.RequestHandler) -> str:
+    return str(connection.peername[0]) if connection.peername else ""
+
+
+def host_of(header: str) -> str:
+    """The name or address in a Host header, without its port."""
+    header = header.strip().lower()
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0].rstrip(".")
+
+
+def is_own_host(host: str, names: Collection[str] = ()) -> bool:
+    """Whether a request for `host` may be answered: localhost, one of `names`, or an address.
+
+    Another name could belong to an enemy who made it lead here, so that a browser takes our answers
+    for those of his site (DNS rebinding). An address belongs to nobody.
+    """
+    if host == "localhost" or host.endswith(".localhost") or host in names:
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -159,6 +159,8 @@ def _text(value: object) -> str:
     match value:
         case str():
             return value
+        case msgspec.UnsetType():
+            return ""
         case bool():
             return "yes" if value else "no"
         case int():

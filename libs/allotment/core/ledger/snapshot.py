@@ -23,6 +23,7 @@ from allotment.core.ledger.model import (
     Nominated,
     Pod,
 )
+from allotment_proto.codec import UNREADABLE
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
     Admission,
@@ -212,7 +213,7 @@ def decode(payload: bytes) -> ClusterState:
     """The state that `encode` was given. Raises `SnapshotError` for anything else."""
     try:
         image = msgspec.msgpack.decode(payload, type=_Snapshot)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise SnapshotError(f"not a snapshot: {error}") from error
     if image.v != _SNAPSHOT_VERSION:
         raise SnapshotError(f"snapshot version {image.v}, known is {_SNAPSHOT_VERSION}")

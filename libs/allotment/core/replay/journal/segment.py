@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from allotment_proto.codec import UNREADABLE
 from allotment_proto.facts import Amounts, Geometry, Holding
 
 JOURNAL_VERSION = 2
@@ -132,7 +133,7 @@ def decode(payload: bytes) -> Segment:
     """The segment that `encode` was given. Raises `JournalError` for anything else."""
     try:
         segment = _decoder.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise JournalError(f"not a segment: {error}") from error
     if segment.v != JOURNAL_VERSION:
         raise JournalError(f"segment version {segment.v}, known is {JOURNAL_VERSION}")
