@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import anyio
@@ -33,9 +33,11 @@ from allotment_watcher.node_info import NodeInfoWatch
 from allotment_watcher.observer import Observer
 from allotment_watcher.policy_source import Checked, Loaded, load_policy
 from allotment_watcher.policy_watch import PolicyWatch, is_news
-from allotment_watcher.reported import Reported
+from allotment_watcher.reported import Reported, groups_of
 from allotment_watcher.settings import WatcherSettings
+from allotment_watcher.throttle import Spending, Throttle
 from allotment_watcher.timekeeper import keep_time
+from allotment_watcher.variety import Variety
 from allotment_watcher.volume_watch import VolumeWatch
 
 STANDBY_AFTER_S = 3.0
@@ -71,7 +73,7 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
         ctx,
         world,
         lambda: turn.devices.problems if turn else (),
-        lambda: len(turn.observer.late) if turn else 0,
+        lambda: turn.late_by_namespace() if turn else {},
     )
 
     async def list_again(_: Message) -> None:
@@ -114,7 +116,9 @@ class Turn:
             world.log, by, subject_of_facts, full_reporter(ctx), refused_reporter(ctx)
         )
         self.checks = ConfigChecks(state, self.recorder.put)
-        self.batch = BatchWatch(ctx, state, self.recorder)
+        spending = Spending()
+        variety = Variety((*reported.pods.facts(), *groups_of(state).values()))
+        self.batch = BatchWatch(ctx, state, self.recorder, spending, variety)
         self.infos = tuple(
             NodeInfoWatch(
                 *(ctx, client, name, family.info, policy), lambda n: self.observer.told_of(n)
@@ -131,7 +135,9 @@ class Turn:
         self.namespaces = NamespaceWatch(ctx, lambda name: self.observer.namespace_changed(name))
         self.observer = Observer(
             *(ctx, policy, reported, self.recorder, self.infos, self.volumes),
+            throttle=Throttle(spending=spending),
             namespaces=self.namespaces,
+            variety=variety,
         )
         self.observer.images.begin(state)
         in_force = state.devices if state.devices_seq else None
@@ -155,6 +161,10 @@ class Turn:
             group.start_soon(self.batch.run, self._client)
             group.start_soon(self.namespaces.run, self._client)
             group.start_soon(self.observe)
+
+    def late_by_namespace(self) -> Counter[tuple[str, ...]]:
+        """How many objects of each namespace wait to be recorded."""
+        return Counter(self.observer.late.by_namespace()) + Counter(self.batch.late.by_namespace())
 
     async def observe(self) -> None:
         """Nodes and pods, once it is known under which configuration to read them, and all groups
@@ -218,12 +228,13 @@ def _expose(
     ctx: Context,
     world: World,
     problems: Callable[[], Sequence[Problem]],
-    late_count: Callable[[], int],
+    late_by_namespace: Callable[[], Mapping[tuple[str, ...], int]],
 ) -> None:
     ctx.metrics.expose(
-        "allot_pods_told_late",
-        "pods whose owners change them too often: the log is told of the last state later",
-        late_count,
+        "allot_objects_recorded_late",
+        "objects whose owners change them, or make new ones, too often: recorded later",
+        late_by_namespace,
+        ("namespace",),
     )
     ctx.metrics.expose(
         "allot_device_config_problems",

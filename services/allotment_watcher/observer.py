@@ -4,6 +4,7 @@ import gc
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -22,13 +23,14 @@ from allotment.adapters.kube.watch_events import (
 from allotment.adapters.kube.wire import read_leniently, shallow
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
-from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.model import ENDED, ClusterState
 from allotment_proto.device_config import DeviceConfig
-from allotment_proto.events import NodeObserved
+from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import Policy, Problem
 from allotment_watcher import objects
 from allotment_watcher.auditing import keep_right
 from allotment_watcher.awaited import is_awaited
+from allotment_watcher.late import Late
 from allotment_watcher.namespace_watch import NamespaceWatch
 from allotment_watcher.node_info import NodeInfoWatch
 from allotment_watcher.normalise import (
@@ -41,13 +43,15 @@ from allotment_watcher.normalise.images import WantedImages
 from allotment_watcher.normalise.membership import group_of
 from allotment_watcher.normalise.volumes import NOTHING as NO_VOLUMES
 from allotment_watcher.normalise.volumes import Wanted, claims_of
-from allotment_watcher.reported import Reported
+from allotment_watcher.reported import Fact, Reported
 from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.throttle import Throttle
+from allotment_watcher.variety import Variety, without_excess
 from allotment_watcher.volume_watch import VolumeWatch
 
 T = TypeVar("T")
-LATE_EVERY_S = 1.0
+AGAIN_AT_ONCE = 256
+"""Pods of a namespace that are read again at a time."""
 ASKED_EVERY_S = 10.0
 """Whoever reads the log may ask for a list. An ask counts for nothing while nodes or pods are being
 listed, nor for this long after both lists that were asked for are there: so asks end no list that
@@ -75,11 +79,18 @@ class Observer:
         volumes: VolumeWatch | None = None,
         throttle: Throttle | None = None,
         namespaces: NamespaceWatch | None = None,
+        variety: Variety | None = None,
+        node_throttle: Throttle | None = None,
     ) -> None:
         self.ctx = ctx
         self.throttle = throttle or Throttle()
-        self.late: dict[str, objects.PodObject] = {}
-        """Pods that change too often, as they are now: told of later."""
+        self.node_throttle = node_throttle or Throttle()
+        self.late = Late(self.throttle.spending)
+        """Pods and nodes that change too often, as they are now: recorded later."""
+        self.variety = variety or Variety(reported.pods.facts())
+        self._over: dict[str, dict[str, objects.PodObject]] = {}
+        """By namespace and uid, whole: pods that ask for more different things than their namespace
+        may, to read them again when others of it are gone."""
         self.reported = reported
         self.recorder = recorder
         self.infos = infos
@@ -142,6 +153,7 @@ class Observer:
                 self._informed.clear()
                 self._waiting.clear()
                 self._ungrouped.clear()
+                self._over.clear()
                 self.late.clear()
                 self._unreadable.clear()
                 async with anyio.create_task_group() as group:
@@ -149,7 +161,7 @@ class Observer:
                         self._watch(NODES, objects.NodeObject, self.on_node).run, client
                     )
                     group.start_soon(self._watch(PODS, objects.PodObject, self.on_pod).run, client)
-                    group.start_soon(self._tell_late)
+                    group.start_soon(self.late.run, self.see_freed)
 
     def _watch(
         self, path: str, kind: type[T], on_event: Callable[[WatchEvent[T]], Awaitable[None]]
@@ -177,16 +189,21 @@ class Observer:
             case Deleted():
                 self._pods.discard(event.identity.uid)
                 self._waiting.pop(event.identity.uid, None)
-                self._drop_ungrouped(event.identity.namespace, event.identity.uid)
-                self.late.pop(event.identity.uid, None)
+                self._drop(self._ungrouped, event.identity.namespace, event.identity.uid)
+                self.late.drop(event.identity.uid)
                 self.throttle.forget(event.identity.uid)
+                self.variety.forget(event.identity.uid)
+                self._drop(self._over, event.identity.namespace, event.identity.uid)
                 self._unreadable.discard(event.identity.uid)
-                self.recorder.put(self.reported.pods.gone(event.identity.uid, event.identity.uid))
+                self._put(self.reported.pods.gone(event.identity.uid, event.identity.uid))
             case Undecodable():
                 self._unreadable_pod(event)
             case Synced():
                 self.throttle.keep_only(self._pods)
-                self.recorder.put(self.reported.pods.only([*self._pods, *self._unreadable]))
+                gone = self.reported.pods.only([*self._pods, *self._unreadable])
+                for fact in gone:
+                    self.variety.forget(fact.uid)
+                self._put(gone)
                 self._all_listed("pods")
                 self.ctx.ready("pods", True, f"listed, {event.objects} at that time")
 
@@ -199,10 +216,12 @@ class Observer:
                 if self._nodes.get(event.identity.name) == event.identity.uid:
                     del self._nodes[event.identity.name]
                     self._informed.pop(event.identity.name, None)
+                    self.late.drop(event.identity.name)
                 self.recorder.put(self.reported.nodes.gone(event.identity.name, event.identity.uid))
             case Undecodable():
                 self._nodes.setdefault(event.name, event.uid)  # it is there, as it was last read
             case Synced():
+                self.node_throttle.keep_only(self._nodes.values())
                 self.recorder.put(self.reported.nodes.only(self._nodes))
                 self._all_listed("nodes")
                 self.ctx.ready("nodes", True, f"listed, {event.objects} at that time")
@@ -255,16 +274,43 @@ class Observer:
             wanted = self._attached(pod, claims, self.volumes)
         else:
             self._waiting.pop(uid, None)
-        fact = pod_through(self._lens, pod, wanted, of_namespace)
+        on = self.reported.nodes.get(pod.spec.node_name or "")
+        listed = () if on is None else [name for name, _ in on.extended]
+        fact = self._within_variety(pod_through(self._lens, pod, wanted, of_namespace, listed), pod)
         if is_ours:
             self.images.add(fact.request.images)
         last = self.reported.pods.get(uid)
         if not self.throttle.allows(last, fact):
-            self.late[uid] = pod
+            self.late.add(uid, fact.namespace, partial(self._see_pod, pod))
             return
-        self.late.pop(uid, None)
+        self.late.drop(uid)
         awaited = is_awaited(last, fact, self._lens.policy.scheduler_names)
-        self.recorder.put(self.reported.pods.seen(fact), awaited=awaited)
+        self._put(self.reported.pods.seen(fact), awaited=awaited)
+
+    def _within_variety(self, fact: PodObserved, pod: objects.PodObject) -> PodObserved:
+        """The fact, or the rejection of a pod that asks for too many different things."""
+        if fact.problem is not None or fact.phase in ENDED:
+            self.variety.forget(fact.uid)
+            excess = None
+        else:
+            excess = self.variety.excess(fact)
+        if excess is None:
+            self._drop(self._over, fact.namespace, fact.uid)
+            return fact
+        self._over.setdefault(fact.namespace, {})[fact.uid] = pod
+        return without_excess(fact, excess)
+
+    def see_freed(self) -> None:
+        """Read pods again that asked for too many different things, where there is room now."""
+        for namespace in self.variety.take_shrunk():
+            for pod in list(self._over.get(namespace, {}).values())[:AGAIN_AT_ONCE]:
+                self._see_pod(pod)
+
+    def _put(self, facts: Sequence[Fact], *, awaited: bool = True) -> None:
+        """Record facts about pods, for which their namespaces pay."""
+        for fact in facts:
+            self.throttle.spending.spend(fact)
+        self.recorder.put(facts, awaited=awaited)
 
     def _queue_of_namespace(self, pod: objects.PodObject, *, is_waiting: bool) -> str | None:
         """The queue that a pod's namespace names for it, empty without one; None: not known yet.
@@ -274,7 +320,7 @@ class Observer:
         meta = pod.metadata
         names_group = bool(group_of(meta.namespace, meta.annotations or {}))
         if self.namespaces is None or names_group or not is_waiting:
-            self._drop_ungrouped(meta.namespace, meta.uid)
+            self._drop(self._ungrouped, meta.namespace, meta.uid)
         if self.namespaces is None or names_group:
             return ""
         queue = self.namespaces.queue_of(meta.namespace)
@@ -284,20 +330,11 @@ class Observer:
         last = self.reported.pods.get(meta.uid)
         return (queue or "") if last is None else last.queue
 
-    def _drop_ungrouped(self, namespace: str, uid: str) -> None:
-        pods = self._ungrouped.get(namespace, {})
+    @staticmethod
+    def _drop(found: dict[str, dict[str, objects.PodObject]], namespace: str, uid: str) -> None:
+        pods = found.get(namespace, {})
         if pods.pop(uid, None) is not None and not pods:
-            del self._ungrouped[namespace]
-
-    async def _tell_late(self) -> None:
-        while True:
-            await anyio.sleep(LATE_EVERY_S)
-            self.see_late()
-
-    def see_late(self) -> None:
-        """Tell of the pods that may be told of again."""
-        for pod in list(self.late.values()):
-            self._see_pod(pod)
+            del found[namespace]
 
     def _attached(
         self, pod: objects.PodObject, claims: tuple[str, ...], volumes: VolumeWatch
@@ -328,6 +365,10 @@ class Observer:
             self._informed.pop(name, None)
         images = self.images if self._lens.weighs_images else ()
         fact = self._with_limits(node_fact(node, self._lens.config, info, images))
+        if not self.node_throttle.allows(self.reported.nodes.get(name), fact):
+            self.late.add(name, "", partial(self._see, node))
+            return
+        self.late.drop(name)
         self.recorder.put(self.reported.nodes.seen(fact))
 
     def _all_listed(self, kind: str) -> None:
@@ -347,11 +388,14 @@ class Observer:
     def _unreadable_pod(self, event: Undecodable) -> None:
         """The pod stays known and is refused with the reason; nothing else is held up."""
         self._unreadable.add(event.uid)
-        self.late.pop(event.uid, None)  # what it was before must not be told after this
         seen = read_leniently(shallow(event.raw, GLIMPSE_LEVELS), objects.PodGlimpse)
         who = (event.namespace, event.name, event.uid)
         fact = unreadable_pod_fact(*who, seen or objects.PodGlimpse(), event.error)
-        self.recorder.put(self.reported.pods.seen(fact))
+        if not self.throttle.allows(self.reported.pods.get(event.uid), fact):
+            self.late.add(event.uid, event.namespace, partial(self._unreadable_pod, event))
+            return
+        self.late.drop(event.uid)  # what it was before must not be told after this
+        self._put(self.reported.pods.seen(fact))
 
     async def audit(self, state: ClusterState) -> None:
         """Set right, for ever and again, what the log believes and the cluster does not show."""

@@ -49,6 +49,10 @@ class ReportedCache(Generic[T]):
     def get(self, key: str) -> T | None:
         return self._reported.get(key)
 
+    def facts(self) -> Iterable[T]:
+        """What was reported of each."""
+        return self._reported.values()
+
     def seen(self, fact: T) -> list[Fact]:
         """The facts to append for an object as it is now: none if nothing changed."""
         key = key_of(fact)
@@ -62,16 +66,16 @@ class ReportedCache(Generic[T]):
             return [end_of(last), fact]  # of other kinds the fold sees by the uid that it is new
         return [fact]
 
-    def unreadable(self, key: str, uid: str, error: str) -> list[Fact]:
-        """The object is there and cannot be read: what was reported of it stays, with that problem.
-        One that was never read is not reported: whoever belongs to it waits until it can be.
+    def unreadable(self, key: str, uid: str, error: str) -> T | None:
+        """The object is there and cannot be read: what was reported of it, with that problem.
+        None for one that was never read: whoever belongs to it waits until it can be.
         """
         last = self._reported.get(key)
         if last is None or last.uid != uid or not isinstance(last, GroupObserved | QueueObserved):
-            return []  # the others have no such problem
+            return None  # the others have no such problem
         text = f"cannot be read, what it said before stays: {error[:ERROR_CHARS_MAX]}"
         problem = Problem(UNREADABLE, "the object", text)
-        return self.seen(msgspec.structs.replace(last, problem=problem))
+        return msgspec.structs.replace(last, problem=problem)
 
     def gone(self, key: str, uid: str) -> list[Fact]:
         """The end of the object with that uid; none if another one has its name by now."""

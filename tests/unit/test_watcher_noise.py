@@ -141,11 +141,11 @@ def test_an_owner_cannot_fill_the_log_with_changes_of_one_pod() -> None:
     told = Told()
     told.pods(*(changing(version) for version in range(1, 1000)))
     assert len(told.put) == 1 + CHANGES_AT_ONCE
-    assert list(told.observer.late) == ["uid-p"]
-    told.observer.see_late()
+    assert len(told.observer.late) == 1
+    told.observer.late.look()
     assert len(told.put) == 1 + CHANGES_AT_ONCE
     told.now_s += CHANGE_EVERY_S
-    told.observer.see_late()
+    told.observer.late.look()
     assert told.put[-1].labels == (("turn", "999"),), "the last state is told, if late"
     assert not told.observer.late
 
@@ -182,13 +182,19 @@ def test_a_pod_that_cannot_be_read_any_more_is_not_told_as_it_was_before() -> No
     told = Told()
     told.pods(*(changing(version) for version in range(1, 100)))
     assert told.observer.late
-    anyio.run(told.observer.on_pod, Undecodable("default", "p", "uid-p", b"{}", "broken"))
+    before = len(told.put)
+    for number in range(100):
+        broken = Undecodable("default", "p", "uid-p", b"{}", f"broken {number}")
+        anyio.run(told.observer.on_pod, broken)
+    assert len(told.put) == before, "to break it is a change like others"
+    told.now_s += CHANGE_EVERY_S
+    told.observer.late.look()
     problem = told.put[-1].problem
     assert problem is not None
-    assert "cannot be read" in problem.message
+    assert "cannot be read: broken 99" in problem.message
     told.now_s += CHANGE_EVERY_S
-    told.observer.see_late()
-    assert told.put[-1].problem == problem
+    told.observer.late.look()
+    assert len(told.put) == before + 1
 
 
 def test_pods_that_went_while_nobody_watched_are_not_remembered() -> None:

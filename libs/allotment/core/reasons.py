@@ -56,6 +56,7 @@ INSUFFICIENT_GPU_COMPUTE: Final = "InsufficientGPUCompute"
 # Request
 INVALID_REQUEST: Final = "InvalidRequest"
 VOLUME_NOT_READY: Final = "VolumeNotReady"
+NAMESPACE_LIMIT: Final = "NamespaceLimitReached"
 GATED: Final = "Gated"
 NOT_OURS: Final = "NotOurs"
 QUEUED: Final = "Queued"
@@ -455,6 +456,12 @@ TABLE: Final = (
         Cure.RETRY,
         "a volume that the pod names does not exist or cannot be had yet",
         "create the PersistentVolumeClaim or the volume that the message names",
+    ),
+    Reason(
+        NAMESPACE_LIMIT,
+        Cure.RETRY,
+        "the pods of its namespace already ask for as many different things as one namespace may",
+        "let the pods of the namespace share their rules and resources, or delete some of them",
     ),
     Reason(
         GATED,

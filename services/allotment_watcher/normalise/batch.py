@@ -27,7 +27,9 @@ from allotment_watcher.batch_objects import (
     SubGroupPolicy,
 )
 from allotment_watcher.normalise.amounts import bounded, texts
+from allotment_watcher.normalise.bounds import bounded_group, too_many_names
 from allotment_watcher.normalise.constraints import expressions_of
+from allotment_watcher.normalise.lens import CPU, MEMORY
 from allotment_watcher.normalise.membership import NEVER_PREEMPTS, is_preemptable
 from allotment_watcher.normalise.pods import time_ms
 from allotment_watcher.objects import LabelSelector
@@ -50,8 +52,12 @@ def group_fact(group: GroupObject) -> GroupObserved:
     annotations = meta.annotations or {}
     problems: list[Problem] = []
     minimum, sub_groups = spec.min_resources, _sub_groups(spec.sub_group_policy or [], problems)
+    excess = too_many_names(minimum or (), "spec.minResources")
+    if excess is not None:
+        problems.append(excess)
+        minimum = {name: minimum[name] for name in (CPU, MEMORY) if minimum and name in minimum}
     topology = _topology(annotations, problems)
-    return GroupObserved(
+    fact = GroupObserved(
         uid=meta.uid,
         namespace=meta.namespace,
         name=meta.name,
@@ -73,6 +79,7 @@ def group_fact(group: GroupObject) -> GroupObserved:
         sub_groups=sub_groups,
         task_topology=topology,
     )
+    return bounded_group(fact)
 
 
 def queue_fact(queue: QueueObject) -> QueueObserved:

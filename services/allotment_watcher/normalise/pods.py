@@ -4,6 +4,7 @@ A pod is seen several times in its life, and pods come in hundreds of a kind. Wh
 for is worked out once.
 """
 
+from collections.abc import Collection
 from datetime import datetime
 from functools import lru_cache
 
@@ -20,13 +21,14 @@ from allotment_proto.volcano import exclusive
 from allotment_watcher import objects
 from allotment_watcher.normalise import devices, membership
 from allotment_watcher.normalise.amounts import Invalid, of_host, texts, unrequested
+from allotment_watcher.normalise.bounds import RESOURCE_NAMES_MAX, bounded_pod, too_many_names
 from allotment_watcher.normalise.constraints import company_of, constraints_of, labels_of
 from allotment_watcher.normalise.images import images_of_pod
 from allotment_watcher.normalise.lens import BUILT_IN, Lens
 from allotment_watcher.normalise.misnamed import misnamed
 from allotment_watcher.normalise.volumes import NOTHING, Wanted
 
-REQUEST_BYTES_MAX = 32 * 1024
+REQUEST_BYTES_MAX = 16 * 1024
 """One pod's huge affinity must never fill a record of the log, which would hold up all others."""
 KINDS_REMEMBERED = 512
 ERROR_CHARS_MAX = 300
@@ -50,11 +52,12 @@ def pod_through(
     pod: objects.PodObject,
     wanted: Wanted | Problem = NOTHING,
     of_namespace: str = "",
+    listed: Collection[str] = (),
 ) -> PodObserved:
     """A pod as the log tells it. Never raises: what is wrong becomes the fact's problem.
 
     `wanted` is what its volumes want of its node, or why they cannot be had; `of_namespace` the
-    queue that its namespace names, if any.
+    queue that its namespace names, if any; `listed` are the resources that its node has.
     """
     meta, spec = pod.metadata, pod.spec
     status = pod.status or objects.PodStatus()
@@ -87,7 +90,7 @@ def pod_through(
             request = msgspec.structs.replace(request, apart=apart)
         asked = request.devices
     except Invalid as error:
-        request = _running(pod, source, lens) if node else PodRequest()
+        request = _running(pod, source, lens, listed) if node else PodRequest()
         problem, asked = error.problem, devices.readable(source) if node else ()
     held = devices.held(source, asked, lens) if node else devices.Held()
     fact = PodObserved(
@@ -129,7 +132,9 @@ def pod_through(
         unplaced=() if phase in ENDED else held.unplaced,
         asks=_read(pod, lens, asks) if problem is not None and not node else None,
     )
-    return fact if is_of_us or node else _left_to_others(fact, devices.named(source, lens))
+    if not (is_of_us or node):
+        fact = _left_to_others(fact, devices.named(source, lens))
+    return bounded_pod(fact)
 
 
 def _read(pod: objects.PodObject, lens: Lens, asks: PodRequest | None) -> PodRequest | None:
@@ -272,6 +277,9 @@ def _request_of_kind(kind: bytes, lens: Lens) -> PodRequest:
 
 def _request(pod: objects.PodObject, source: PodSource, lens: Lens) -> PodRequest:
     is_bound = bool(pod.spec.node_name)
+    excess = too_many_names(_names(source, pod), "spec.containers")
+    if excess is not None:
+        raise Invalid(excess)
     if pod.spec.resource_claims and not is_bound:
         raise Invalid(
             Problem(
@@ -327,13 +335,29 @@ def _placed(
     return request
 
 
-def _running(pod: objects.PodObject, source: PodSource, lens: Lens) -> PodRequest:
-    """What a pod that runs although we would refuse it takes of its host, as far as it says so."""
+def _running(
+    pod: objects.PodObject, source: PodSource, lens: Lens, listed: Collection[str]
+) -> PodRequest:
+    """What a pod that runs although we would refuse it takes of its host, as far as it says so.
+
+    Of too many resources only those count that its node has: nobody can take others of it.
+    """
     try:
         cpu_milli, memory_bytes, extended = of_host(pod, source, lens)
     except Invalid:
         return PodRequest()
+    if len(extended) > RESOURCE_NAMES_MAX:
+        extended = {name: extended[name] for name in extended.keys() & set(listed)}
     return PodRequest(cpu_milli, memory_bytes, tuple(sorted(extended.items())))
+
+
+def _names(source: PodSource, pod: objects.PodObject) -> set[str]:
+    """The resources that a pod and its containers name."""
+    own = pod.spec.resources or objects.Resources()
+    found = set[str]().union(*(amounts or () for amounts in (own.limits, own.requests)))
+    for container in (*source.containers, *source.init_containers):
+        found.update(container.limits, container.requests)
+    return found.union(pod.spec.overhead or ())
 
 
 def _source(pod: objects.PodObject, lens: Lens) -> PodSource:
