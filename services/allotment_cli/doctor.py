@@ -55,6 +55,7 @@ from allotment_cli.source import Origin, chosen_cluster, open_source, source_opt
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, NodeGone, PodObserved
 from allotment_proto.subjects import DECISION, LOG_ALL, STREAM
+from allotment_proto.volcano import reserved
 
 FOUND = 1
 _API_SERVER = "apiserver"
@@ -95,12 +96,24 @@ class ObjectName(msgspec.Struct):
     metadata: _Named
 
 
+class _Enforced(msgspec.Struct):
+    """Of the binding of an admission policy, what it does with what is refused."""
+
+    validation_actions: list[str] = msgspec.field(default_factory=list, name="validationActions")
+
+
+class _PolicyBinding(msgspec.Struct):
+    spec: _Enforced
+
+
 class Drift(NamedTuple):
-    """Where log and API server differ, for longer than a fact takes to be recorded."""
+    """Where log and API server differ, for longer than a fact takes to be recorded, and what the
+    API server lets everybody write."""
 
     compared_with: str = ""
     found: Sequence[Finding] = ()
     corrected: Sequence[Finding] = ()
+    unguarded: Sequence[Finding] = ()
 
 
 @click.command()
@@ -291,7 +304,7 @@ async def _examine(origin: Origin, at: str | None, fix: bool, answers: _Answers)
         earlier = _Earlier(source.now_ms() - IDLE_AFTER_S * 1000)
         folded = await fold_at(source, at, foreseer=earlier.foresee if at is None else None)
         with waiting("looking at pods, nodes and cards"):
-            found = [*findings(folded.state, folded.time_ms), *drift.found]
+            found = [*findings(folded.state, folded.time_ms), *drift.found, *drift.unguarded]
         found += await _standstill(source, folded, earlier)
         info = await source.stream_info() if at is None else None
         if info is not None:
@@ -313,18 +326,49 @@ async def _drift(origin: Origin, source: logs.Source, fix: bool, answers: _Answe
                 raise CliError(why)
         async with open_cluster(access) as cluster:
             name = access.kubeconfig or access.context or "the kubeconfig's cluster"
+            unguarded = await _unguarded(cluster)
             found = await _lasting(source, cluster, await _differences(source, cluster))
             if not found or not fix:
-                return Drift(str(name), found)
+                return Drift(str(name), found, unguarded=unguarded)
             await source.ask_to_list()
             left = await _until_right(source, cluster, found)
             corrected = [one for one in found if _key(one) not in {_key(one) for one in left}]
-            return Drift(str(name), left, corrected)
+            return Drift(str(name), left, corrected, unguarded)
     except CliError as error:
         if chosen is not None or fix:
             raise
         note(f"the log is not compared with the API server: {error.message}")
         return Drift()
+
+
+async def _unguarded(cluster: Cluster) -> list[Finding]:
+    """Whether everybody may write which devices a pod holds."""
+    base = "/apis/admissionregistration.k8s.io/v1"
+    name, what = reserved.POLICY, f"admission policy {reserved.POLICY}"
+    try:
+        policy = await cluster.find(f"{base}/validatingadmissionpolicies/{name}", what, ObjectName)
+        binding = await cluster.find(
+            f"{base}/validatingadmissionpolicybindings/{name}", what, _PolicyBinding
+        )
+    except CliError as error:
+        note(f"whether annotations are guarded is not known: {error.message}")
+        return []
+    is_there = policy is not None and binding is not None
+    if is_there and binding is not None and "Deny" in binding.spec.validation_actions:
+        return []
+    return [
+        Finding(
+            severity=WARNING,
+            code="AssignmentsUnguarded",
+            subject=f"admission policy {name}",
+            message=f"the API server {'does not refuse by' if is_there else 'has not'} it: whoever "
+            "may create or edit a pod can write the annotations by which device plugins hand out "
+            "cards, and so take others' cards",
+            remedy="kubectl apply -f deploy/base/annotation-policy.yaml -f "
+            "deploy/base/annotation-writers.yaml (Kubernetes 1.30 or later; see that the accounts "
+            "of your device plugins are in the second)",
+        )
+    ]
 
 
 async def _differences(source: logs.Source, cluster: Cluster) -> list[Finding]:

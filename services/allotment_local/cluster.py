@@ -8,17 +8,20 @@ was ever too much.
 import argparse
 import json
 import os
+import secrets
 import signal
 import sys
 import time
 import uuid
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import anyio
 from aiohttp import web
 
 from allotment.adapters.log.nats_users import PUBLIC_KEYS, write_keys
+from allotment_local.apiserver.admission import POLICIES, POLICY_BINDINGS, read_policy
 from allotment_local.apiserver.app import build_app
 from allotment_local.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from allotment_local.apiserver.store import Store
@@ -50,8 +53,11 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
-def build(shapes: tuple[NodeShape, ...], timers: Timers, allocate_ms: int = 0) -> web.Application:
-    """The API server of a new cluster with these nodes; `timers` must be run beside it.
+def build(
+    shapes: tuple[NodeShape, ...], timers: Timers, allocate_ms: int = 0, writer: str = ""
+) -> web.Application:
+    """The API server of a new cluster with these nodes; `timers` must be run beside it. `writer` is
+    the token of who may write what the admission policy reserves to schedulers.
 
     Versions begin above those of any earlier life of the address, so that a watch that comes back
     after a restart has to list again.
@@ -59,10 +65,13 @@ def build(shapes: tuple[NodeShape, ...], timers: Timers, allocate_ms: int = 0) -
     store = Store(clock=now, ids=new_id, first_resource_version=int(now().timestamp() * 1000))
     for definition in read_definitions():
         store.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition)
+    policy, binding = read_policy()
+    store.create(POLICIES, "", policy)
+    store.create(POLICY_BINDINGS, "", binding)
     store.create(NAMESPACES, "", {"metadata": {"name": VOLCANO_NAMESPACE}})
     fake = FakeNodes(store, timers, now, Delays(allocate_s=allocate_ms / 1000))
     fake.start(node_objects(shapes, store.now()), configured=True)
-    app = build_app(store, clock=now, ids=new_id)
+    app = build_app(store, clock=now, ids=new_id, writer=writer)
 
     async def cards(_: web.Request) -> web.Response:
         return web.json_response(fake.report())
@@ -71,11 +80,13 @@ def build(shapes: tuple[NodeShape, ...], timers: Timers, allocate_ms: int = 0) -
     return app
 
 
-async def serve(shapes: tuple[NodeShape, ...], allocate_ms: int, host: str, port: int) -> None:
+async def serve(
+    shapes: tuple[NodeShape, ...], allocate_ms: int, writer: str, host: str, port: int
+) -> None:
     """Serve until SIGTERM or SIGINT."""
     timers = Timers(time.monotonic)
     runner = web.AppRunner(
-        build(shapes, timers, allocate_ms),
+        build(shapes, timers, allocate_ms, writer),
         access_log=None,
         handler_cancellation=True,
         shutdown_timeout=SHUTDOWN_S,
@@ -96,6 +107,14 @@ async def serve(shapes: tuple[NodeShape, ...], allocate_ms: int, host: str, port
         await runner.cleanup()
 
 
+def _new_token(file: Path) -> str:
+    """A token that nobody knows who cannot read the file; the one that is there, if there is."""
+    if not file.exists():
+        file.touch(mode=0o600)
+        file.write_text(secrets.token_urlsafe(32), encoding="utf-8")
+    return file.read_text(encoding="utf-8").strip()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m allotment_local.cluster", description=__doc__)
     parser.add_argument(
@@ -114,6 +133,12 @@ def main() -> None:
     parser.add_argument(
         "--nats-keys", type=Path, help="make keys for NATS's users there, unless there are some"
     )
+    parser.add_argument(
+        "--writer-token",
+        type=Path,
+        help="make a token there for the binder, who alone writes what the admission policy "
+        "reserves to schedulers and device plugins (default: nobody does)",
+    )
     arguments = parser.parse_args()
     if arguments.nats_keys and not (arguments.nats_keys / PUBLIC_KEYS).exists():
         write_keys(arguments.nats_keys)
@@ -123,10 +148,10 @@ def main() -> None:
         print("\n".join(error.problems), file=sys.stderr)
         sys.exit(2)
     try:
+        writer = _new_token(arguments.writer_token) if arguments.writer_token else ""
         host, port = arguments.host, arguments.port
-        anyio.run(
-            serve, shapes, arguments.allocate_ms, host, port, backend_options={"use_uvloop": True}
-        )
+        serving = partial(serve, shapes, arguments.allocate_ms, writer, host, port)
+        anyio.run(serving, backend_options={"use_uvloop": True})
     except OSError as error:
         sys.exit(f"cannot listen on {arguments.host}:{arguments.port}: {error.strerror}")
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 CONTEXT = "allotment-local"
+BINDER_CONTEXT = "allotment-local-binder"
+"""Who may write what says which devices a pod holds."""
 KEYS = "keys"
 """Where in a home the keys of NATS's users are."""
 DEFAULT_HOME = Path("~/.allotment")
@@ -39,6 +41,7 @@ class Home:
         self.kubeconfig = self.path / "kubeconfig"
         self.nats = self.path / "nats"
         self.keys = self.path / KEYS
+        self.writer_token = self.path / "apiserver.token"
         self.logs = self.path / "logs"
         self._lock = self.path / "lock"
 
@@ -104,7 +107,7 @@ class Home:
         return target
 
     def write_kubeconfig(self, server: str) -> None:
-        """For kubectl and the services: one cluster, one context, nobody to be."""
+        """For kubectl and the services: one cluster, with nobody to be, or the binder."""
         text = f"""apiVersion: v1
 kind: Config
 clusters:
@@ -117,8 +120,16 @@ contexts:
     cluster: {CONTEXT}
     namespace: default
     user: ""
+- name: {BINDER_CONTEXT}
+  context:
+    cluster: {CONTEXT}
+    namespace: default
+    user: binder
 current-context: {CONTEXT}
-users: []
+users:
+- name: binder
+  user:
+    tokenFile: {self.writer_token}
 """
         temporary = self.kubeconfig.with_suffix(".tmp")
         temporary.touch(mode=0o600)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from allotment_local.home import BINDER_CONTEXT
+
 SCHEDULER_NAMES = "allotment,volcano"
 DEFAULT_POLICY = Path(__file__).parent / "clusters" / "scheduler.conf"
 NATS = "{nats}"
@@ -41,7 +43,7 @@ def default_services(
         _service("watcher", *watcher),
         _service("filter"),
         _service("scorer"),
-        _service("binder", "--kubeconfig", KUBECONFIG),
+        _service("binder", "--kubeconfig", KUBECONFIG, "--kube-context", BINDER_CONTEXT),
         _service("controller", "--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES),
     )
     return (*services, _service("inspector", "--page-port", PAGE_PORT)) if inspector else services

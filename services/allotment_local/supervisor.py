@@ -263,6 +263,7 @@ class Supervisor:
         port = self._state.apiserver.rpartition(":")[2] or "0"
         command = [sys.executable, "-m", "allotment_local.cluster", "--port", port]
         command += ["--allocate-ms", str(self._allocate_ms)]
+        command += ["--writer-token", str(self._home.writer_token)]
         return command if self._nodes_file is None else [*command, "--nodes", str(self._nodes_file)]
 
     def _command_of(self, spec: ServiceSpec) -> Callable[[], list[str]]:

@@ -161,7 +161,9 @@ async def test_the_cluster_takes_its_arguments(tmp_path: Path) -> None:
     command = list(SERVICES["cluster"]["command"])
     module, *flags = command
     given = dict(zip(flags[::2], flags[1::2], strict=True))
-    assert given.keys() == {"--host", "--port", "--nats-keys"}
+    assert given.keys() == {"--host", "--port", "--nats-keys", "--writer-token"}
+    (binder,) = (user["user"] for user in KUBECONFIG["users"] if user["name"] == "binder")
+    assert given["--writer-token"] == binder["tokenFile"].replace("/keys/", "/keys/binder/")
     mounts = [mount.split(":")[1] for mount in SERVICES["cluster"]["volumes"]]
     expected = {seed_file(Path(given["--nats-keys"]), user).parent for user in USERS}
     assert {Path(mount) for mount in mounts} - {Path("/keys/public")} == expected

@@ -27,10 +27,12 @@ from allotment_local.apiserver.reads import get_list, get_one, json_response
 from allotment_local.apiserver.request_counts import RequestCounts
 from allotment_local.apiserver.requests import (
     CLOCK,
+    WRITER,
     Target,
     find_target,
     flag,
     is_dry_run,
+    is_writer,
     split_path,
 )
 from allotment_local.apiserver.resources import CONTAINER_ACCESS
@@ -64,11 +66,14 @@ def build_app(
     clock: Callable[[], datetime],
     ids: Callable[[], str],
     bookmark_interval_s: float = BOOKMARK_INTERVAL_S,
+    writer: str = "",
 ) -> web.Application:
-    """The API server over `store`. Run it on loopback: it asks nobody who they are."""
+    """The API server over `store`. Run it on loopback: it asks nobody who they are, but for the
+    token `writer` of whoever writes what is reserved to schedulers (`admission`)."""
     api = _Api(store, ids, bookmark_interval_s)
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     app[CLOCK] = clock
+    app[WRITER] = writer
     app.router.add_route("*", "/{path:.*}", api.handle)
     app.on_shutdown.append(api.stop)
     return app
@@ -174,7 +179,8 @@ class _Api:
                 name = metadata.get("name") if isinstance(metadata, dict) else None
                 if not name or not isinstance(name, str):
                     raise bad_request("metadata.name: the name of the Pod to bind is missing")
-                bind(self._store, namespace, name, body, dry_run=is_dry_run(request))
+                dry_run, may = is_dry_run(request), is_writer(request)
+                bind(self._store, namespace, name, body, dry_run=dry_run, is_writer=may)
                 return json_response(_CREATED, 201)
             case _:
                 raise no_such_path()
@@ -216,8 +222,11 @@ class _Api:
             raise ApiError(501, "NotImplemented", why)
         if request.method != "POST":
             raise method_not_allowed(request.method, request.path)
-        act = bind if target.subresource == "binding" else evict
-        act(self._store, *target.place, await _body(request), dry_run=is_dry_run(request))
+        body, dry_run = await _body(request), is_dry_run(request)
+        if target.subresource == "binding":
+            bind(self._store, *target.place, body, dry_run=dry_run, is_writer=is_writer(request))
+        else:
+            evict(self._store, *target.place, body, dry_run=dry_run)
         return json_response(_CREATED, 201)
 
 

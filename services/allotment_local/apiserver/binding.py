@@ -4,6 +4,7 @@ The name, the device annotations and the PodScheduled condition land together, s
 sees an assigned Pod without its devices.
 """
 
+from allotment_local.apiserver.admission import check_assignments
 from allotment_local.apiserver.errors import (
     FieldError,
     JsonObject,
@@ -33,9 +34,16 @@ def _target_node(name: str, binding: JsonObject) -> str:
 
 
 def bind(
-    store: Store, namespace: str, name: str, binding: JsonObject, *, dry_run: bool = False
+    store: Store,
+    namespace: str,
+    name: str,
+    binding: JsonObject,
+    *,
+    dry_run: bool = False,
+    is_writer: bool = True,
 ) -> None:
-    """Assign the Pod. ApiError 409: another Pod or version than meant, ending, assigned, gated."""
+    """Assign the Pod. ApiError 403: annotations that are reserved, 409: another Pod or version than
+    meant, ending, assigned, gated."""
     binding = BINDING.take(binding, "")
     kind = binding.get("kind", "Binding")
     if kind != "Binding":
@@ -46,6 +54,8 @@ def bind(
     if (given.get("namespace") or namespace) != namespace:
         raise bad_request("namespace in URL does not match namespace in Binding object")
     node = _target_node(name, binding)
+    if not is_writer:
+        check_assignments(store, name, {}, given.get("annotations") or {}, is_bound=True)
     entry = store.entry(PODS, namespace, name)
     pod = entry.obj
     metadata, spec = pod["metadata"], pod["spec"]

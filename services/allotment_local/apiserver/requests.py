@@ -1,5 +1,6 @@
 """A request taken apart: what its path names, and its query parameters with clear refusals."""
 
+import hmac
 from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple, TypedDict
@@ -12,6 +13,8 @@ from allotment_local.apiserver.resources import Resource
 
 # The clock that ages in tables are counted from.
 CLOCK: web.AppKey[Callable[[], datetime]] = web.AppKey("clock")
+# The token of who may write what is reserved to schedulers and device plugins; empty: nobody may.
+WRITER: web.AppKey[str] = web.AppKey("writer", str)
 
 
 _DIGITS_MAX = 18  # more would not fit the 64 bits such numbers have
@@ -92,6 +95,7 @@ class WriteMode(TypedDict):
 
     strict: bool
     dry_run: bool
+    is_writer: bool
 
 
 def write_mode(request: web.Request) -> WriteMode:
@@ -99,7 +103,18 @@ def write_mode(request: web.Request) -> WriteMode:
     validation = request.query.get("fieldValidation") or "Warn"
     if validation not in ("Ignore", "Warn", "Strict"):
         raise bad_request(f"fieldValidation: {validation!r} is not Ignore, Warn or Strict")
-    return {"strict": validation == "Strict", "dry_run": is_dry_run(request)}
+    return {
+        "strict": validation == "Strict",
+        "dry_run": is_dry_run(request),
+        "is_writer": is_writer(request),
+    }
+
+
+def is_writer(request: web.Request) -> bool:
+    """Whether the request bears the token of schedulers and device plugins."""
+    token = request.app[WRITER]
+    given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    return bool(token) and hmac.compare_digest(given.encode(), token.encode())
 
 
 def is_dry_run(request: web.Request) -> bool:

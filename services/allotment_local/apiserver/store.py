@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from allotment_local.apiserver import meta
+from allotment_local.apiserver.admission import annotations_of, check_assignments
 from allotment_local.apiserver.cascade import Cascade
 from allotment_local.apiserver.collection import Entry, Event
 from allotment_local.apiserver.errors import (
@@ -117,7 +118,9 @@ class Store(Objects):
         *,
         strict: bool = False,
         dry_run: bool = False,
+        is_writer: bool = True,
     ) -> Entry:
+        """Store a new object. `is_writer` as in `change`."""
         kind = self.registry.stored(resource)
         collection = self.collection(resource)
         metadata = meta.metadata_for_create(kind, namespace, obj, now=self.now(), new_id=self._ids)
@@ -135,6 +138,8 @@ class Store(Objects):
             new = rules.create(self, new)
         if collection.get(namespace, name) is not None:
             raise already_exists(kind.plural, kind.group, name)
+        if resource == PODS and not is_writer:
+            self._check_assignments(new, {})
         if dry_run:
             return Entry(namespace, name, new, self.resource_version)
         entry = self._commit("ADDED", resource, namespace, name, new, None)
@@ -154,8 +159,12 @@ class Store(Objects):
         subresource: str = "",
         strict: bool = False,
         dry_run: bool = False,
+        is_writer: bool = True,
     ) -> Entry:
-        """Replace an object by what `make` returns for it; a write that changes nothing is none."""
+        """Replace an object by what `make` returns for it; a write that changes nothing is none.
+
+        `is_writer`: whether it may write what is reserved to schedulers and device plugins.
+        """
         kind = self.registry.stored(resource)
         old = self.entry(resource, namespace, name)
         made = make(old.obj)
@@ -171,6 +180,8 @@ class Store(Objects):
             metadata["generation"] += 1
         if new == old.obj:
             return old
+        if resource == PODS and not is_writer:
+            self._check_assignments(new, old.obj)
         if dry_run:
             return Entry(namespace, name, new, old.version)
         if _is_ended(metadata):
@@ -230,6 +241,15 @@ class Store(Objects):
 
     def _follow_up(self, resource: ResourceKey, event: Event) -> None:
         self._cascade.observe(resource, event)
+
+    def _check_assignments(self, new: JsonObject, old: JsonObject) -> None:
+        check_assignments(
+            self,
+            new["metadata"]["name"],
+            annotations_of(old),
+            annotations_of(new),
+            is_bound=bool(new["spec"].get("nodeName")),
+        )
 
     def _check_namespace_open(self, kind: Resource, namespace: str, name: str) -> None:
         found = self.collection(NAMESPACES).get("", namespace)

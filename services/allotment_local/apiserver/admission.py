@@ -1,0 +1,61 @@
+"""The one admission policy that this server enforces, where it is installed: which annotations of
+Pods only schedulers and device plugins write (`deploy/base/annotation-policy.yaml`).
+
+The policy's expressions are not evaluated. What they say is `allotment_proto.volcano.reserved`, and
+a test holds the two equal. Who is a scheduler is told by a token; fake device plugins write to the
+Store themselves.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+import yaml
+
+from allotment_local.apiserver.errors import JsonObject, forbidden
+from allotment_local.apiserver.resources import PODS, ResourceKey
+from allotment_proto.volcano.reserved import POLICY, is_reserved
+
+_GROUP = "admissionregistration.k8s.io"
+POLICIES = ResourceKey(_GROUP, "validatingadmissionpolicies")
+POLICY_BINDINGS = ResourceKey(_GROUP, "validatingadmissionpolicybindings")
+PLACES = (
+    Path(__file__).resolve().parents[3] / "deploy" / "base" / "annotation-policy.yaml",
+    Path(__file__).resolve().parents[1] / "annotation-policy.yaml",
+)
+"""Where the policy is: in a checkout, and in an installed package."""
+
+
+class World(Protocol):
+    """What is asked of a Store."""
+
+    def find(self, resource: ResourceKey, namespace: str, name: str) -> JsonObject | None: ...
+
+
+def read_policy() -> tuple[JsonObject, JsonObject]:
+    """The policy and its binding, as a cluster gets them. Raises FileNotFoundError."""
+    place = next((path for path in PLACES if path.is_file()), PLACES[-1])
+    policy, binding = yaml.safe_load_all(place.read_text(encoding="utf-8"))
+    return policy, binding
+
+
+def check_assignments(
+    world: World, name: str, before: JsonObject, after: JsonObject, *, is_bound: bool
+) -> None:
+    """Refuse a write by somebody else of what is reserved; `before` and `after` are annotations.
+    ApiError 403."""
+    differing = [key for key in after if key not in before or before[key] != after[key]]
+    differing += [key for key in before if key not in after]
+    refused = [key for key in differing if is_reserved(key, is_bound=is_bound)]
+    if not refused or world.find(POLICY_BINDINGS, "", POLICY) is None:
+        return
+    why = (
+        f"ValidatingAdmissionPolicy '{POLICY}' with binding '{POLICY}' denied request: the "
+        f"annotations {', '.join(refused)} say which devices a pod holds: only the scheduler and "
+        "the device plugins write them. Leave them out of a new pod, and as they are on one that "
+        "exists (kubectl replace drops them: use apply, patch or edit)."
+    )
+    raise forbidden(PODS.plural, PODS.group, name, why)
+
+
+def annotations_of(obj: JsonObject) -> JsonObject:
+    return (obj.get("metadata") or {}).get("annotations") or {}

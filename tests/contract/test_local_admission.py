@@ -1,0 +1,100 @@
+"""The admission policy that local mode's API server enforces: who may write which devices a pod
+holds, through every way to write a pod."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.contract.local_apiserver import Api, new_store, pod, running
+
+from allotment_local.apiserver.admission import POLICIES, POLICY_BINDINGS, read_policy
+from allotment_local.apiserver.resources import PODS as POD_KEY
+from allotment_proto.volcano import keys, reserved
+
+pytestmark = pytest.mark.anyio
+
+PODS = "/api/v1/namespaces/default/pods"
+RECORD = {keys.DEVICES_TO_ALLOCATE: "GPU-0,NVIDIA,15000,100:;", keys.VGPU_NODE: "n"}
+TOKEN = "only the binder has it"
+BINDER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    store = new_store()
+    policy, binding = read_policy()
+    store.create(POLICIES, "", policy)
+    store.create(POLICY_BINDINGS, "", binding)
+    async with running(store, writer=TOKEN) as found:
+        yield found
+
+
+def annotated(annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
+    body = pod("p", **spec)
+    body["metadata"]["annotations"] = annotations
+    return body
+
+
+def binding(annotations: dict[str, str]) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "p", "annotations": annotations},
+        "target": {"kind": "Node", "name": "n"},
+    }
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer guessed"}])
+async def test_a_tenant_writes_no_record(api: Api, headers: dict[str, str]) -> None:
+    refused = await api.post(PODS, annotated(RECORD, nodeName="n"), status=403, headers=headers)
+    assert keys.DEVICES_TO_ALLOCATE in refused["message"]
+    assert "only the scheduler and the device plugins write them" in refused["message"]
+    await api.post(PODS, annotated({"kept": "1"}, nodeName="n"), headers=headers)
+    change = {"metadata": {"annotations": RECORD}}
+    for path in (f"{PODS}/p", f"{PODS}/p/status"):
+        await api.patch(path, change, status=403, headers=headers)
+        await api.patch(path, change, "strategic-merge", status=403, headers=headers)
+    applied = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": RECORD}}
+    await api.call(
+        *("PATCH", f"{PODS}/p?fieldManager=me", applied),
+        status=403,
+        media="application/apply-patch+yaml",
+        headers=headers,
+    )
+    whole = await api.get(f"{PODS}/p")
+    whole["metadata"]["annotations"] |= RECORD
+    await api.call("PUT", f"{PODS}/p", whole, status=403, headers=headers)
+    assert (await api.get(f"{PODS}/p"))["metadata"]["annotations"] == {"kept": "1"}
+
+
+async def test_nor_through_a_binding_of_his_own(api: Api) -> None:
+    await api.post(PODS, pod("p"))
+    for path in (f"{PODS}/p/binding", "/api/v1/namespaces/default/bindings"):
+        await api.post(path, binding(RECORD), status=403)
+        await api.post(path, binding({keys.GPU_INDEX: "1"}), status=403)
+    await api.post(f"{PODS}/p/binding", binding({"mine": "1"}))
+
+
+async def test_nor_takes_one_away_but_may_write_all_else(api: Api) -> None:
+    api.store.create(POD_KEY, "default", annotated(RECORD, nodeName="n"))
+    gone = {"metadata": {"annotations": {keys.VGPU_NODE: None}}}
+    await api.patch(f"{PODS}/p", gone, status=403)
+    index = {"metadata": {"annotations": {keys.GPU_INDEX: "1"}}}
+    await api.patch(f"{PODS}/p", index, status=403)
+    await api.patch(f"{PODS}/p", {"metadata": {"annotations": {"allotment.dev/fault": "x"}}})
+    await api.patch(f"{PODS}/p", {"metadata": {"labels": {"l": "1"}}})
+
+
+async def test_what_a_pod_asks_for_is_its_owners(api: Api) -> None:
+    await api.post(PODS, annotated({keys.GPU_INDEX: "1", keys.USE_GPUTYPE: "T4"}))
+
+
+async def test_the_binder_writes_it(api: Api) -> None:
+    await api.post(PODS, pod("p"))
+    await api.post(f"{PODS}/p/binding", binding(RECORD), headers=BINDER)
+    done = {"metadata": {"annotations": {keys.DEVICES_TO_ALLOCATE: ""}}}
+    await api.patch(f"{PODS}/p/status", done, headers=BINDER)
+
+
+async def test_without_its_binding_a_policy_does_nothing(api: Api) -> None:
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    await api.call("DELETE", f"{path}/{reserved.POLICY}")
+    await api.post(PODS, annotated(RECORD))
