@@ -57,8 +57,8 @@ checkpoint costs less than the fold before it.
 EVENT_NS, IMAGE_BYTE_NS, POD_BYTES = 9_000, 14, 1_000
 """About what folding an event takes, decoding a byte of a checkpoint, and a pod in one."""
 MEMO_MAX = 256
-RECENT_BYTES = 32 << 20
-RECENT_RECORDS = 50_000
+RECENT_BYTES = 8 << 20
+RECENT_RECORDS = 10_000
 ENTRIES_MAX = 5_000
 """At most so many records are read for one question."""
 RUN_GAP = 32

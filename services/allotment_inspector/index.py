@@ -1,9 +1,9 @@
 """What is known of every record without reading it again: when it was written, what it is about,
 whether it is marked.
 
-Bounded: of the oldest records the times are forgotten first, of each subject the records in the
-middle of its life, of all subjects those that nothing was heard of for the longest time. What is
-forgotten is still in the log; pages then begin later and say so.
+Bounded: it forgets the times of the oldest records, the middle of a subject's life, the oldest pods
+of a name, and the subjects without news for the longest time. What is forgotten is still in the
+log; pages then begin later and say so.
 """
 
 from array import array
@@ -32,8 +32,9 @@ from allotment_proto.events import (
 )
 
 RECORDS_MAX = 4_000_000
-SUBJECTS_MAX = 400_000
+SUBJECTS_MAX = 100_000
 SEQS_PER_SUBJECT_MAX = 2_000
+UIDS_PER_NAME_MAX = 200
 MARKS_MAX = 50_000
 GONE_MAX = 4_000
 ILL_SEQS_MAX = 100
@@ -84,7 +85,7 @@ class Index:
         self.marks: list[Mark] = []
         self._about: dict[tuple[str, str], array[int]] = {}
         """The one that was heard of last stands last."""
-        self._uids: dict[str, dict[str, None]] = {}
+        self._uids: dict[str, tuple[str, ...]] = {}
         """``<namespace>/<name>`` → the pods that had it, the oldest first."""
         self.gone: list[Gone] = []
         """Nodes that went, in order."""
@@ -115,8 +116,7 @@ class Index:
             for subject in _subjects(event):
                 self._note(subject, record.seq)
             if isinstance(event, PodObserved):
-                name = f"{event.namespace}/{event.name}"
-                self._uids.setdefault(name, {})[event.uid] = None
+                self._name(f"{event.namespace}/{event.name}", event.uid)
         if kind:
             self.marks.append(Mark(record.seq, ms, kind))
             self._bound_marks()
@@ -133,7 +133,8 @@ class Index:
         for subject, seqs in later._about.items():
             self._about[subject] = self._about.pop(subject, array("q")) + seqs
         for name, uids in later._uids.items():
-            self._uids.setdefault(name, {}).update(uids)
+            for uid in uids:
+                self._name(name, uid)
         self.gone.extend(later.gone)
         self._nodes, self._ill = later._nodes, later._ill
         for card, seqs in later._ill_seqs.items():
@@ -153,7 +154,7 @@ class Index:
 
     def uids_of(self, namespace: str, name: str) -> tuple[str, ...]:
         """The pods that ever had a name, the oldest first."""
-        return tuple(self._uids.get(f"{namespace}/{name}", ()))
+        return self._uids.get(f"{namespace}/{name}", ())
 
     def pod_names(self) -> tuple[str, ...]:
         """``<namespace>/<name>`` of every pod that is known, also of those that are gone. (A copy:
@@ -273,6 +274,11 @@ class Index:
                 del seqs[: ILL_SEQS_MAX // 2]
         return ILL if ill - before else ""
 
+    def _name(self, name: str, uid: str) -> None:
+        known = self._uids.get(name, ())
+        if uid not in known:
+            self._uids[name] = (*known, uid)[-UIDS_PER_NAME_MAX:]
+
     def _note(self, subject: tuple[str, str], seq: int) -> None:
         seqs = self._about.pop(subject, None)
         if seqs is None:
@@ -307,9 +313,10 @@ class Index:
         }
         uids = {uid for kind, uid in forgotten if kind == POD}
         for name in [name for name, had in self._uids.items() if not uids.isdisjoint(had)]:
-            for uid in uids.intersection(self._uids[name]):
-                del self._uids[name][uid]
-            if not self._uids[name]:
+            left = tuple(uid for uid in self._uids[name] if uid not in uids)
+            if left:
+                self._uids[name] = left
+            else:
                 del self._uids[name]
 
 
