@@ -3,11 +3,15 @@
 The lease says who is active. It cannot keep one that was frozen, or cut off, from finishing what it
 had begun: it may still say that a Binding failed which its successor sends in these moments, and
 then the cards of a pod that runs would count as free. So the log itself keeps lives apart, as it
-keeps decisions apart. A life begins with an empty record on each subject that it writes; what it
-appends there must follow its own last record (an outcome), or the last decision that it has read (a
-decision). Whatever an earlier life has under way is refused from then on, and who reads that
-another one began ends at once. So all that is reserved when a life has read its own beginning was
-decided by others, who may have sent its Binding, and nothing is afterwards.
+keeps decisions apart. A life begins with a record of its own on each subject that it writes; what
+it appends there must follow the last record on the subject that it has read (or, a decision, the
+last that the state holds). Whatever an earlier life has under way is refused from then on, and a
+binder that reads that another life began ends its own at once. So all that is reserved when a life
+has read its own beginning was decided by others, who may have sent its Binding, and nothing is
+afterwards.
+
+Only the beginning of another life ends one. Any other record that turns up on these subjects is
+skipped: it is read like every record of the log, and the next append follows it.
 
 A beginning is appended on a condition as well: that nothing came after what stood last there before
 the lease was looked at. So one that was frozen with its beginning on the way ends nobody.
@@ -16,6 +20,7 @@ While the log takes nothing, no life begins, and nothing is bound: how it ended 
 """
 
 import random
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -41,6 +46,9 @@ _ADVICE = (
     "something else writes to the log with the binder's NATS user"
 )
 
+_BEGINNING = re.compile(r"life/.+/[0-9a-f]{16}/(?P<subject>\S+)")
+"""The id of a record with which a life begins. Later releases must begin theirs in the same way."""
+
 OnFull = Callable[[str], None]
 """Hears the log's words while it takes nothing more, and "" when it does again."""
 
@@ -53,6 +61,12 @@ class FencedLog(Protocol):
     async def compare_and_append(
         self, subject: str, payload: bytes, *, msg_id: str, expected_seq: int
     ) -> AppendResult: ...
+
+
+def is_beginning(record: Record, envelope: Envelope) -> bool:
+    """Whether a record begins a binder's life on its subject: an empty one, whose id says so."""
+    found = _BEGINNING.fullmatch(record.msg_id)
+    return not envelope.events and found is not None and found["subject"] == record.subject
 
 
 class Fence:
@@ -74,30 +88,34 @@ class Fence:
         self._on_full = on_full
         self._id = f"life/{by}/{secrets.token_hex(8)}"
         self._last = dict.fromkeys(subjects, 0)
-        """By subject, the last record of this life."""
+        """By subject, the last record that is this life's, or was read in it and began no other."""
         self._begun: set[str] = set()
         """The subjects on which this life was read to have begun."""
+        self._reached: Reached | None = None
         self._scope = anyio.CancelScope()
 
     def on_record(self, record: Record, envelope: Envelope) -> None:
         """Called with every record that is read: whether another life began after this one."""
-        if envelope.events or record.subject not in self._last:
+        if record.subject not in self._last:
             return
-        if record.msg_id.startswith(self._id):
+        if record.msg_id == f"{self._id}/{record.subject}":
             self._begun.add(record.subject)
-        elif record.subject in self._begun:
+        elif record.subject in self._begun and is_beginning(record, envelope):
             self._end(f"{envelope.by}, which began with record {record.seq}")
+        else:
+            self.on_passed_over(record)
 
     def on_passed_over(self, record: Record) -> None:
-        """Called with every record that cannot be read: ours can."""
-        if record.subject in self._begun:
-            self._end(f"whoever wrote record {record.seq}, which cannot be read here")
+        """Called with every record that cannot be read: no beginning is such a one."""
+        if record.subject in self._begun and not self.ended_by:
+            self._last[record.subject] = max(self._last[record.subject], record.seq)
 
     async def live(self, life: Callable[[], Awaitable[None]], reached: "Reached") -> None:
         """Begin, wait with `reached` until the beginning was read, and live. Returns when the life
         ends, another one began, or the lease was not held any more before it began. Raises
         LogUnavailable when the log does not answer.
         """
+        self._reached = reached
         with self._scope:
             for subject in self._last:
                 self._last[subject] = await self._begin(subject)
@@ -105,18 +123,26 @@ class Fence:
             await life()
 
     async def append(self, subject: str, payload: bytes, *, msg_id: str) -> AppendResult:
-        """Append right after this life's last record on the subject. Who cannot, as another life
-        began or wrote there, never returns: this life ends. Raises LogUnavailable.
+        """Append right after the last record on the subject that began no other life. Once another
+        one began there, this never returns: this life ends. Raises LogUnavailable.
         """
-        answer = await self._log.compare_and_append(
-            subject, payload, msg_id=msg_id, expected_seq=self._last[subject]
-        )
-        if isinstance(answer, Landed):
-            self._last[subject] = answer.seq
-        elif answer.reason == "wrong_last_sequence":
-            self._end(f"whoever wrote record {answer.last_subject_seq}")
-            await anyio.sleep_forever()
-        return answer
+        assert self._reached is not None, "nothing is appended outside `live`"
+        sent_as = msg_id
+        while True:
+            if self.ended_by:
+                await anyio.sleep_forever()
+            answer = await self._log.compare_and_append(
+                subject, payload, msg_id=sent_as, expected_seq=self._last[subject]
+            )
+            if isinstance(answer, Landed):
+                self._last[subject] = max(self._last[subject], answer.seq)
+                return answer
+            if answer.reason != "wrong_last_sequence":
+                return answer
+            # Until what took the place was read: it ends this life, or is skipped.
+            await self._reached(answer.last_subject_seq or await self._log.last_on(subject))
+            # What is refused at R3 may leave its id behind: the next attempt has one of its own.
+            sent_as = f"{msg_id}@{self._last[subject]}"
 
     async def _begin(self, subject: str) -> int:
         """Append the beginning on one subject; its sequence."""

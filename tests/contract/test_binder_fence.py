@@ -39,6 +39,10 @@ def beginning(by: str) -> bytes:
     return encode(Envelope(v=1, at_ms=1, by=by, events=()))
 
 
+def life_id(by: str, subject: str, number: int = 1) -> str:
+    return f"life/{by}/{number:016x}/{subject}"
+
+
 def written(log: MemoryLog, subject: str) -> list[tuple[str, int]]:
     """By whom, and how many events."""
     return [
@@ -80,7 +84,13 @@ async def test_what_a_life_has_under_way_is_refused_once_another_began() -> None
     log = MemoryLog()
     async with followed(log) as fold, anyio.create_task_group() as group:
         unaware, next_one = Life(log, "a"), Life(log, "b")
-        group.start_soon(unaware.run, fold.wait_for)
+
+        async def reads_late(seq: int) -> None:
+            """It reads only when it has to, as one that was frozen."""
+            for record in log.core.records[:seq]:
+                unaware.fence.on_record(record, decode_envelope(record.payload))
+
+        group.start_soon(unaware.run, reads_late)
         await unaware.begun.wait()
         await unaware.fence.append(subjects.OUTCOME, said("a", "1"), msg_id="a/1")
         await unaware.fence.append(subjects.OUTCOME, said("a", "2"), msg_id="a/2")
@@ -108,7 +118,7 @@ async def test_a_decision_under_way_is_refused_as_well() -> None:
         await life.begun.wait()
         knew = fold.state.decision_seq
         assert knew == 2, "its own beginning"
-        await log.append(subjects.DECISION, beginning("b"), msg_id="b/began")
+        await log.append(subjects.DECISION, beginning("b"), msg_id=life_id("b", subjects.DECISION))
         answer = await log.compare_and_append(
             subjects.DECISION, said("a", "x"), msg_id="a/late", expected_seq=knew
         )
@@ -125,10 +135,10 @@ async def test_who_reads_that_another_began_ends_before_anything_else() -> None:
         await life.begun.wait()
         await add(log, pod("p"), Bound(uid="p", namespace="", name="", node="", decision=1))
         await fold.wait_for(log.core.last_seq)
-        await log.append(subjects.FACTS, beginning("w"), msg_id="w/1")
+        await log.append(subjects.FACTS, beginning("w"), msg_id=life_id("w", subjects.FACTS))
         await fold.wait_for(log.core.last_seq)
         assert not life.over.is_set(), "neither an outcome nor an empty record elsewhere ends it"
-        await log.append(subjects.DECISION, beginning("b"), msg_id="b/began")
+        await log.append(subjects.DECISION, beginning("b"), msg_id=life_id("b", subjects.DECISION))
         with anyio.fail_after(10):
             await life.over.wait()
         assert life.fence.ended_by == "b, which began with record 6"
@@ -138,7 +148,7 @@ async def test_one_that_began_before_ends_nobody() -> None:
     """Its beginning may have been on the way for long: what came after it is ours."""
     log, heard = MemoryLog(), list[Record]()
     fence = Fence(log, "a", WRITTEN, lambda: True, print)
-    await log.append(subjects.OUTCOME, beginning("b"), msg_id="b/began")
+    await log.append(subjects.OUTCOME, beginning("b"), msg_id=life_id("b", subjects.OUTCOME))
     async with anyio.create_task_group() as group:
 
         async def told(seq: int) -> None:
@@ -203,7 +213,9 @@ async def test_who_does_not_hold_the_lease_begins_nothing() -> None:
 async def test_a_binder_without_its_lease_says_nothing_of_another_and_goes(tmp_path: Path) -> None:
     async with at_work(tmp_path, policy(), node()) as scene:
         lease = cast(Any, scene.binder.world.lease)
-        await scene.log.append(subjects.OUTCOME, beginning("other"), msg_id="other/began")
+        await scene.log.append(
+            subjects.OUTCOME, beginning("other"), msg_id=life_id("other", subjects.OUTCOME)
+        )
         await until(lambda: scene.binder.pacer is None)
         said_before = scene.told.getvalue().count("this binder stops")
         lease.is_held = False
@@ -224,7 +236,7 @@ async def test_a_beginning_that_was_on_the_way_while_another_began_ends_nobody()
 
     async def frozen(subject: str, payload: bytes, **sent: Any) -> AppendResult:
         log.compare_and_append = append  # type: ignore[method-assign]
-        await log.append(subject, beginning("b"), msg_id="b/began")
+        await log.append(subject, beginning("b"), msg_id=life_id("b", subject))
         late.is_held = False
         return await append(subject, payload, **sent)
 
@@ -271,8 +283,19 @@ async def test_a_log_that_fills_up_ends_no_life() -> None:
         group.cancel_scope.cancel()
 
 
-async def test_a_record_that_cannot_be_read_is_of_another() -> None:
-    """A later release may begin otherwise."""
+JUNK = {
+    "unreadable": (b"?", ""),
+    "an answer of JetStream": (b'{"type":"io.nats.jetstream.api.v1.stream_info_response"}', ""),
+    "empty, but no beginning": (beginning("b"), "b/1"),
+    "a beginning elsewhere": (beginning("b"), life_id("b", subjects.FACTS)),
+    "an outcome of nobody's life": (said("b", "1"), "b/1"),
+}
+
+
+@pytest.mark.parametrize("what", JUNK)
+async def test_what_begins_no_other_life_ends_none(what: str) -> None:
+    """Each append follows it; an end still comes from whoever begins, and nothing lands then."""
+    payload, msg_id = JUNK[what]
     log = MemoryLog()
     async with followed(log) as fold, anyio.create_task_group() as group:
         life = Life(log, "a")
@@ -280,27 +303,59 @@ async def test_a_record_that_cannot_be_read_is_of_another() -> None:
         fold.passed_over.append(life.fence.on_passed_over)
         group.start_soon(life.run, fold.wait_for)
         await life.begun.wait()
-        await log.append(subjects.FACTS, b"?", msg_id="w/1")
-        await fold.wait_for(3)
+        for number in range(20):
+            for subject in WRITTEN:
+                await log.append(subject, payload, msg_id=msg_id or f"junk/{subject}/{number}")
+            answer = await life.fence.append(
+                subjects.OUTCOME, said("a", str(number)), msg_id=f"a/{number}"
+            )
+            assert isinstance(answer, Landed)
         assert not life.fence.ended_by
-        await log.append(subjects.DECISION, b"?", msg_id="c/1")
+        assert not life.over.is_set()
+        await log.append(subjects.OUTCOME, beginning("c"), msg_id=life_id("c", subjects.OUTCOME))
+        await log.append(subjects.OUTCOME, payload, msg_id="junk/last")
+
+        async def too_late() -> None:
+            await life.fence.append(subjects.OUTCOME, said("a", "late"), msg_id="a/late")
+            raise AssertionError("a life that is over appends nothing")
+
+        group.start_soon(too_late)
         with anyio.fail_after(10):
             await life.over.wait()
-        assert "record 4, which cannot be read" in life.fence.ended_by
-        await log.append(subjects.DECISION, beginning("b"), msg_id="b/began")
-        await fold.wait_for(5)
-        assert "record 4" in life.fence.ended_by, "the first reason stays"
+        assert "c, which began with record" in life.fence.ended_by
+        assert log.core.records[-1].msg_id == "junk/last"
+        group.cancel_scope.cancel()
 
 
-async def test_an_outcome_of_the_binder_follows_its_own_last_one(tmp_path: Path) -> None:
-    """Somebody else wrote one: who does so may have taken over, and nothing of ours may land."""
+async def test_junk_while_a_life_begins_does_not_keep_it_from_beginning() -> None:
+    log = MemoryLog()
+    append, life = log.compare_and_append, Life(log, "a")
+    junk = iter(range(5))
+
+    async def beaten(subject: str, payload: bytes, **sent: Any) -> AppendResult:
+        if (number := next(junk, None)) is not None:
+            await log.append(subject, b"?", msg_id=f"junk/{number}")
+        return await append(subject, payload, **sent)
+
+    log.compare_and_append = beaten  # type: ignore[method-assign]
+    async with followed(log) as fold, anyio.create_task_group() as group:
+        group.start_soon(life.run, fold.wait_for)
+        with anyio.fail_after(10):
+            await life.begun.wait()
+        group.cancel_scope.cancel()
+
+
+async def test_junk_under_way_ends_no_binder(tmp_path: Path) -> None:
+    """What a server answers on a subject of the log: the pod is bound, and how it ended told."""
     async with at_work(tmp_path, policy(), node(), pod("a")) as scene:
-        await add(scene.log, bind_failed("unknown", 1))
+        lived = scene.binder.pacer
+        for number, subject in enumerate(WRITTEN):
+            await scene.log.append(subject, b"{}", msg_id=f"junk/{number}")
         await scene.propose("a")
-        await until(lambda: scene.binder.pacer is None)
+        await until(lambda: b'"Bound"' in scene.log.core.records[-1].payload)
         assert scene.api.bindings == ["pod-a"]
-        assert "Bound" not in scene.kinds()
-        assert "this binder stops" in scene.told.getvalue()
+        assert scene.binder.pacer is lived
+        assert "this binder stops" not in scene.told.getvalue()
 
 
 async def test_what_the_next_binder_decided_is_not_bound_by_one_that_is_over(
@@ -313,7 +368,7 @@ async def test_what_the_next_binder_decided_is_not_bound_by_one_that_is_over(
         seq = fold.state.seq
         theirs = decided(placement("a"), basis=seq, checked=seq)
         records = [
-            Record(seq + number, subject, payload, 1, f"b/{number}")
+            Record(seq + number, subject, payload, 1, life_id("b", subject))
             for number, (subject, payload) in enumerate(
                 [
                     *((subject, beginning("b")) for subject in WRITTEN),
@@ -367,7 +422,7 @@ async def test_lives_follow_each_other(
     async with at_work(tmp_path, policy(), node()) as scene:
         binder, world = scene.binder, scene.binder.world
         log = world.log = scene.log  # type: ignore[assignment]
-        await log.append(subjects.OUTCOME, beginning("x"), msg_id="x/1")
+        await log.append(subjects.OUTCOME, beginning("x"), msg_id=life_id("x", subjects.OUTCOME))
         await until(lambda: binder.pacer is None and len(pauses) == 1)
         listeners = len(scene.fold.listeners)
 
@@ -399,7 +454,11 @@ async def test_lives_follow_each_other(
                 group.start_soon(binder_service._only_decide, ctx, world)
             for number in (1, 2, 3):
                 await until(partial(has_lived, number))
-                await log.append(subjects.DECISION, beginning("x"), msg_id=f"x/d{number}")
+                await log.append(
+                    subjects.DECISION,
+                    beginning("x"),
+                    msg_id=life_id("x", subjects.DECISION, number),
+                )
             await until(lambda: len(lives) == 4)
             group.cancel_scope.cancel()
         assert lives == [(0, listeners + 1)] * 4
@@ -418,7 +477,9 @@ async def test_a_binder_that_another_ended_begins_anew_if_it_holds_the_lease(
         scene.api.there["pod-a"] = {"metadata": {"name": "pod-a", "uid": "a"}, "spec": {}}
         await scene.propose("a")
         await until(lambda: scene.api.looks == ["pod-a"])
-        await scene.log.append(subjects.OUTCOME, beginning("other"), msg_id="other/began")
+        await scene.log.append(
+            subjects.OUTCOME, beginning("other"), msg_id=life_id("other", subjects.OUTCOME)
+        )
         await until(lambda: scene.binder.pacer is None)
         scene.api.status = 201
         async with anyio.create_task_group() as group:
