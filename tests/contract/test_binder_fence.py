@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from tests.build import bind_failed, decided, node, placement, pod, policy
+from tests.build import decided, node, placement, pod, policy
 from tests.contract.binder_loops import add, at_work
 from tests.waiting import until
 

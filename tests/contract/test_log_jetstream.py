@@ -5,6 +5,7 @@ once, in order, and the follower saw it once.
 """
 
 import asyncio
+import io
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
+from nats.aio.msg import Msg
 from tests.contract.proxy import proxy_to
 from tests.waiting import patience, until
 
@@ -24,6 +26,8 @@ from allotment.adapters.log.follow import Follower
 from allotment.adapters.log.jetstream import Failure, JetStream
 from allotment.adapters.log.log import JetStreamLog, _is_final, refusal
 from allotment.adapters.log.nats_server import NatsServer
+from allotment.adapters.telemetry.log import Logger, LogSink
+from allotment.adapters.telemetry.refusals import Refusals
 from allotment.core.logport import (
     Landed,
     LogDamaged,
@@ -317,6 +321,65 @@ async def test_a_deleted_consumer_is_replaced(own_nats_server: NatsServer) -> No
                         break
         assert_each_once(seen, 20)
         assert follower.refollows >= 1
+
+
+async def test_what_another_sends_to_a_follower_is_refused_and_counted(
+    own_nats_server: NatsServer,
+) -> None:
+    """The records of another consumer, and whatever else: no gap, no damage, no fresh start."""
+    said = io.StringIO()
+    refusals = Refusals(Logger(LogSink("watcher", "0", stream=said)))
+    async with opened(own_nats_server) as (connection, log):
+        await append_facts(log, 1, 20)
+        follower = Follower(JetStream(connection), log.stream, 0, refusals=refusals)
+        seen: list[Record] = []
+        with patience():
+            async with aclosing(follower.batches()) as batches:
+                async for batch in batches:
+                    seen += batch
+                    if len(seen) == 20:
+                        await inject(connection, log.stream, follower)
+                        await until(lambda: refusals.total["log", "message"] >= 20 + len(STRANGE))
+                        await append_facts(log, 21, 40)
+                    if len(seen) == 40:
+                        break
+        assert_each_once(seen, 40)
+        assert follower.refollows == 0
+        assert "names no delivery of follow-" in said.getvalue()
+
+
+ACK = "$JS.ACK.ALLOTMENT_LOG"
+STRANGE: tuple[tuple[str, dict[str, str]], ...] = (
+    ("", {}),
+    ("allot.log.decision", {}),
+    (f"{ACK}.other.1.7.1.1.0", {}),
+    (f"{ACK}.other.1.x.y.z.0", {}),
+    ("$JS.ACK.d.a.ALLOTMENT_LOG.other.1.7.1.1.0.r", {}),
+    ("$JS.FC.ALLOTMENT_LOG.other.x", {"Status": "100"}),
+    ("", {"Status": "100", "Nats-Consumer-Stalled": "allot.log.decision"}),
+)
+"""Replies and headers of messages that are not the follower's."""
+
+
+async def inject(connection: Connection, stream: str, follower: Follower) -> None:
+    assert follower._intake is not None
+    assert follower._intake._subscription is not None
+    inbox = follower._intake._subscription.subject
+    for reply, headers in STRANGE:  # a server forbids to send some of them
+        message = Msg(connection.client, inbox, reply, b"7", headers or None)
+        await follower._intake._on_message(message)
+    config = {"name": "other", "deliver_subject": inbox, "ack_policy": "none"}
+    await JetStream(connection).request(
+        f"CONSUMER.CREATE.{stream}.other", {"stream_name": stream, "config": config}
+    )
+
+
+async def test_inboxes_cannot_be_guessed(nats_server: NatsServer) -> None:
+    """The client library's own differ in their last characters only."""
+    async with connect(nats_server.url, "test", inbox_prefix="_INBOX_test") as connection:
+        names = [connection.new_inbox_subject() for _ in range(100)]
+    assert all(name.startswith("_INBOX_test.") for name in names)
+    assert len({name[:28] for name in names}) == 100, "16 characters of chance"
 
 
 async def test_a_consumer_that_beats_and_delivers_nothing_is_left(

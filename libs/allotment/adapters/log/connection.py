@@ -18,6 +18,7 @@ its
 import asyncio
 import itertools
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -126,7 +127,7 @@ class Connection:
         self._errors: Counter[str] = Counter()
         self._inboxes: dict[str, Inbox] = {}
         self._tokens = itertools.count(1)
-        self._inbox_prefix = ""
+        self._inbox_root = self._inbox_prefix = ""
         self._up = anyio.Event()
         self._lost = anyio.Event()
         self._closing = False
@@ -247,7 +248,8 @@ class Connection:
         return None if answer is None or is_no_responders(answer) else answer
 
     def new_inbox_subject(self) -> str:
-        return str(self.client.new_inbox())
+        """A subject that nobody can guess; the client library's own are numbered."""
+        return f"{self._inbox_root}.{secrets.token_hex(16)}"
 
     async def _take_answer(self, message: Msg) -> None:
         inbox = self._inboxes.get(message.subject.rpartition(".")[2])
@@ -265,6 +267,7 @@ class Connection:
             inbox_prefix=inbox_prefix,
             **options,
         )
+        self._inbox_root = inbox_prefix
         self._inbox_prefix = self.new_inbox_subject()
         await self.client.subscribe(
             f"{self._inbox_prefix}.*",

@@ -32,6 +32,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import BadSubscriptionError, ConnectionClosedError
 
 from allotment.adapters.log.jetstream import ApiError, JetStream
+from allotment.adapters.telemetry.refusals import Refusals
 from allotment.core.logport import LogDamaged, LogUnavailable, Record
 
 HEARTBEAT_S = 0.5
@@ -47,6 +48,8 @@ STALLED_S = 2.0
 STALLED_S_MAX = 30.0
 """The same after several consumers that brought nothing."""
 MSG_ID = "Nats-Msg-Id"
+DOOR = "log"
+"""The door that the log's records come in by, in what is said of refused messages."""
 
 log = logging.getLogger("allotment.log")
 
@@ -74,7 +77,9 @@ class Follower:
         *,
         pending_msgs_max: int = 0,
         on_end: Callable[[LogEnd], None] = lambda _: None,
+        refusals: Refusals | None = None,
     ) -> None:
+        self._refusals = refusals
         self.consumer = ""
         self.refollows = 0
         self._on_end = on_end
@@ -103,7 +108,9 @@ class Follower:
         last: Record | None = None
         while True:
             await self._check_log_reaches()
-            intake = self._intake = Intake(self._jetstream, self._stream, self._after_seq, last)
+            intake = self._intake = Intake(
+                self._jetstream, self._stream, self._after_seq, last, self._refusals
+            )
             try:
                 self.consumer = await intake.start(self._pending_msgs_max)
                 while (batch := await intake.take()) is not None:
@@ -179,10 +186,18 @@ class Follower:
 class Intake:
     """One consumer's life: gathers records until something about it is doubtful (`lost` says
     what).
+
+    A message that names another consumer, or none, is refused and counted: nothing that somebody
+    else sends here is taken for a record, for a gap or for damage.
     """
 
     def __init__(
-        self, jetstream: JetStream, stream: str, after_seq: int, last: Record | None = None
+        self,
+        jetstream: JetStream,
+        stream: str,
+        after_seq: int,
+        last: Record | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         """`last` is the record at `after_seq` if it was read: it is read once more, and compared,
         because a log that lost its tail and grew again has another one there.
@@ -198,6 +213,8 @@ class Intake:
         self._jetstream = jetstream
         self._connection = jetstream.connection
         self._stream = stream
+        self._name = f"follow-{secrets.token_hex(8)}"
+        self._refusals = refusals
         self._next_seq = after_seq + (last is None)
         self._consumer_seq = 0
         self._missed: tuple[int, float] | None = None
@@ -210,7 +227,7 @@ class Intake:
 
     async def start(self, pending_msgs_max: int) -> str:
         """Subscribe, then create the consumer. Returns the consumer's name."""
-        deliver, name = self._connection.new_inbox_subject(), f"follow-{secrets.token_hex(8)}"
+        deliver, name = self._connection.new_inbox_subject(), self._name
         self._connection.on_reconnect.add(self._on_reconnect)
         self._subscription = await self._connection.client.subscribe(
             deliver,
@@ -282,18 +299,18 @@ class Intake:
                     log.debug("log: the connection was gone before the follower")
 
     async def _on_message(self, message: Msg) -> None:
-        self._wake.set()
         headers = message.headers or {}
         if self.lost:
             return
         if "Status" in headers:
             await self._on_control(headers, message.reply)
             return
-        # $JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time>.<pending>,
-        # with <domain>.<account> after ACK where domains are in use.
-        tokens = message.reply.split(".")
-        at = 5 if len(tokens) == 9 else 7
-        seq, self._consumer_seq = int(tokens[at]), int(tokens[at + 1])
+        delivery = self._delivery_of(message.reply)
+        if delivery is None:
+            self._refuse(f"names no delivery of {self._name}: {message.reply!r}")
+            return
+        self._wake.set()
+        seq, self._consumer_seq, time_ns = delivery
         if seq != self._next_seq:
             self.lost = f"{seq} came where {self._next_seq} was due"
             if self._consumer_seq == 1 and self._last is not None:
@@ -314,16 +331,40 @@ class Intake:
         if not self._batches or len(self._batches[-1]) == BATCH_RECORDS_MAX:
             self._batches.append([])
         self._batches[-1].append(
-            Record(seq, message.subject, message.data, int(tokens[at + 2]), headers.get(MSG_ID, ""))
+            Record(seq, message.subject, message.data, time_ns, headers.get(MSG_ID, ""))
         )
+
+    def _delivery_of(self, reply: str) -> tuple[int, int, int] | None:
+        """Stream sequence, consumer sequence and time of a record that our consumer delivered."""
+        # $JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time>.<pending>,
+        # with <domain>.<account> after ACK where domains are in use.
+        tokens = reply.split(".")
+        at = 5 if len(tokens) == 9 else 7
+        if tokens[at - 3 : at - 1] != [self._stream, self._name]:
+            return None
+        try:
+            return int(tokens[at]), int(tokens[at + 1]), int(tokens[at + 2])
+        except (ValueError, IndexError):
+            return None
+
+    def _refuse(self, cause: str) -> None:
+        if self._refusals is not None:
+            self._refusals.refuse(DOOR, "message", cause, name=self._stream)
+        else:
+            log.warning("log: a message was refused: %s", cause)
 
     async def _on_control(self, headers: dict[str, str], reply: str) -> None:
         if headers["Status"] != "100":
             self.lost = f"the server said {headers['Status']} {headers.get('Description', '')}"
             return
-        self._flow_reply = reply or headers.get("Nats-Consumer-Stalled", "") or self._flow_reply
+        asked = reply or headers.get("Nats-Consumer-Stalled", "")
+        if asked and not asked.startswith(f"$JS.FC.{self._stream}.{self._name}."):
+            self._refuse(f"asks for more in the name of another consumer: {asked!r}")
+            return
+        self._wake.set()
+        self._flow_reply = asked or self._flow_reply
         delivered = headers.get("Nats-Last-Consumer", "")
-        if delivered and int(delivered) != self._consumer_seq:
+        if delivered and delivered != str(self._consumer_seq):
             self.lost = f"the server delivered {delivered}, {self._consumer_seq} arrived"
         await self._answer_flow_control()
 

@@ -33,6 +33,7 @@ from allotment.adapters.log.jetstream import (
 from allotment.adapters.log.monitor import check_synced
 from allotment.adapters.log.stream_rules import check_stream, wanted_config
 from allotment.adapters.log.versions import check_server_version
+from allotment.adapters.telemetry.refusals import Refusals
 from allotment.core.logport import (
     AppendResult,
     Landed,
@@ -70,6 +71,8 @@ class JetStreamLog:
         self.stream = stream
         self.identity = identity
         self.warnings = warnings
+        self.refusals: Refusals | None = None
+        """Where messages that are no records of this log are counted, if anywhere."""
         self.resends = 0
         self.followers: set[Follower] = set()
         self.bytes = 0
@@ -167,7 +170,9 @@ class JetStreamLog:
         return await self._jetstream.record_at(self.stream, seq)
 
     async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
-        follower = Follower(self._jetstream, self.stream, after_seq, on_end=self._saw_end)
+        follower = Follower(
+            self._jetstream, self.stream, after_seq, on_end=self._saw_end, refusals=self.refusals
+        )
         self.followers.add(follower)
         try:
             async with aclosing(follower.batches()) as batches:

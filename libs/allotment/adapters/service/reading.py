@@ -126,6 +126,8 @@ async def _existing(ctx: ServiceContext[S], connection: Connection) -> JetStream
             ctx.ready("log", False, str(error))
             continue
         if info is not None:
-            return JetStreamLog(jetstream, STREAM, identity=f"{STREAM}@{info['created']}")
+            log = JetStreamLog(jetstream, STREAM, identity=f"{STREAM}@{info['created']}")
+            log.refusals = ctx.refusals
+            return log
         ctx.ready("log", False, f"there is no stream {STREAM} yet: no service has made it")
         await anyio.sleep(STREAM_PAUSE_S)

@@ -114,6 +114,7 @@ async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
             monitor_url=settings.nats_monitor_url,
             allow_unsynced=settings.allow_unsynced,
         )
+        log.refusals = ctx.refusals
         for warning in log.warnings:
             ctx.log.warning(warning)
         if connection.max_payload_bytes < PAYLOAD_BYTES_MIN:
