@@ -68,6 +68,19 @@ DANGERS: dict[str, Any] = {
     "sources": [{"name": "other"}],
     "subject_transform": {"src": "a", "dest": "b"},
     "duplicate_window": 1_000_000_000,
+    "max_msgs": 10,
+    "max_consumers": 1,
+    "max_msg_size": -1,
+    "discard_new_per_subject": True,
+    "first_seq": 2**63,
+    "allow_msg_schedules": True,
+    "allow_atomic": True,
+    "allow_batched": True,
+    "subject_delete_marker_ttl": 1_000_000_000,
+    "allow_direct": True,
+    "mirror_direct": True,
+    "republish": {"src": ">", "dest": "_INBOX_watcher.>"},
+    "consumer_limits": {"inactive_threshold": 1, "max_ack_pending": 1},
     "subjects": ["other.>"],
     "num_replicas": 1,
 }
@@ -97,7 +110,34 @@ async def test_an_existing_stream_is_judged_not_trusted(own_nats_server: NatsSer
         with pytest.raises(LogMisconfigured, match="stream ALLOTMENT_LOG: ") as refused:
             await JetStreamLog.open(connection)
         named = {setting.name for setting in refused.value.settings}
-        assert named == {"discard", "deny_delete", "deny_purge", "max_age"}
+        assert named == {"discard", "deny_delete", "deny_purge", "max_age", "max_msg_size"}
+
+
+@pytest.mark.anyio
+async def test_each_planted_setting_is_found_as_a_server_echoes_it(
+    own_nats_server: NatsServer,
+) -> None:
+    """Whoever may make the stream could do so first, in his own way."""
+    planted = {
+        "max_msgs": 10,
+        "max_consumers": 1,
+        "first_seq": 2**62,
+        "allow_direct": True,
+        "allow_msg_schedules": True,
+        "republish": {"src": "allot.log.>", "dest": "_INBOX_watcher.>"},
+        "subjects": [*SUBJECTS, "_INBOX_watcher.>"],
+    }
+    good = wanted_config("ALLOTMENT_LOG", SUBJECTS, replicas=1, max_bytes=-1)
+    async with connect(own_nats_server.url, "test") as connection:
+        for name, value in planted.items():
+            config = good | {name: value}
+            if name == "allow_msg_schedules":
+                config["allow_msg_ttl"] = True  # the one needs the other
+            await JetStream(connection).request("STREAM.CREATE.ALLOTMENT_LOG", config)
+            with pytest.raises(LogMisconfigured) as refused:
+                await JetStreamLog.open(connection)
+            assert name in {setting.name for setting in refused.value.settings}
+            await JetStream(connection).request("STREAM.DELETE.ALLOTMENT_LOG")
 
 
 @pytest.mark.anyio

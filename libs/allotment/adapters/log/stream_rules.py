@@ -13,6 +13,9 @@ from allotment.core.logport import Setting
 
 DUPLICATE_WINDOW_S = 120
 DUPLICATE_WINDOW_S_MIN = 60
+MESSAGE_BYTES_MAX = 8 * 1024 * 1024
+"""The largest record: as much as the shipped servers take in one message. What a server itself
+stores (its answers may be larger) is bounded by it as well."""
 MESSAGE_BYTES_ADVISED = 1024 * 1024
 
 
@@ -35,6 +38,10 @@ def _is(wanted: Any) -> Callable[[Any], bool]:
     return lambda value: bool(value == wanted)
 
 
+def _harmless(value: Any) -> bool:
+    return not value or not any(value.values())
+
+
 RULES = (
     _Rule("storage", _is("file"), "file", ""),
     _Rule("retention", _is("limits"), "limits", ""),
@@ -42,16 +49,34 @@ RULES = (
     _Rule("deny_delete", _is(True), "true", False),
     _Rule("deny_purge", _is(True), "true", False),
     _Rule("max_age", _unlimited, "0 (no limit)", 0),
+    _Rule("max_msgs", _unlimited, "-1 (no limit: the log would end there)", -1),
     _Rule("max_msgs_per_subject", _unlimited, "-1 (no limit: it would drop history)", -1),
+    _Rule("discard_new_per_subject", _off, "false", False),
+    _Rule("max_consumers", _unlimited, "-1 (no limit: every follower is one)", -1),
+    _Rule(
+        "max_msg_size",
+        lambda value: 0 < value <= MESSAGE_BYTES_MAX,
+        f"{MESSAGE_BYTES_MAX} or less",
+        -1,
+    ),
+    _Rule("first_seq", lambda value: value in (0, 1), "1 (the first record)", 0),
     _Rule("persist_mode", lambda value: value != "async", "default (async loses appends)", ""),
     _Rule("no_ack", _off, "false", False),
     _Rule("sealed", _off, "false", False),
     _Rule("allow_rollup_hdrs", _off, "false (a rollup drops history)", False),
     _Rule("allow_msg_ttl", _off, "false (a TTL drops history)", False),
     _Rule("allow_msg_counter", _off, "false", False),
+    _Rule("allow_msg_schedules", _off, "false (a record would be written later, or again)", False),
+    _Rule("allow_atomic", _off, "false (nothing appends batches)", False),
+    _Rule("allow_batched", _off, "false (nothing appends batches)", False),
+    _Rule("subject_delete_marker_ttl", _off, "0 (no markers)", 0),
+    _Rule("allow_direct", _off, "false (a copy that is behind would answer)", False),
+    _Rule("mirror_direct", _off, "false", False),
+    _Rule("republish", _off, "none", None),
     _Rule("mirror", _off, "none", None),
     _Rule("sources", _off, "none", None),
     _Rule("subject_transform", _off, "none", None),
+    _Rule("consumer_limits", _harmless, "none that a follower could meet", None),
     _Rule(
         "duplicate_window",
         lambda value: value >= DUPLICATE_WINDOW_S_MIN * 1_000_000_000,
@@ -76,11 +101,12 @@ def wanted_config(
         "max_msgs": -1,
         "max_msgs_per_subject": -1,
         "max_consumers": -1,
+        "max_msg_size": MESSAGE_BYTES_MAX,
         "num_replicas": replicas,
         "duplicate_window": DUPLICATE_WINDOW_S * 1_000_000_000,
         "deny_delete": True,
         "deny_purge": True,
-        "allow_direct": True,
+        "allow_direct": False,
         "compression": "s2",
     }
 
@@ -95,8 +121,8 @@ def check_stream(
         if not rule.holds(found := config.get(rule.name, rule.when_absent))
     ]
     held = tuple(config.get("subjects") or ())
-    if missing := [subject for subject in subjects if subject not in held]:
-        wrong.append(Setting("subjects", ", ".join(held), "with " + ", ".join(missing)))
+    if set(held) != set(subjects):
+        wrong.append(Setting("subjects", ", ".join(held), ", ".join(subjects)))
     if (found := config.get("num_replicas", 1)) < replicas:
         wrong.append(Setting("num_replicas", str(found), f"{replicas} or more"))
     warnings = []
