@@ -24,7 +24,9 @@ from allotment_proto.events import (
 from allotment_proto.facts import Amount, Seq
 
 MESSAGE_VERSION = 1
-Outcome = Literal["decided", "nothing", "conflict", "failed"]
+Outcome = Literal["decided", "nothing", "conflict", "failed", "under_way"]
+UNDER_WAY_EVERY_S = 0.5
+"""So often scorer and binder say of a cycle that they work on it: it is not issued again."""
 CYCLE_CHARS_MAX = 256
 Cycle = Annotated[str, msgspec.Meta(min_length=1, max_length=CYCLE_CHARS_MAX)]
 """The name of a cycle: printable, without blanks around it."""
@@ -82,6 +84,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     `assumed` names the cycle on top of which it stands, and `assumed_digest` what was proposed for
     that one (`digest_of`). Without placements it could not be placed on top, and is tried again.
+    With `under_way` nothing is proposed yet: the scorer works on the cycle, and the binder passes
+    that on.
     """
 
     v: int
@@ -102,13 +106,14 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     nominations: tuple[Nomination, ...] = ()
     failed: str = ""
     rules: Amount = 0
+    under_way: bool = False
 
     def __post_init__(self) -> None:
         check_cycle(self.cycle)
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """binder → filter: the cycle is over.
+    """binder → filter: the cycle is over, or (``under_way``) is still being worked on.
 
     `outcome` is ``decided`` (record `seq` holds it), ``nothing`` (nothing new to write),
     ``conflict`` (another decision came first; nothing was written, try again) or ``failed``

@@ -1,19 +1,21 @@
 """Proposals become decisions: checked again on the newest state, appended by compare-and-append.
 
 One decision append is in flight at a time. What is decided is told to the filter, and to whoever
-made the `Decider`; binding it is not done here.
+made the `Decider`; binding it is not done here. A proposal may lead to a round of the binder's own,
+so it is decided off the event loop; and it is dropped if the filter opened another cycle instead.
 """
 
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import anyio
 import anyio.lowlevel
 
 from allotment.adapters.log.bus import BUS, Message
 from allotment.adapters.service.service import ServiceContext
-from allotment.adapters.service.world import Ahead, World, full_reporter
+from allotment.adapters.service.world import Abandoned, Ahead, World, full_reporter
 from allotment.adapters.telemetry.log import one_line
 from allotment.core.logport import Landed, Refused
 from allotment_binder.deciding import PARTS, Answer, Deciding, Standing, accepted, standing_of
@@ -22,7 +24,13 @@ from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
 from allotment_proto.events import Decided, Envelope, Placement, PodObserved, StageTime
-from allotment_proto.messages import MESSAGE_VERSION, Outcome, Proposal, Settled
+from allotment_proto.messages import (
+    MESSAGE_VERSION,
+    UNDER_WAY_EVERY_S,
+    Outcome,
+    Proposal,
+    Settled,
+)
 from allotment_proto.registry import version_of
 
 PROPOSALS_WAITING_MAX = 16
@@ -61,6 +69,9 @@ class Decider:
         )
         self.decided = 0
         self.remade = 0
+        self.superseded = 0
+        self._now: str = ""
+        """The cycle that is being decided."""
         self._refused: Counter[str] = Counter(dict.fromkeys(PARTS, 0))
         self._deciding: Deciding | None = None
         self._standing: Standing | None = None
@@ -82,17 +93,34 @@ class Decider:
         except UndecodableError as error:
             self.ctx.refusals.refuse(BUS, "Proposal", error.reason)
             return
+        if proposal.under_way:
+            await self._tell_under_way(proposal.cycle)
+            return
+        live = {proposal.cycle, *proposal.assumed}
+        for waiting in [each for each in self.proposals if each[0].cycle not in live]:
+            self.proposals.remove(waiting)  # the filter opened this one instead
+            self.superseded += 1
         self.proposals.append((proposal, message.headers, _now_us()))
         self._stirred.set()
 
     async def run(self) -> None:
         """Decide for ever, in order of arrival."""
-        ahead = Ahead(self.ctx.log, self._forget)
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(self._keep_telling)
+            try:
+                await self._decide_all()
+            finally:
+                self._now = ""
+
+    async def _decide_all(self) -> None:
+        ahead = Ahead(self.world.fold, self.ctx.log, self._forget)
         while True:
             while not self.proposals:
+                self._now = ""
                 self._stirred = anyio.Event()
                 await self._stirred.wait()
             proposal, headers, received_us = self.proposals.popleft()
+            self._now = proposal.cycle
             if not await self.world.fold.reach(proposal.basis):
                 text = f"cycle {proposal.cycle}: its basis {proposal.basis} is not in the log"
                 self.ctx.refusals.refuse(BUS, "Proposal", text)
@@ -107,16 +135,31 @@ class Decider:
                 "bind", (_now_us() - received_us) / 1e6, span.trace_id, settled.seq or None
             )
             # While the filter looks for the next pods.
-            ahead.try_to(lambda: self._ready().follow_ahead(), self.world.fold.state.seq)
+            await ahead.try_to(
+                lambda: self._ready().follow_ahead(), self.world.fold.state.decision_seq
+            )
 
     async def keep_up(self) -> None:
         """Let what decides follow the nodes, so that the next proposal need not wait for it."""
         fold = self.world.fold
-        ahead = Ahead(self.ctx.log, self._forget)
+        ahead = Ahead(fold, self.ctx.log, self._forget)
         await fold.caught_up.wait()
         while True:
-            ahead.try_to(lambda: self._ready().open_ahead(), fold.state.seq)
-            await fold.changed()
+            at = fold.state.nodes_seq
+            await ahead.try_to(lambda: self._ready().open_ahead(), at)
+            if fold.state.nodes_seq == at:
+                await fold.changed()
+
+    async def _keep_telling(self) -> None:
+        """Say, for ever, which cycles are being worked on: the filter waits for these."""
+        while True:
+            await anyio.sleep(UNDER_WAY_EVERY_S)
+            for cycle in filter(None, [self._now, *(each[0].cycle for each in self.proposals)]):
+                await self._tell_under_way(cycle)
+
+    async def _tell_under_way(self, cycle: str) -> None:
+        settled = Settled(v=MESSAGE_VERSION, cycle=cycle, outcome="under_way")
+        await self.world.bus.publish(subjects.SETTLED, encode(settled))
 
     def _forget(self) -> None:
         self._deciding = None
@@ -131,7 +174,12 @@ class Decider:
                 self._failed(proposal, f"the scorer says {proposal.failed}")
                 return _settled(proposal, "failed")
             try:
-                answer = self._ready().decide(proposal, at_ms // 1000, stage, self._standing)
+                answer, previous_seq = await fold.off_loop(
+                    partial(self._decide, proposal, at_ms // 1000, stage)
+                )
+            except Abandoned:  # what was begun is another binder's
+                self._forget()
+                return _settled(proposal, "conflict")
             except Exception as error:  # whatever it is: of this proposal, and not of the next
                 self._forget()  # its board may be half told
                 self._failed(proposal, error)
@@ -141,8 +189,7 @@ class Decider:
             decided = answer.decided
             if not isinstance(decided, Decided):
                 return _settled(proposal, decided)
-            previous_seq = fold.state.decision_seq
-            appended = await self._append(decided, at_ms, attempt)
+            appended = await self._append(decided, at_ms, attempt, previous_seq)
             if isinstance(appended, Landed):
                 # What landed is not yet what holds: facts that came between the check and the
                 # append can void placements. Nothing is bound before the fold says which.
@@ -159,6 +206,16 @@ class Decider:
             # decision that was in the way is folded.
             await fold.wait_for(appended.last_subject_seq or 0)
         return _settled(proposal, "conflict")
+
+    def _decide(self, proposal: Proposal, now_s: int, stage: StageTime) -> tuple[Answer, int]:
+        """What to append, and the last decision on the state that this was checked on."""
+        answer = self._ready().decide(proposal, now_s, stage, self._standing)
+        return answer, self.world.fold.state.decision_seq
+
+    def _checkpoint(self) -> None:
+        """Called in the middle of a round."""
+        if not self.world.lease.is_held or self.ctx.stop.is_set():
+            raise Abandoned
 
     def _failed(self, proposal: Proposal, error: Exception | str) -> None:
         """Count and say that nothing can be decided about a proposal. The filter looks for the pod
@@ -198,7 +255,7 @@ class Decider:
         """Deciding on the fold's state, which is another one when the fold began anew."""
         state = self.world.fold.state
         if self._deciding is None or self._deciding.state is not state:
-            self._deciding = Deciding(state)
+            self._deciding = Deciding(state, self._checkpoint)
         return self._deciding
 
     def _note(self, proposal: Proposal, answer: Answer) -> None:
@@ -217,8 +274,12 @@ class Decider:
                 more=max(0, len(answer.refused) - REFUSED_SAID_MAX),
             )
 
-    async def _append(self, decided: Decided, at_ms: int, attempt: int) -> Landed | Refused:
-        """One compare-and-append. `at_ms` is the one clock the stamps were made from, too."""
+    async def _append(
+        self, decided: Decided, at_ms: int, attempt: int, previous_seq: int
+    ) -> Landed | Refused:
+        """One compare-and-append, after the decision `previous_seq`. `at_ms` is the one clock the
+        stamps were made from, too.
+        """
         envelope = Envelope(v=version_of((decided,)), at_ms=at_ms, by=self._by, events=(decided,))
         # That this life is over may have been read with the state that was checked: then the next
         # decision is another binder's, although what it expects is right.
@@ -229,7 +290,7 @@ class Decider:
             subjects.DECISION,
             encode(envelope),
             msg_id=f"decision/{self._by}/{decided.cycle}/{decided.checked}.{attempt}",
-            expected_seq=self.world.fold.state.decision_seq,
+            expected_seq=previous_seq,
         )
 
     def _landed(self, decided: Decided, seq: int) -> None:

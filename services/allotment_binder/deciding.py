@@ -1,6 +1,6 @@
 """A proposal → the decision to append, on the binder's newest state: the binder's pure part."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple
 
 from allotment.core.ledger.model import ClusterState
@@ -62,9 +62,10 @@ def standing_of(proposal: Proposal, answer: Answer, seq: int, previous_seq: int)
 class Deciding:
     """Decides proposals on one state. What its own rounds need is made when the first is run."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, checkpoint: Callable[[], None] = lambda: None) -> None:
+        """`checkpoint` is called within its own rounds, and may raise to abandon one."""
         self.state = state
-        self._rounds = Rounds(state)
+        self._rounds = Rounds(state, checkpoint=checkpoint)
         self._board: Board | None = None
 
     def open_ahead(self) -> None:

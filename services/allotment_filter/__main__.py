@@ -1,7 +1,10 @@
 """The filter: owns the order. Opens one cycle after another for the pods that are due.
 
 A cycle is over when its decision is seen in the log, when the binder says that it had nothing to
-write, or when its deadline passes: then the same pods are simply due again.
+write, or when nothing is heard of it until its deadline: then the same pods are simply due again.
+While scorer or binder say that they work on it, the deadline is put off.
+
+The state is read off the event loop; what a record changes in the order is noted on it.
 """
 
 import itertools
@@ -39,6 +42,8 @@ GATHER_S_MAX = 0.1
 """The longest that pods gather for a cycle after one of several that was not full."""
 GROUP_WAIT_S = 1.0
 """How long a pod may be known before its PodGroup without being refused."""
+PATIENCE_MAX = 16
+"""The most by which deadlines are put off for work that is known to be under way."""
 CONFLICT_PAUSE_S = 0.01
 CONFLICT_PAUSE_MAX_S = 1.0
 SKIPPED_MAX = 64
@@ -78,8 +83,17 @@ class _Flight:
         self.is_overlapping = is_overlapping
         self.deadline_s = deadline_s
         self.over = anyio.Event()
+        self.is_under_way = False
+        """Whether scorer or binder said that they work on it."""
         self.outcome = ""
         self.seq = 0
+
+    async def ended(self) -> bool:
+        """Wait for its end, and say whether it came before the deadline."""
+        while not self.over.is_set() and (left_s := self.deadline_s - time.monotonic()) > 0:
+            with anyio.move_on_after(left_s):
+                await self.over.wait()
+        return self.over.is_set()
 
     def end(self, outcome: str, seq: int) -> None:
         """What is in the log stands, whatever else is said."""
@@ -108,6 +122,8 @@ class Filter:
         self.overlapping = 0
         """Cycles that were opened while another one was under way."""
         self.reissued = 0
+        self._patience = 1
+        """By how much deadlines are put off, as the last cycle was being worked on at its own."""
         self._conflicts = 0
         """How many cycles in a row came back as a conflict."""
         self._most = ctx.settings.batch_max
@@ -157,8 +173,14 @@ class Filter:
         except UndecodableError as error:
             self.ctx.refusals.refuse(BUS, "Settled", error.reason)
             return
-        if settled.cycle in self._flights:
-            self._flights[settled.cycle].end(settled.outcome, settled.seq)
+        flight = self._flights.get(settled.cycle)
+        if flight is None:
+            return
+        if settled.outcome == "under_way":
+            flight.is_under_way = True
+            flight.deadline_s = self._deadline_s()
+        else:
+            flight.end(settled.outcome, settled.seq)
 
     def _on_broken_compiler(self, reason: str) -> None:
         self.ctx.log.warning("nodes are scored without compiled loops", reason=reason)
@@ -171,13 +193,13 @@ class Filter:
         self._flights.clear()
         while self.world.lease.is_held:
             received_us, begun_s = _now_us(), time.monotonic()
-            found = self._next()
+            found, looked_at_seq = await self.world.fold.off_loop(self._look)
             if before is not None and (found is None or not found.is_plain):
                 await self._land(before)
                 before = None
                 continue
             if found is None:
-                await self._sleep_until_news()
+                await self._sleep_until_news(looked_at_seq)
                 continue
             flight = await self._send(f"{name}.{next(numbers)}", found, received_us, before)
             if before is not None:
@@ -204,6 +226,10 @@ class Filter:
             self._to_skip -= 1
             return False
         return True
+
+    def _look(self) -> tuple[_Found | None, int]:
+        """The pods that are due, and up to which record that takes account of."""
+        return self._next(), self.world.fold.state.seq
 
     def _next(self) -> _Found | None:
         """The pods that are due, without those that are in a cycle; None if there are none."""
@@ -286,8 +312,12 @@ class Filter:
         if self.held_back:
             self.held_back = {uid: at for uid, at in self.held_back.items() if at > now}
 
-    async def _sleep_until_news(self) -> None:
-        """Until the log moves, or a held-back pod's time has come; the lease is looked at often."""
+    async def _sleep_until_news(self, looked_at_seq: int) -> None:
+        """Until the log moves on from there, or a held-back pod's time has come; the lease is
+        looked at often.
+        """
+        if self.world.fold.state.seq != looked_at_seq:
+            return
         wait_s = 0.5
         if self.held_back:
             wait_s = max(0.001, min(wait_s, min(self.held_back.values()) - time.monotonic()))
@@ -329,23 +359,28 @@ class Filter:
         found.offered()
         await anyio.lowlevel.checkpoint()  # the message goes first
         if found.follow is not None:
-            found.follow()
+            await self.world.fold.off_loop(found.follow)
         return flight
 
     def _deadline_s(self) -> float:
-        """When a cycle whose turn it is now will have taken too long."""
-        return time.monotonic() + self.ctx.settings.cycle_deadline_ms / 1000
+        """When a cycle of which nothing is heard from now on will have taken too long."""
+        return time.monotonic() + self._patience * self.ctx.settings.cycle_deadline_ms / 1000
 
     async def _land(self, flight: _Flight) -> None:
         """Wait for the end of a cycle, and do what follows from it."""
-        with anyio.move_on_after(flight.deadline_s - time.monotonic()) as deadline:
-            await flight.over.wait()
-            await self.world.fold.wait_for(flight.seq)
+        is_over = await flight.ended()
+        if is_over:
+            with anyio.move_on_after(self.ctx.settings.cycle_deadline_ms / 1000) as reached:
+                await self.world.fold.wait_for(flight.seq)
+            is_over = not reached.cancelled_caught
         del self._flights[flight.cycle]
-        if deadline.cancelled_caught:
+        if not is_over:
             self.reissued += 1
+            if flight.is_under_way:  # by the news of it: each that is issued again begins anew
+                self._patience = min(2 * self._patience, PATIENCE_MAX)
             self.ctx.log.warning("cycle not heard of, issuing again", cycle=flight.cycle)
             return
+        self._patience = 1
         if flight.is_overlapping:
             is_in_vain = flight.outcome == "conflict"
             self._skips = min(2 * self._skips + 1, SKIPPED_MAX) if is_in_vain else 0

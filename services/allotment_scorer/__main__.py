@@ -3,11 +3,16 @@
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+import anyio
+import anyio.lowlevel
 
 from allotment.adapters.log.bus import BUS, Message
 from allotment.adapters.service import machine_code
 from allotment.adapters.service.service import ServiceContext, start_service
-from allotment.adapters.service.world import Ahead, World, open_world
+from allotment.adapters.service.world import Abandoned, Ahead, World, open_world
 from allotment.adapters.telemetry.kept_gauges import lines_of
 from allotment.adapters.telemetry.log import one_line
 from allotment.adapters.telemetry.refusals import CAUSE_CHARS_MAX
@@ -25,24 +30,49 @@ from allotment.core.queues.round.rounds import Rounds
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
 from allotment_proto.events import Decided, Envelope, Evicted, StageTime
-from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, digest_of
+from allotment_proto.messages import (
+    MESSAGE_VERSION,
+    UNDER_WAY_EVERY_S,
+    Feasible,
+    Proposal,
+    digest_of,
+)
 from allotment_scorer.settings import ScorerSettings
 
 CARD_NANO = 10**9
 NS_PER_MS = 1_000_000
 
+GAUGES_WAIT_S = 1.0
+"""A round that takes longer is not waited for: the page shows queues as they were before."""
+
 Context = ServiceContext[ScorerSettings]
+
+
+class _Asked(NamedTuple):
+    """A cycle that is waiting or being scored."""
+
+    opened: Feasible
+    scope: anyio.CancelScope
 
 
 class Scorer:
     """One proposal per opened cycle. It keeps nothing that the log does not hold, but for the last
     proposal: a cycle that is opened before that one is decided is placed on top of it.
+
+    Rounds are run off the event loop, one after the other. A cycle that a newer one supersedes is
+    dropped, also in the middle of its round; so are all when the lease is lost.
     """
 
     def __init__(self, ctx: Context, world: World) -> None:
         self.ctx = ctx
         self.world = world
         self.proposals = 0
+        self.superseded = 0
+        self._asked: list[_Asked] = []
+        """In order of arrival; only the first is being scored."""
+        self._turn = anyio.Lock()
+        self._scored: _Asked | None = None
+        """Whose round was begun last."""
         self._board: Board | None = None
         self._rounds: Rounds | None = None
         self._last: Proposal | None = None
@@ -53,6 +83,10 @@ class Scorer:
         self._schedules = Schedules()
         self._durations = Durations()
         self.attempts = Attempts()
+        self.fragmentation: Mapping[tuple[str, ...], float] = {}
+        """Idle cards, and those that the mix cannot use; nothing while no mix is known."""
+        self.queue_gauges: list[Gauge] = []
+        """What queues and groups have and lack; names only while there are no queues."""
         self._timings = RoundTimings(lambda: time.perf_counter_ns() // 1000)
         ctx.metrics.expose_histograms(
             [
@@ -81,6 +115,7 @@ class Scorer:
                 self._preemptions.take(event, is_ours=is_ours)
 
     async def on_feasible(self, message: Message) -> None:
+        """Score a cycle when those before it are over. Others may arrive meanwhile."""
         received_us = _now_us()
         if not self.world.lease.is_held or not self.world.fold.caught_up.is_set():
             return
@@ -89,18 +124,41 @@ class Scorer:
         except UndecodableError as error:
             self.ctx.refusals.refuse(BUS, "Feasible", error.reason)
             return
+        for other in self._asked:
+            if other.opened.cycle == opened.cycle:
+                return  # the message came twice
+            if other.opened.cycle != opened.after:
+                other.scope.cancel()  # the filter opened this one instead
+        with anyio.CancelScope() as scope:
+            asked = _Asked(opened, scope)
+            self._asked.append(asked)
+            try:
+                async with self._turn:
+                    await self._score(asked, message.headers, received_us)
+            finally:
+                self._asked.remove(asked)
+        if scope.cancel_called:
+            self.superseded += 1
+
+    async def _score(self, asked: _Asked, headers: dict[str, str], received_us: int) -> None:
+        opened = asked.opened
         if not await self.world.fold.reach(opened.basis):
             text = f"cycle {opened.cycle}: its basis {opened.basis} is not in the log"
             self.ctx.refusals.refuse(BUS, "Feasible", text)
             return
-        headers: dict[str, str] = {}
+        sent: dict[str, str] = {}
         with self.ctx.tracer.batch_span(
             "score",
-            message.headers,
+            headers,
             {"allot.batch.pods": len(opened.batch), "allot.batch.classes": len(opened.classes)},
         ) as span:
             try:
-                proposal = self._propose(opened, received_us)
+                work = partial(self._propose, asked, received_us)
+                proposal = await self.world.fold.off_loop(work)
+                await anyio.lowlevel.checkpoint_if_cancelled()  # superseded, as it was ready
+            except Abandoned:
+                self._forget()
+                return
             except Exception as error:  # whatever it is: of this cycle, and not of the next
                 self._forget()  # they may have been updated in part only
                 self.ctx.refusals.refuse(BUS, "Feasible", error, name=opened.cycle)
@@ -112,12 +170,28 @@ class Scorer:
                     "allot.refused": len(proposal.refusals),
                 }
             )
-            span.inject(headers)
-            await self.world.bus.publish(subjects.PROPOSAL, encode(proposal), headers)
+            span.inject(sent)
+            await self.world.bus.publish(subjects.PROPOSAL, encode(proposal), sent)
         self.proposals += 1
         self.ctx.metrics.observe_stage("score", (_now_us() - received_us) / 1e6, span.trace_id)
 
-    def _propose(self, opened: Feasible, received_us: int) -> Proposal:
+    async def tell_under_way(self) -> None:
+        """Say, for ever, which cycles are being worked on: the filter waits for these."""
+        while True:
+            await anyio.sleep(UNDER_WAY_EVERY_S)
+            for asked in list(self._asked) if self.world.lease.is_held else []:
+                proposal = self._nothing(asked.opened, under_way=True)
+                await self.world.bus.publish(subjects.PROPOSAL, encode(proposal))
+
+    def _checkpoint(self) -> None:
+        """Called in the middle of a round."""
+        scored = self._scored
+        is_superseded = scored is not None and scored.scope.cancel_called
+        if is_superseded or not self.world.lease.is_held or self.ctx.stop.is_set():
+            raise Abandoned
+
+    def _propose(self, asked: _Asked, received_us: int) -> Proposal:
+        opened, self._scored = asked.opened, asked
         state, after = self.world.fold.state, self._after(opened)
         board, rounds = self._ready_board(), self._ready_rounds()
         self._timings.begin()
@@ -163,15 +237,19 @@ class Scorer:
 
     def _failed(self, opened: Feasible, why: str) -> Proposal:
         """No proposal: the binder says so to the filter and to the pod that it is about."""
+        return self._nothing(opened, failed=why[:CAUSE_CHARS_MAX])
+
+    def _nothing(self, opened: Feasible, failed: str = "", *, under_way: bool = False) -> Proposal:
         return Proposal(
             v=MESSAGE_VERSION,
             cycle=opened.cycle,
             basis=opened.basis,
             policy=self.world.fold.state.policy_seq,
-            batch=opened.batch,
+            batch=() if under_way else opened.batch,
             placements=(),
             refusals=(),
-            failed=why[:CAUSE_CHARS_MAX],
+            failed=failed,
+            under_way=under_way,
         )
 
     async def keep_up(self) -> None:
@@ -179,11 +257,13 @@ class Scorer:
         next cycle need not wait for it.
         """
         fold = self.world.fold
-        ahead = Ahead(self.ctx.log, self._forget)
+        ahead = Ahead(fold, self.ctx.log, self._forget)
         await fold.caught_up.wait()
         while True:
-            ahead.try_to(self._prepare, fold.state.seq)
-            await fold.changed()
+            at = fold.state.nodes_seq, fold.state.decision_seq
+            await ahead.try_to(self._prepare, at)
+            if (fold.state.nodes_seq, fold.state.decision_seq) == at:
+                await fold.changed()
 
     def _prepare(self) -> None:
         self._ready_board().open_ahead()
@@ -203,21 +283,24 @@ class Scorer:
             {key: max(now_ms - each.oldest_ms, 0) for key, each in found.items()},
         )
 
-    def fragmentation(self) -> Mapping[tuple[str, ...], float]:
-        """Idle cards, and those that the mix cannot use; nothing while no mix is known."""
-        found = self._ready_board().fragmentation()
-        if found is None:
-            return {}
-        return {
-            ("idle",): found.idle_nano / CARD_NANO,
-            ("stranded",): found.stranded_nano / CARD_NANO,
-        }
+    async def read_gauges(self) -> None:
+        """Read what needs the board or a session, for the page of metrics that comes next."""
+        with anyio.move_on_after(GAUGES_WAIT_S):
+            await self.world.fold.off_loop(self._read_gauges)
 
-    def queue_gauges(self) -> list[Gauge]:
-        """What queues and groups have and lack; names only while there are no queues."""
+    def _read_gauges(self) -> None:
         state = self.world.fold.state
+        found = self._ready_board().fragmentation()
+        self.fragmentation = (
+            {}
+            if found is None
+            else {
+                ("idle",): found.idle_nano / CARD_NANO,
+                ("stranded",): found.stranded_nano / CARD_NANO,
+            }
+        )
         session = self._ready_rounds().session() if state.is_batched else None
-        return [
+        self.queue_gauges = [
             *queue_gauges(session),
             *job_gauges(state, session),
             *self._preemptions.gauges(),
@@ -230,7 +313,7 @@ class Scorer:
     def _ready_rounds(self) -> Rounds:
         state = self.world.fold.state
         if self._rounds is None or self._rounds.state is not state:
-            self._rounds = Rounds(state)
+            self._rounds = Rounds(state, checkpoint=self._checkpoint)
         return self._rounds
 
     def _ready_board(self) -> Board:
@@ -255,11 +338,11 @@ async def run(ctx: Context) -> None:
         ctx.metrics.expose(
             "allot_gpu_fragmentation_cards",
             "idle parts of cards, and what of them typical pods are not expected to use",
-            work.fragmentation,
+            lambda: work.fragmentation,
             ("part",),
         )
         ctx.metrics.expose_gauges(
-            work.queue_gauges,
+            lambda: work.queue_gauges,
             [
                 *queue_gauges(None),
                 *job_gauges(ClusterState(), None),
@@ -288,9 +371,23 @@ async def run(ctx: Context) -> None:
         if ctx.settings.card_metrics:
             fold = world.fold
             ctx.metrics.expose_kept(KeptCards(lambda: fold.state, lines_of))
-        await world.bus.subscribe(subjects.FEASIBLE, work.on_feasible)
-        with ctx.until_stop():
-            await work.keep_up()
+        ctx.metrics.expose(
+            "allot_cycles_superseded_total",
+            "cycles that were dropped because the filter had opened another one instead",
+            lambda: work.superseded,
+            kind="counter",
+        )
+        ctx.metrics.before_page["allot_gpu_fragmentation_cards"] = work.read_gauges
+        async with anyio.create_task_group() as scoring:
+
+            async def on_feasible(message: Message) -> None:
+                scoring.start_soon(work.on_feasible, message)
+
+            await world.bus.subscribe(subjects.FEASIBLE, on_feasible)
+            scoring.start_soon(work.tell_under_way)
+            with ctx.until_stop():
+                await work.keep_up()
+            scoring.cancel_scope.cancel()
 
 
 def _waiting_gauges(pods: Rows, oldest_ms: Rows) -> list[Gauge]:

@@ -401,7 +401,7 @@ async def test_a_decider_that_is_over_appends_nothing(tmp_path: Path) -> None:
         scene.log.compare_and_append = append  # type: ignore[method-assign]
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await scene.binder.decider._append(decided(placement("a")), 1, 0)
+            await scene.binder.decider._append(decided(placement("a")), 1, 0, 0)
         assert sent == []
 
 

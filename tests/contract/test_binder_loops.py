@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,13 +19,14 @@ from tests.waiting import until
 from allotment.adapters.log.bus import Message
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.service.service import ServiceContext
-from allotment.adapters.service.world import World
+from allotment.adapters.service.world import Abandoned, World
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.adapters.telemetry.traces import start_tracing
 from allotment.testing.memory_log import MemoryLog, MemoryLogCore
 from allotment_binder import __main__ as binder_service
 from allotment_binder import records
+from allotment_binder.deciding import Answer, Deciding
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import encode
@@ -223,3 +225,75 @@ async def test_a_pod_that_is_gone_is_no_acknowledgement(
         await until(lambda: scene.kinds().count("Bound") == 2)
         assert scene.api.bindings == ["pod-a", "pod-b"]
         assert counted(scene.binder.sender.times)[0] == (not is_gone)
+
+
+def _proposal(cycle: str, *, assumed: tuple[str, ...] = (), under_way: bool = False) -> Message:
+    proposal = Proposal(
+        v=MESSAGE_VERSION,
+        cycle=cycle,
+        basis=1,
+        policy=1,
+        batch=(),
+        placements=(),
+        refusals=(),
+        assumed=assumed,
+        under_way=under_way,
+    )
+    return Message(subjects.PROPOSAL, encode(proposal), {}, "")
+
+
+async def test_a_proposal_whose_cycle_was_superseded_is_not_decided(tmp_path: Path) -> None:
+    async with at_work(tmp_path, policy(), node()) as scene:
+        decider = scene.binder.decider
+        for cycle, assumed in (("c1", ()), ("c2", ("c1",)), ("c3", ()), ("c4", ("c3",))):
+            await decider.on_proposal(_proposal(cycle, assumed=assumed))
+        assert [each[0].cycle for each in decider.proposals] == ["c3", "c4"]
+        assert decider.superseded == 2
+
+
+async def test_the_filter_is_told_that_a_cycle_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the scorer, through the binder, and by the binder while it decides."""
+    go_on = threading.Event()
+    decide = Deciding.decide
+
+    def slow(*said: Any) -> Answer:
+        go_on.wait()
+        return decide(*said)
+
+    monkeypatch.setattr(Deciding, "decide", slow)
+    async with at_work(tmp_path, policy(), node(), pod("h", HUGE)) as scene:
+        await scene.binder.decider.on_proposal(_proposal("c0", under_way=True))
+        assert [(s.cycle, s.outcome) for s in scene.bus.settled] == [("c0", "under_way")]
+        await scene.propose("h")
+        await until(lambda: len(scene.bus.settled) > 2)
+        assert {(s.cycle, s.outcome) for s in scene.bus.settled[1:]} == {("c1", "under_way")}
+        go_on.set()
+        await until(lambda: scene.bus.settled[-1].outcome == "decided")
+
+
+async def test_a_binder_that_lost_its_lease_ends_its_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended = list[bool](), list[Exception]()
+
+    def endless(deciding: Deciding, *_: Any) -> Answer:
+        begun.append(True)
+        try:
+            while True:
+                deciding._rounds._checkpoint()
+        except Exception as error:
+            ended.append(error)
+            raise
+
+    monkeypatch.setattr(Deciding, "decide", endless)
+    async with at_work(tmp_path, policy(), node(), pod("h", HUGE)) as scene:
+        await scene.binder.decider.on_proposal(_proposal("c1"))
+        await until(lambda: begun)
+        scene.binder.world.lease.is_held = False  # type: ignore[misc]
+        scene.binder.world.lease.gone.set()  # type: ignore[attr-defined]
+        await until(lambda: scene.binder.pacer is None)
+        assert [type(error) for error in ended] == [Abandoned]
+        assert scene.decisions() == []
+        assert scene.binder.ctx.refusals.shown() == []

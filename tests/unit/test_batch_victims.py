@@ -317,3 +317,37 @@ class TestCorners:
         again = snapshot.decode(snapshot.encode(world.state))
         assert Rounds(again).run([uid], Board(again)).evictions == found.evictions
         assert found.evictions
+
+
+def test_a_round_may_be_abandoned_in_the_middle_and_leaves_nothing() -> None:
+    """Each step that asks node by node, or pod by pod, says that it goes on."""
+    nodes = [build.node(f"n{number:02}", 1) for number in range(20)]
+    world = Contest(*nodes)
+    low = world.job("low", 20)
+    world.decide()
+    world.run(low)
+    world.job("top", 1, priority="high")
+    before, batch = snapshot.encode(world.state), list(world.state.pending)
+    calls = 0
+
+    def count() -> None:
+        nonlocal calls
+        calls += 1
+
+    expected = Rounds(world.state, checkpoint=count).run(batch, Board(world.state))
+    assert expected.evictions
+    assert calls > 2 * len(nodes)
+    for last in range(1, calls, 7):
+        left = last
+
+        def abandon() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                raise InterruptedError
+
+        board = Board(world.state)
+        with pytest.raises(InterruptedError):
+            Rounds(world.state, checkpoint=abandon).run(batch, board)
+        assert snapshot.encode(world.state) == before
+        assert Rounds(world.state).run(batch, board) == expected

@@ -40,6 +40,7 @@ from allotment_proto.events import (
 from allotment_proto.facts import Policy
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settled, digest_of
 from tests import build
+from tests.off_loop import AtOnce
 from tests.waiting import patience
 
 FULL = 4
@@ -63,7 +64,7 @@ BIG = tuple(
 pytestmark = pytest.mark.anyio
 
 
-class Pipeline:
+class Pipeline(AtOnce):
     """Log, scorer and binder beside a filter. Nothing is decided before `decide` is called."""
 
     def __init__(self, *events: Event) -> None:

@@ -24,11 +24,12 @@ from allotment_filter.__main__ import Filter
 from allotment_filter.settings import FilterSettings
 from allotment_proto.events import Event, PodGone, QueueObserved, Refusal
 from tests.build import decided, node, pod, request, state_of, wants
+from tests.off_loop import AtOnce
 
 QUEUE = QueueObserved(uid="q", name="default", rv=1)
 
 
-class _Fold:
+class _Fold(AtOnce):
     """A state that does not move. Whoever waits for news is asleep."""
 
     def __init__(self, *events: Event) -> None:

@@ -1,6 +1,7 @@
 """What failed is tried again with patience: no spinning, and no waiting twice."""
 
 import io
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,6 +32,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Outcome, Settled
 from tests.build import node, pod, state_of
+from tests.off_loop import AtOnce
 from tests.waiting import patience
 
 WATCHED_S = 0.5
@@ -51,7 +53,7 @@ class _Bus:
         await anyio.lowlevel.checkpoint()
 
 
-class _Fold:
+class _Fold(AtOnce):
     def __init__(self, *events: Event) -> None:
         self.state = state_of(*(events or (node(), pod("a"))))
         self.listeners: list[Callable[..., None]] = []
@@ -214,3 +216,38 @@ async def test_a_pod_that_comes_alone_lets_nobody_gather(
         await work.run()
     assert work.cycles == 1
     assert bool(slept) is gathers
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_a_cycle_that_is_worked_on_is_not_issued_again(is_told: bool) -> None:
+    """For as long as it is said to be: after that it is, in time."""
+    opened: list[str] = []
+
+    class Bus:
+        async def publish(self, subject: str, payload: bytes, headers: Any = None) -> None:
+            opened.append(decode_message(Feasible, payload).cycle)
+
+    async def say(outcome: Outcome) -> None:
+        settled = Settled(v=MESSAGE_VERSION, cycle=opened[0], outcome=outcome)
+        await work.on_settled(Message("", encode(settled), {}, ""))
+
+    fold, lease = _Fold(), SimpleNamespace(is_held=True, epoch=1)
+    world = cast(World, SimpleNamespace(bus=Bus(), fold=fold, lease=lease))
+    async with anyio.create_task_group() as group:
+        work = Filter(_context(group), world)
+        deadline_s = 0.5
+        work._deadline_s = lambda: time.monotonic() + deadline_s  # type: ignore[method-assign]
+        group.start_soon(work.run)
+        while not opened:
+            await anyio.lowlevel.checkpoint()
+        if is_told:
+            deadline_s = 4.0
+            await say("under_way")
+            await anyio.sleep(1.0)
+            assert (work.reissued, len(opened)) == (0, 1)
+        with patience():
+            while len(opened) < 2:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+        assert work._patience == (2 if is_told else 1)
+        group.cancel_scope.cancel()

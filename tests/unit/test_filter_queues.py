@@ -23,10 +23,11 @@ from allotment_proto.codec import decode_message, encode
 from allotment_proto.events import Envelope, Event, PodGone, QueueGone, QueueObserved
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Settled
 from tests.build import node, pod, state_of
+from tests.off_loop import AtOnce
 from tests.waiting import patience
 
 
-class _Log:
+class _Log(AtOnce):
     """A log, its fold, and a scorer and binder who are through with each pod at once."""
 
     def __init__(self) -> None:

@@ -16,12 +16,13 @@ from allotment_proto.events import QueueObserved
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from allotment_scorer.__main__ import Scorer
 from tests import build
+from tests.off_loop import AtOnce
 from tests.unit.rounds_world import World
 
 NODES = 5
 
 
-class _Fold:
+class _Fold(AtOnce):
     """A fold that is up to date, and to which nothing comes but what the test says."""
 
     def __init__(self, world: World) -> None:

@@ -19,11 +19,12 @@ from allotment.core.placement.board.board import Board
 from allotment_scorer.__main__ import Scorer
 from allotment_scorer.settings import ScorerSettings
 from tests.build import node, state_of
+from tests.off_loop import AtOnce
 
 
-class _Fold:
-    """A state that does not move, and news of it all the same: so many times. Whoever waits for
-    more is asleep."""
+class _Fold(AtOnce):
+    """A state to which nothing comes but decisions about nobody: so many. Whoever waits for more is
+    asleep."""
 
     def __init__(self, news: int) -> None:
         self.news = news
@@ -37,6 +38,7 @@ class _Fold:
     async def changed(self) -> None:
         if self.news:
             self.news -= 1
+            self.state.decision_seq += 1
             return
         self.asleep.set()
         await anyio.sleep_forever()

@@ -32,13 +32,14 @@ from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal
 from allotment_scorer.__main__ import Scorer
 from allotment_scorer.settings import ScorerSettings
 from tests import build
+from tests.off_loop import AtOnce
 
 pytestmark = pytest.mark.anyio
 HUGE = build.request(build.wants(memory_mib=1_000_000))
 NODE = build.node("n1", [build.card(c, id=f"n1-{c}") for c in range(8)])
 
 
-class Scene:
+class Scene(AtOnce):
     """A scorer, the log that it follows, and what it proposes."""
 
     def __init__(self, *events: Event) -> None:

@@ -7,10 +7,11 @@ cannot be read changes nothing, is remembered with its reason, and everything el
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 
 from allotment.adapters.log.snapshots import SnapshotStore, digests_of
 from allotment.adapters.telemetry.log import Logger, one_line
@@ -35,6 +36,9 @@ TURN_EVENTS = 100
 UNREADABLE_KEPT = 100
 REACH_FIRST_S = 0.1
 REACH_S = 2.0
+
+
+Made = TypeVar("Made")
 
 
 class FollowedLog(Protocol):
@@ -85,6 +89,8 @@ class Fold:
         self._logger = logger
         self._snapshots = snapshots
         self._turn = anyio.Event()
+        self._still = anyio.Lock(fast_acquire=True)
+        """Held by whoever changes the state, or reads it in a thread."""
         self._last: Record | None = None
         """The record at the state's sequence, once one was folded here."""
         self._snapshot_seq = 0
@@ -98,16 +104,21 @@ class Fold:
         self.head = start
         await self._restore(start)
         if self.state.seq >= start:
-            self._check()
+            await self._check_aside()
             self.caught_up.set()
         async with aclosing(self._log.follow(self.state.seq)) as batches:
             async for batch in batches:
                 for record in batch:
-                    if self._take(record) >= TURN_EVENTS:
+                    if self._still.locked():
+                        async with self._still:
+                            events = self._take(record)
+                    else:
+                        events = self._take(record)
+                    if events >= TURN_EVENTS:
                         await anyio.lowlevel.checkpoint()
                 self.head = max(self.head, self.state.seq)
                 if self.state.seq >= start and not self.caught_up.is_set():
-                    self._check()
+                    await self._check_aside()
                     self.caught_up.set()
                 turn, self._turn = self._turn, anyio.Event()
                 turn.set()
@@ -145,6 +156,21 @@ class Fold:
         """Wait until something new took effect."""
         await self._turn.wait()
 
+    @property
+    def is_still(self) -> bool:
+        """Whether somebody reads the state in a thread, or waits to."""
+        return self._still.locked()
+
+    async def off_loop(self, work: Callable[[], Made]) -> Made:
+        """Run `work` in a thread and return its result. The state does not change meanwhile:
+        records wait, and so does other work, while the event loop's other tasks go on.
+
+        What reads the state for longer than some milliseconds has its place here: on the loop it
+        would hold up the lease and all messages. Cancelled, this waits until the work has ended.
+        """
+        async with self._still:
+            return await anyio.to_thread.run_sync(work)
+
     async def save_snapshot(self) -> None:
         """Keep the state for the next start. A snapshot is a cache: failing is worth a warning.
 
@@ -180,7 +206,7 @@ class Fold:
         if found is None:
             return
         try:
-            self.state = snapshot.decode(found[1])
+            self.state = await anyio.to_thread.run_sync(snapshot.decode, found[1])
         except snapshot.SnapshotError as error:
             self._logger.warning("snapshot ignored", seq=found[0], reason=str(error))
             return
@@ -236,6 +262,11 @@ class Fold:
         """Check all books. Raises BooksBroken."""
         self._checked_seq = self.state.seq
         self._believe(check.check(self.state))
+
+    async def _check_aside(self) -> None:
+        """The same in a thread."""
+        self._checked_seq = self.state.seq
+        self._believe(await self.off_loop(lambda: check.check(self.state)))
 
     def _check_in_turn(self) -> None:
         """Check as many nodes as are due since the last time. Raises BooksBroken."""

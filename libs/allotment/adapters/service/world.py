@@ -43,6 +43,12 @@ PAYLOAD_BYTES_MIN = 4 << 20
 S = TypeVar("S", bound=CommonSettings)
 
 
+class Abandoned(Exception):
+    """Raised in the middle of a round that nobody waits for any more: its cycle was superseded, or
+    this replica is not the active one any longer.
+    """
+
+
 class Lag:
     """How far a fold is behind the end of the log: in records, and since when."""
 
@@ -309,27 +315,33 @@ class Ahead:
     needs the result fails at the same thing, and reports that himself.
     """
 
-    def __init__(self, log: Logger, forget: Callable[[], None]) -> None:
+    def __init__(self, fold: Fold, log: Logger, forget: Callable[[], None]) -> None:
         """After a failure `forget` throws away what was made, which may be half done."""
+        self._fold = fold
         self._log = log
         self._forget = forget
         self._is_failing = False
+        self._done_at: object = None
 
-    def try_to(self, prepare: Callable[[], None], seq: int) -> None:
-        """Do it; `seq` says of the log how far it was followed."""
+    async def try_to(self, prepare: Callable[[], None], at: object) -> None:
+        """Do it, off the event loop. Where it was done for the same `at` last, nothing is to do."""
+        if at == self._done_at:
+            return
         try:
-            prepare()
+            await self._fold.off_loop(prepare)
         except Exception as error:  # whatever it is: cycles do without
             self._forget()
+            self._done_at = None
             if not self._is_failing:
                 self._log.warning(
                     "nothing can be prepared for the next cycle, so it takes longer",
-                    seq=seq,
+                    seq=self._fold.state.seq,
                     error=one_line(error),
                 )
             self._is_failing = True
         else:
             self._is_failing = False
+            self._done_at = at
 
 
 def full_reporter(ctx: ServiceContext[S]) -> Callable[[str], None]:

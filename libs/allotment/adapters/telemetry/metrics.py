@@ -7,7 +7,7 @@ one rule: prefix `allot_`, base units, the unit last, `_total` for counters, clo
 
 import re
 from collections import Counter as PlainCounter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Literal
@@ -120,7 +120,7 @@ class _Histograms(Collector):
         for each in self._counted:
             family = HistogramMetricFamily(each.name, each.text, labels=each.labels)
             bounds = [*map(str, each.bounds), "+Inf"]
-            for values, row in each.rows.items():
+            for values, row in list(each.rows.items()):  # a thread may add one
                 buckets = [
                     _bucket(bound, count, row.examples.get(at), each.unit_us)
                     for at, (bound, count) in enumerate(zip(bounds, row.cumulative(), strict=True))
@@ -178,6 +178,9 @@ class ServiceMetrics:
         self.registry = CollectorRegistry()
         self.on_failed: Callable[[str, Exception], None] = lambda name, error: None
         """Hears once of each metric that cannot be read, until it can be again."""
+        self.before_page: dict[str, Callable[[], Awaitable[None]]] = {}
+        """By a metric's name, what is awaited before a page is made: for values that take long to
+        read."""
         self._failed: PlainCounter[str] = PlainCounter()
         self._failing: set[str] = set()
         self._kept: dict[str, Kept] = {}
@@ -275,6 +278,13 @@ class ServiceMetrics:
 
         Gauges with very many rows are written down in slices, between which others have their turn.
         """
+        for name, prepare in self.before_page.items():
+            try:
+                await prepare()
+            except Exception as error:  # the values that were read before are shown again
+                self._fail(name, error)
+            else:
+                self._failing.discard(name)
         parts: list[list[bytes]] = []
         heading = partial(_heading, _encoder_for(accept)[0])
         for name, kept in self._kept.items():
@@ -302,7 +312,7 @@ class ServiceMetrics:
         except Exception:  # whatever it is: of one metric, and not of the others
             body = encoder(_Read(self._readable(encoder)))
         else:
-            self._failing &= self._kept.keys()
+            self._failing &= self._kept.keys() | self.before_page.keys()
         return body, content_type
 
     def _readable(self, encoder: Callable[[Any], bytes]) -> list[Metric]:

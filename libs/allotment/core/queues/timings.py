@@ -17,5 +17,15 @@ ACTION: Final = "action"
 """The action of that name is through."""
 
 
+Checkpoint = Callable[[], None]
+"""Called again and again within a long step, every few milliseconds. It may raise an error of its
+own to abandon the round; whoever does that runs no further round on the same views.
+"""
+
+
+def unending() -> None:
+    """The checkpoint of a round that nobody abandons."""
+
+
 def untimed(kind: str, name: str) -> None:
     """For a round that nobody times."""

@@ -15,6 +15,7 @@ from allotment.core.placement.rules.bounds import kept_back
 from allotment.core.placement.rules.interpod import Around, look_around
 from allotment.core.placement.rules.predicates import Fit, fits
 from allotment.core.queues.model import Task
+from allotment.core.queues.timings import Checkpoint, unending
 from allotment_proto.events import Placement
 from allotment_proto.facts import ALONE, PodRequest
 
@@ -33,8 +34,14 @@ class Choice(NamedTuple):
 class Books:
     """What is free once all that is known to go is gone."""
 
-    def __init__(self, state: ClusterState, assumed: Iterable[Placement]) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        assumed: Iterable[Placement],
+        checkpoint: Checkpoint = unending,
+    ) -> None:
         self._state = state
+        self._checkpoint = checkpoint
         self._nodes = Overlay(state)
         self._freed: set[str] = set()
         """Nodes on which somebody goes."""
@@ -91,6 +98,7 @@ class Books:
         around = self._surroundings(request)
         best: Choice | None = None
         for name, ranked in _by_node(victims):
+            self._checkpoint()
             if name not in self._state.nodes or kept_back(request, name) is not None:
                 continue
             choice = self._try(self._peek(name), request, ranked, around, covered)

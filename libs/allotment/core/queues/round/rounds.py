@@ -29,7 +29,14 @@ from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.victims import MAKING_ROOM, Hunt, Victims, keeping
 from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
-from allotment.core.queues.timings import ACTION, SESSION, OnStep, untimed
+from allotment.core.queues.timings import (
+    ACTION,
+    SESSION,
+    Checkpoint,
+    OnStep,
+    unending,
+    untimed,
+)
 from allotment.core.queues.work import World
 from allotment_proto.decided import BEHIND_TRIED_AGAIN
 from allotment_proto.events import Admission, Held, Placement
@@ -65,9 +72,16 @@ class Rounds:
     was asked at all.
     """
 
-    def __init__(self, state: ClusterState, *, one_by_one: bool = False) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        *,
+        one_by_one: bool = False,
+        checkpoint: Checkpoint = unending,
+    ) -> None:
         """With `one_by_one` each job is asked about all the same, and the answers do not differ."""
         self.state = state
+        self._checkpoint = checkpoint
         self.at_once = self.unasked = 0
         self._one_by_one = one_by_one
         self.views = Views(state)
@@ -272,6 +286,7 @@ class Rounds:
             session, places, holds=opening.holds, wanted=opening.wanted, pending_too=pending_too
         ):
             made.take(turn)
+            self._checkpoint()
             if len(places.placements) >= most:
                 break
         on_step(ACTION, "allocate")
@@ -280,6 +295,7 @@ class Rounds:
                 session, places, holds=opening.holds, wanted=opening.wanted, pending_too=pending_too
             ):
                 made.take(turn)
+                self._checkpoint()
             on_step(ACTION, "backfill")
 
     def _place_covered(
@@ -298,6 +314,7 @@ class Rounds:
         for uid in in_order(session, found):
             if uid in given:
                 continue
+            self._checkpoint()
             answer = places.try_pod(uid, limits)
             if isinstance(answer, No):
                 made.take_lone(uid, answer)
@@ -317,7 +334,7 @@ class Rounds:
                 session = self.session()
             take_over(session, found, {uid: each.node for uid, each in places.placements.items()})
         in_force = holds_in_force(session, opening.holds)
-        hunt = Hunt(self.state, session, places, in_force, wanted)
+        hunt = Hunt(self.state, session, places, in_force, wanted, self._checkpoint)
         return hunt.run(self.state.policy.actions, on_step)
 
     def _take_orphan(

@@ -21,7 +21,7 @@ the same. While victims of a group are still there, it gets no more. A pod whose
 refused is not asked to go again before something happens to one of its owner's pods.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import NamedTuple
@@ -35,7 +35,7 @@ from allotment.core.queues.reservations import Hold, HoldsInForce
 from allotment.core.queues.round.books import Books, Choice, Rank
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.session import Session
-from allotment.core.queues.timings import ACTION, OnStep, untimed
+from allotment.core.queues.timings import ACTION, Checkpoint, OnStep, unending, untimed
 from allotment.core.queues.work import Job
 from allotment.core.reasons import KEPT_FOR_PREEMPTOR
 from allotment_proto.events import Eviction, Nomination
@@ -91,12 +91,14 @@ class Hunt:
         places: Places,
         in_force: HoldsInForce,
         wanted: Collection[str],
+        checkpoint: Checkpoint = unending,
     ) -> None:
         self._state = state
         self._session = session
         self._places = places
         self._in_force = in_force
         self._wanted = wanted
+        self._checkpoint = checkpoint
         self._served = {eviction.preemptor for eviction in state.evicting.values()}
         self._books: Books | None = None
         self._evictable: list[tuple[Job, Task, tuple[int, int]]] = []
@@ -131,10 +133,15 @@ class Hunt:
             ):
                 yield job
 
+    def _each(self, names: Iterable[str]) -> Iterator[str]:
+        for name in names:
+            self._checkpoint()
+            yield name
+
     def _open_books(self) -> Books:
         if self._books is None:
-            self._books = Books(self._state, self._places.placements.values())
-            jobs = sorted(self._session.jobs.values(), key=lambda job: job.uid)
+            self._books = Books(self._state, self._places.placements.values(), self._checkpoint)
+            jobs = [self._session.jobs[uid] for uid in self._each(sorted(self._session.jobs))]
             self._evictable = [
                 (job, task, step)
                 for job in jobs
@@ -258,7 +265,7 @@ class Hunt:
                 by_node.setdefault(victim.node, []).append((rank, victim.uid, victim))
         is_reclaim = source is _Source.OTHER_QUEUES
         choose = session.reclaimable if is_reclaim else session.preemptable
-        for name in sorted(by_node):
+        for name in self._each(sorted(by_node)):
             ranked = sorted(by_node[name], key=lambda entry: entry[:2])
             rank_of = {uid: rank for rank, uid, _ in ranked}
             victims = [victim for _, _, victim in ranked]
