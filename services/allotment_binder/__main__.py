@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import anyio
 
 from allotment.adapters.kube import client as kube
+from allotment.adapters.service.identity import kept_of
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.world import World, open_world
 from allotment_binder.binder import Binder
@@ -46,7 +47,7 @@ async def run(ctx: Context) -> None:
             concurrency=ASIDE_CONCURRENCY,
             throttle_wait_s_max=0.0,
         ) as aside,
-        open_world(ctx) as world,
+        open_world(ctx, kept_of(client, settings.log_config_map)) as world,
     ):
         # Before the fold reads its first record: the binder learns from it who was deleted.
         work = Binder(ctx, world, client, aside)

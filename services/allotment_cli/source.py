@@ -245,7 +245,8 @@ async def _live(url: str, key: Key) -> AsyncIterator[Source]:
             if info is None:
                 raise CliError(
                     f"NATS at {url} has no stream {STREAM}",
-                    "is this the right server? the first service that starts makes the stream",
+                    "is this the right server? the watcher makes the stream, unless one was lost"
+                    " (see its /readyz)",
                 )
             log = JetStreamLog(jetstream, STREAM, identity=f"{STREAM}@{info['created']}")
             cache = _cache_of(log.identity)

@@ -8,9 +8,11 @@ from functools import partial
 import anyio
 
 from allotment.adapters.kube import client as kube
+from allotment.adapters.kube.kept_text import KeptText
 from allotment.adapters.kube.watch import tell_silence
 from allotment.adapters.log.bus import Message
 from allotment.adapters.log.recorder import Recorder
+from allotment.adapters.service.identity import keep_identity, kept_of
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.settings import SettingsError
 from allotment.adapters.service.world import World, full_reporter, open_world, refused_reporter
@@ -53,19 +55,20 @@ async def run(ctx: Context) -> None:
         ctx.ready(condition, False, "not listed yet")
     loaded = await _first_policy(ctx)
     await _check_device_files(ctx)
-    async with (
-        open_world(ctx) as world,
-        kube.connect(
-            ctx.settings.kubeconfig,
-            ctx.settings.kube_context,
-            concurrency=ctx.settings.kube_concurrency,
-        ) as client,
-    ):
-        with ctx.until_stop():
-            await _watch(ctx, world, client, loaded)
+    async with kube.connect(
+        ctx.settings.kubeconfig,
+        ctx.settings.kube_context,
+        concurrency=ctx.settings.kube_concurrency,
+    ) as client:
+        kept = kept_of(client, ctx.settings.log_config_map)
+        async with open_world(ctx, kept, makes_log=True) as world:
+            with ctx.until_stop():
+                await _watch(ctx, world, client, loaded, kept)
 
 
-async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Loaded) -> None:
+async def _watch(
+    ctx: Context, world: World, client: kube.KubeClient, loaded: Loaded, kept: KeptText | None
+) -> None:
     await world.fold.caught_up.wait()
     ctx.task_group.start_soon(tell_silence, client, partial(ctx.ready, "kubernetes"))
     turn: Turn | None = None
@@ -86,6 +89,8 @@ async def _watch(ctx: Context, world: World, client: kube.KubeClient, loaded: Lo
         async with anyio.create_task_group() as group:
             policies = PolicyWatch(ctx, client, world.fold.state, loaded)
             group.start_soon(policies.run)
+            if kept is not None:
+                group.start_soon(keep_identity, ctx, kept, world.log, world.fold)
 
             async def take_turn(policies: PolicyWatch = policies) -> None:
                 nonlocal turn

@@ -5,9 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from allotment.adapters.service.settings import KubeSettings
-
-_NAME = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+from allotment.adapters.service.settings import NAME, KubeSettings
 
 
 class WatcherSettings(KubeSettings, frozen=True, kw_only=True):
@@ -41,7 +39,7 @@ class WatcherSettings(KubeSettings, frozen=True, kw_only=True):
         Meta(
             description="ConfigMap (namespace/name, key volcano-scheduler.conf) that is in force "
             "in place of the policy file while it exists; none: no such ConfigMap is looked for",
-            pattern=rf"^(none|{_NAME}/{_NAME})$",
+            pattern=rf"^(none|{NAME}/{NAME})$",
             examples=["volcano-system/volcano-scheduler-configmap", "none"],
         ),
     ] = "volcano-system/volcano-scheduler-configmap"

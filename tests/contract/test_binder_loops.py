@@ -65,7 +65,7 @@ async def test_a_binder_has_a_connection_open_before_it_binds_anything(
         ctx = ServiceContext("binder", settings, logger, ServiceMetrics("binder"), tracer, group)
 
         @contextlib.asynccontextmanager
-        async def standby(_: object) -> AsyncIterator[World]:
+        async def standby(*_: object) -> AsyncIterator[World]:
             async def subscribe(*_: object) -> None: ...
 
             yield cast(

@@ -51,7 +51,14 @@ def environment(where: str, container: Object) -> dict[str, str]:
     told: dict[str, str] = {}
     for source in container.get("envFrom", ()):
         told |= named(where, "ConfigMap", source["configMapRef"]["name"])["data"]
-    return told | {variable["name"]: variable["value"] for variable in container.get("env", ())}
+    for variable in container.get("env", ()):
+        if "valueFrom" in variable:
+            field = variable["valueFrom"]["fieldRef"]["fieldPath"]
+            value = {"metadata.namespace": "allotment-system"}[field]
+        else:
+            value = re.sub(r"\$\((\w+)\)", lambda match: told[match[1]], variable["value"])
+        told[variable["name"]] = value
+    return told
 
 
 @both

@@ -20,6 +20,7 @@ from tests.contract.manifests import needs_kubectl, of_kind, services
 from tests.documented_metrics import documented
 from tests.waiting import PATIENCE_S
 
+from allotment.adapters.service.settings import KubeSettings
 from allotment.core.reasons import REASONS, Cure
 from allotment_cli.main import main
 
@@ -176,6 +177,8 @@ def test_every_kubectl_command_finds_what_it_names() -> None:
                 spec = there[re.sub(r"-\d+$", "", pod)]["spec"]["template"]["spec"]
                 mounts = [m for one in spec["containers"] for m in one.get("volumeMounts", ())]
                 assert path in [mount["mountPath"] for mount in mounts]
+            case "delete", ["configmap", name]:
+                assert f"{namespace}/{name}" == KubeSettings().log_config_map
             case "port-forward", ["POD", port]:
                 ports = [p for s in services(where).values() for p in s["containers"][0]["ports"]]
                 assert int(port) in {one["containerPort"] for one in ports if one["name"] == "http"}

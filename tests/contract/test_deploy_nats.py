@@ -106,6 +106,7 @@ def cluster_texts(tmp_path: Path) -> list[str]:
     texts = []
     for number, port in enumerate(ports):
         cluster = CLUSTER.read_text().replace("0.0.0.0:6222", f"127.0.0.1:{port}")
+        cluster = cluster.replace('"/data', f'"{tmp_path / f"store-{number}"}')
         for other, other_port in enumerate(ports):
             cluster = cluster.replace(
                 f"allotment-nats-{other}.allotment-nats:6222", f"127.0.0.1:{other_port}"

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from aiohttp import web
 from tests.build import decided, pod, state_of
-from tests.contract.kube_server import Script, client_of, scripted
+from tests.contract.kube_server import Script, client_of, refuse, scripted
 from tests.contract.manifests import KUSTOMIZATIONS, ROOT, Object, needs_kubectl, of_kind, services
 from tests.waiting import patience, until
 
@@ -25,6 +25,7 @@ from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.watch import Reflector
 from allotment.adapters.kube.watch_events import WatchEvent
 from allotment.adapters.log.fold import Fold
+from allotment.adapters.service.identity import kept_of
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.ledger.model import RESERVED, Allocation
 from allotment.core.placement.devices.mindcluster import MindclusterInfo
@@ -65,6 +66,7 @@ CALLS = {
     "allotment_binder/locks.py": {"get", "patch"},
     "allotment_binder/records.py": {"get", "patch"},
     "allotment/adapters/kube/events.py": {"create", "patch"},
+    "allotment/adapters/kube/kept_text.py": {"create", "get", "patch"},
     "allotment/adapters/kube/watch.py": {"list", "watch"},
 }
 """Where the services call the client; each of these is run below."""
@@ -84,6 +86,21 @@ def right_of(request: web.Request) -> Right:
         resource += f"/{found['subresource']}"
     field, _, name = request.query.get("fieldSelector", "").partition("=")
     return found["group"] or "", resource, verb, name if field == "metadata.name" else ""
+
+
+async def identity_asks(service: str, client: KubeClient, script: Script) -> set[Right]:
+    """What is asked about the one ConfigMap, in the namespace of the services alone."""
+    kept = kept_of(client, WatcherSettings().log_config_map)
+    assert kept is not None
+    seen = len(script.requests)
+    assert await kept.read() is None
+    if service == "watcher":
+        script.then(refuse(404, "NotFound"))
+        await kept.write("{}")
+    asked = script.requests[seen:]
+    assert {request.path.split("/")[4] for request in asked} == {"allotment-system"}
+    rights = {right_of(request) for request in asked}
+    return {(*r[:3], "" if r[2] == "create" else "allotment-log") for r in rights}
 
 
 async def binder_asks(client: KubeClient, script: Script) -> None:
@@ -184,6 +201,7 @@ async def test_the_roles_hold_what_the_code_asks_for(
         with patience():
             await {"watcher": watcher_asks, "binder": binder_asks}[service](client, script)
         asked = {right_of(request) for request in script.requests}
+        asked |= await identity_asks(service, client, script)
     assert granted(where, f"allotment-{service}") == asked
 
 
@@ -208,14 +226,12 @@ async def test_node_locks_have_a_component_of_their_own(tmp_path: Path) -> None:
 def test_the_readme_lists_what_is_granted(account: str) -> None:
     """Every right of the roles, in the words of the table under "Rights"."""
     documents = yaml.safe_load_all((ROOT / "deploy/base/rbac.yaml").read_text())
-    (role,) = (
-        found
-        for found in documents
-        if found["kind"] == "ClusterRole" and found["metadata"]["name"] == f"allotment-{account}"
-    )
     granted = {
         (resource, verb)
-        for rule in role["rules"]
+        for found in documents
+        if found["kind"] in ("Role", "ClusterRole")
+        if found["metadata"]["name"] == f"allotment-{account}"
+        for rule in found["rules"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }

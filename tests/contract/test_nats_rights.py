@@ -216,8 +216,11 @@ async def test_a_seed_is_nobody_elses_to_read(tmp_path: Path) -> None:
 
 
 async def test_the_log_cannot_be_made_weaker_by_who_may_make_it(scene: Scene) -> None:
-    """Each service may make the stream where there is none; one that is there stays as it is."""
-    async with scene.by("filter") as connection:
+    """The watcher may make the stream where there is none; one that is there stays as it is."""
+    for user in set(USERS) - {"watcher"}:
+        async with scene.by(user) as connection:
+            assert await is_refused(connection, f"$JS.API.STREAM.CREATE.{LOG}"), user
+    async with scene.by("watcher") as connection:
         config = {"name": LOG, "subjects": ["allot.log.>"], "deny_delete": False, "max_msgs": 1}
         with connection.inbox() as inbox, patience():
             subject = f"$JS.API.STREAM.CREATE.{LOG}"

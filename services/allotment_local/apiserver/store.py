@@ -36,7 +36,10 @@ from allotment_local.apiserver.schema import conform
 from allotment_local.apiserver.shapes import shaped_object
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
-PERMANENT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+PERMANENT_NAMESPACES = (
+    *("default", "kube-system", "kube-public", "kube-node-lease"),
+    "allotment-system",  # the services keep the identity of their log there
+)
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 # Controllers expire Events after an hour; here the oldest go when there are this many.
 EVENTS_MAX = 20_000

@@ -98,6 +98,11 @@ class Fold:
         self._checked_seq = 0
         self._checked_rows = 0
 
+    @property
+    def last(self) -> Record | None:
+        """The record at the state's sequence, once one was folded here."""
+        return self._last
+
     async def run(self) -> None:
         """Follow for ever. Raises LogDamaged when history is missing, BooksBroken for a defect."""
         start = await self._log.last_seq()

@@ -50,11 +50,16 @@ from allotment_proto.subjects import LOG_ALL, STREAM
 IN_FLIGHT_MAX = 256
 DECISION_RESEND_S = 0.1
 
+OUT_OF_SERVICE = 503
 TOO_LARGE = 10054
 STORE_FAILED = 10077
 NO_SPACE = (10047, 10023)  # the account's or the server's storage is used up
 
 _LAST_SEQ = re.compile(r"wrong last sequence: (\d+)")
+
+
+class LogMissing(LogUnavailable):
+    """There is no stream, and the caller does not make one."""
 
 
 class JetStreamLog:
@@ -101,8 +106,11 @@ class JetStreamLog:
         allow_unsynced: bool = False,
         monitor_url: str | None = None,
         budget_s: float = BUDGET_S,
+        makes: bool = True,
     ) -> Self:
         """Find or make the stream and check that it, and the server, will keep what they take.
+
+        With `makes` false it is only looked for: raises LogMissing where it is not there.
 
         The server's sync setting can only be read at `monitor_url`; without it a warning says so.
         `budget_s` bounds every append and request. Raises LogMisconfigured naming each dangerous
@@ -112,8 +120,15 @@ class JetStreamLog:
         jetstream = JetStream(connection, budget_s=budget_s)
         wanted = wanted_config(stream, subjects, replicas=replicas, max_bytes=max_bytes)
         try:
-            info = await jetstream.ensure_stream(wanted)
+            if makes:
+                info = await jetstream.ensure_stream(wanted)
+            elif (found := await jetstream.stream_info(stream)) is not None:
+                info = found
+            else:
+                raise LogMissing(f"there is no stream {stream}")
         except ApiError as error:
+            if error.failure.code == OUT_OF_SERVICE:  # a cluster that has no leader yet
+                raise LogUnavailable(str(error)) from error
             raise LogMisconfigured(
                 "nats-server", (Setting("JetStream", str(error), "willing to keep the stream"),)
             ) from error

@@ -23,6 +23,8 @@ from allotment_proto import subjects
 
 READER = "reader"
 """The command line: reads the log, and may ask the watcher to list again."""
+MAKER = "watcher"
+"""The one service that makes the log: it knows whether there was one."""
 INSPECTOR = "inspector"
 """The web pages and the traces that are made of the log: all that they do on NATS is to read it."""
 _SEED_BYTES = 32
@@ -161,10 +163,11 @@ def _rights_of(user: str) -> tuple[list[str], list[str]]:
         return log, [inbox]
     own = f"{lease.PREFIX}{user}"
     rights = SERVICES[user]
+    makes = [f"$JS.API.STREAM.CREATE.{subjects.STREAM}"] if user == MAKER else []
     publish = [
         *rights.publish,
         own,
-        f"$JS.API.STREAM.CREATE.{subjects.STREAM}",
+        *makes,
         *log,
         *(subject.format(stream=lease.STREAM) for subject in _COMPETES),
     ]

@@ -42,6 +42,9 @@ from allotment.adapters.service.settings_fields import (
 _NO_VALUE = "\0no value"
 """What argparse stores for a flag that was given without its value; no shell can pass a NUL."""
 
+NAME = "[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+"""A name or namespace in Kubernetes, as a pattern."""
+
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -149,6 +152,15 @@ class KubeSettings(CommonSettings, frozen=True, kw_only=True):
         str | None,
         Meta(description="context of the kubeconfig file; without one its current context"),
     ] = None
+    log_config_map: Annotated[
+        str,
+        Meta(
+            description="ConfigMap (namespace/name) that keeps the identity of the log, so that a"
+            " lost log is not begun anew; none: a lost log is not noticed",
+            pattern=rf"^(none|{NAME}/{NAME})$",
+            examples=["allotment-system/allotment-log", "none"],
+        ),
+    ] = "allotment-system/allotment-log"
     kube_concurrency: Annotated[
         int, Meta(description="requests to the API server in flight at once", ge=1, le=256)
     ] = 32

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import anyio
 
+from allotment.adapters.kube.kept_text import KeptText
 from allotment.adapters.log.bus import Bus
 from allotment.adapters.log.connection import Connection, Kind, connect
 from allotment.adapters.log.fold import Fold
@@ -25,6 +26,7 @@ from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_users import inbox_of
 from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.adapters.service.heap import freeze_heap, uncollected
+from allotment.adapters.service.identity import open_log
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.settings import CommonSettings, credentials_of
 from allotment.adapters.telemetry.log import Logger, one_line
@@ -109,17 +111,18 @@ async def connected(ctx: ServiceContext[S], user: str) -> AsyncIterator[Connecti
 
 
 @asynccontextmanager
-async def open_world(ctx: ServiceContext[S]) -> AsyncIterator[World]:
-    """Open everything for one service; `/readyz` says yes once the state is caught up."""
+async def open_world(
+    ctx: ServiceContext[S], kept: KeptText | None = None, *, makes_log: bool = False
+) -> AsyncIterator[World]:
+    """Open everything for one service; `/readyz` says yes once the state is caught up.
+
+    `kept` is the identity of the log, for services that reach the API server; one service makes
+    the log.
+    """
     settings = ctx.settings
     role = ctx.name.removeprefix("allotment-")
     async with connected(ctx, role) as connection:
-        log = await JetStreamLog.open(
-            connection,
-            replicas=settings.log_replicas,
-            monitor_url=settings.nats_monitor_url,
-            allow_unsynced=settings.allow_unsynced,
-        )
+        log = await open_log(ctx, connection, kept, makes=makes_log)
         log.refusals = ctx.refusals
         for warning in log.warnings:
             ctx.log.warning(warning)

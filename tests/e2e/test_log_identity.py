@@ -1,0 +1,102 @@
+"""A log that was lost is never begun anew, and everybody is told what to do."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+
+import anyio
+import msgspec
+import pytest
+
+from allotment.adapters.log.connection import connect
+from allotment.adapters.log.jetstream import JetStream
+from allotment_proto.subjects import STREAM
+from tests.e2e.audit import assert_sound
+from tests.e2e.stack import Json, Stack, vgpu
+
+NODES = """
+- prefix: g
+  count: 2
+  gpus: {model: Tesla T4, count: 2, memory_mib: 16000, slots: 10}
+  cpu: 64
+  memory: 256Gi
+"""
+IDENTITY = "/api/v1/namespaces/allotment-system/configmaps/allotment-log"
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    with Stack(tmp_path, NODES) as running:
+        yield running
+
+
+def kept(stack: Stack) -> Json:
+    try:
+        text = stack.call("GET", IDENTITY)["data"]["text"]
+    except HTTPError:
+        return {}
+    return dict(msgspec.json.decode(text))
+
+
+def has_stream(stack: Stack) -> bool:
+    async def look() -> bool:
+        async with connect(stack.nats.url, "e2e") as connection:
+            return await JetStream(connection).stream_info(STREAM) is not None
+
+    return anyio.run(look)
+
+
+def trouble(stack: Stack, service: str) -> str:
+    status, body = stack.readiness(service)
+    return str(body.get("reasons", {}).get("log", "")) if status == 503 else ""
+
+
+def restart(stack: Stack, *, store: Path | None) -> None:
+    """All services and NATS end; NATS begins again with this store, or with none."""
+    services = ("watcher", "filter", "scorer", "binder")
+    for service in services:
+        stack.kill(service)
+    stack.nats.stop()
+    at = stack.nats.directory / "store"
+    shutil.rmtree(at)
+    if store is not None:
+        shutil.copytree(store, at)
+    stack.nats.start()
+    for service in services:
+        stack.start(service, wait=False)
+    for service in services:
+        stack.processes[service].announce()
+
+
+def test_a_lost_log_is_not_begun_anew_until_somebody_says_so(stack: Stack) -> None:
+    stack.create_pod("before", vgpu(1000))
+    stack.until(lambda: "before" in stack.bound(), "a pod is bound")
+    stack.until(lambda: kept(stack).get("seq", 0) > 0, "how far the log has come is kept")
+    early = stack.directory / "early"
+    stack.nats.stop()
+    shutil.copytree(stack.nats.directory / "store", early)
+    stack.nats.start()
+    stack.create_pod("between", vgpu(1000))
+    stack.until(lambda: "between" in stack.bound(), "a second pod is bound")
+    end = len(stack.records())
+    stack.until(lambda: kept(stack)["seq"] >= end, "its record is kept")
+
+    restart(stack, store=None)
+    for service in ("watcher", "binder"):
+        stack.until(lambda one=service: "LogLost" in trouble(stack, one), f"{service} says so")  # type: ignore[misc]
+        assert "delete configmap allotment-log" in trouble(stack, service)
+    assert not has_stream(stack)
+    assert not stack.is_ready("filter")
+    assert not stack.is_ready("scorer")
+
+    restart(stack, store=early)  # an old backup: a log of the same name, and shorter
+    stack.create_pod("after", vgpu(1000))
+    for service in ("watcher", "binder"):
+        stack.until(lambda one=service: "LogLost" in trouble(stack, one), f"{service} says so")  # type: ignore[misc]
+    assert "after" not in stack.bound()
+
+    stack.call("DELETE", IDENTITY, {})
+    stack.until(lambda: "after" in stack.bound(), "the administrator accepted it: it goes on")
+    stack.until(lambda: kept(stack).get("seq", 0) > 0, "the log has an identity again")
+    assert_sound(stack)
