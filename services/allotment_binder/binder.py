@@ -29,6 +29,7 @@ from allotment_binder.fence import Fence
 from allotment_binder.gangs import Gangs
 from allotment_binder.notices import Notices
 from allotment_binder.pacer import Pacer
+from allotment_binder.readers import Readers
 from allotment_binder.records import Deleted, Unserved, erase, mend
 from allotment_binder.sender import Sender
 from allotment_binder.settings import BinderSettings
@@ -66,8 +67,9 @@ class Binder:
         self.world = world
         self.client = client
         self.decider = Decider(ctx, world, self._landed, self._tell_failed)
-        self.notices = Notices(client, ctx.settings.instance)
-        self.gangs = Gangs(ctx, world.fold, aside, self.notices)
+        self.readers = Readers()
+        self.notices = Notices(client, ctx.settings.instance, self.readers)
+        self.gangs = Gangs(ctx, world.fold, aside, self.notices, self.readers)
         self.troubles = Troubles(self.notices)
         self.unserved = Unserved()
         self.deleted = Deleted()
@@ -76,7 +78,7 @@ class Binder:
         self.locks = self.sender.locks
         self.pacer: Pacer | None = None
         """Of the life that is being lived; what it is not told of, its successor looks at."""
-        world.fold.listeners.append(self._on_record)
+        world.fold.listeners += (self.readers.on_record, self._on_record)
 
     def unacknowledged(self) -> dict[tuple[str, ...], int]:
         """By node, the bound pods that its device plugin is not through with."""
@@ -146,6 +148,7 @@ class Binder:
         """Work until cancelled; settle first what an earlier life left reserved."""
         state = self.world.fold.state
         inherited = set(state.reserved)
+        self.readers.begin(state)
         self.unserved.begin(state)
         self.troubles.begin(state)
         self.locks.begin(state)

@@ -21,6 +21,7 @@ from allotment.core.explain.pod_views import preemptor_name
 from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.queues import texts
 from allotment_binder.notices import Notices, Warned
+from allotment_binder.readers import Readers
 from allotment_proto.events import Evicted, Eviction
 
 TRIES = 6
@@ -34,11 +35,12 @@ Say = Callable[[Eviction, str], None]
 class Evictions:
     """The evictions that the log asks for, each carried out once by each life."""
 
-    def __init__(self, client: KubeClient, notices: Notices, say: Say) -> None:
+    def __init__(self, client: KubeClient, notices: Notices, readers: Readers, say: Say) -> None:
         self.evicted = 0
         self.refused = 0
         self._client = client
         self._notices = notices
+        self._readers = readers
         self._say = say
         self._taken: dict[str, Eviction] = {}
         self._decisions: dict[str, int] = {}
@@ -98,9 +100,9 @@ class Evictions:
             Warned(eviction.uid, eviction.namespace, eviction.name, "Evict", "Evicting", note)
         )
         path = pod_path(eviction.namespace, eviction.name, "status")
-        answer = await self._client.patch(
-            path, conditions_patch(eviction, preemptor), STRATEGIC_PATCH
-        )
+        message = self._readers.text(eviction.namespace, f"{note}: room is made for {preemptor}")
+        patch = conditions_patch(eviction.uid, message)
+        answer = await self._client.patch(path, patch, STRATEGIC_PATCH)
         if not isinstance(answer, Ok) and not is_gone(answer):
             self._say(eviction, f"its conditions could not be written: {answer.message}")
 
@@ -145,9 +147,8 @@ def is_protected(answer: KubeResult) -> bool:
     )
 
 
-def conditions_patch(eviction: Eviction, preemptor: str) -> dict[str, object]:
+def conditions_patch(uid: str, message: str) -> dict[str, object]:
     """Ready=False and DisruptionTarget=True, as a strategic merge patch of this very pod."""
-    message = f"{texts.evicted(eviction.action)}: room is made for {preemptor}"
     conditions = [
         {"type": "Ready", "status": "False", "reason": "Evict", "message": message},
         {
@@ -157,4 +158,4 @@ def conditions_patch(eviction: Eviction, preemptor: str) -> dict[str, object]:
             "message": message,
         },
     ]
-    return {"metadata": {"uid": eviction.uid}, "status": {"conditions": conditions}}
+    return {"metadata": {"uid": uid}, "status": {"conditions": conditions}}

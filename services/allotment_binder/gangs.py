@@ -11,6 +11,7 @@ from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
+from allotment.core.explain.pod_views import preemptor_name
 from allotment_binder.evictions import Evictions
 from allotment_binder.gang_notices import GangNotices
 from allotment_binder.group_status import Told
@@ -18,6 +19,7 @@ from allotment_binder.groups import GroupStatuses
 from allotment_binder.nominations import Nominations
 from allotment_binder.notices import Notices
 from allotment_binder.queue_status import QueueStatuses
+from allotment_binder.readers import Readers
 from allotment_binder.settings import BinderSettings
 from allotment_proto.events import Decided, Eviction
 
@@ -27,11 +29,13 @@ Context = ServiceContext[BinderSettings]
 class Gangs:
     """The parts, and how they hear of what happens. `client` is one that no Binding waits for."""
 
-    def __init__(self, ctx: Context, fold: Fold, client: KubeClient, notices: Notices) -> None:
+    def __init__(
+        self, ctx: Context, fold: Fold, client: KubeClient, notices: Notices, readers: Readers
+    ) -> None:
         self.ctx = ctx
-        self.evictions = Evictions(client, notices, self._eviction_problem)
+        self.evictions = Evictions(client, notices, readers, self._eviction_problem)
         self.statuses = GroupStatuses(
-            client, ctx.settings.instance, notices.is_binding, self._group_problem
+            client, ctx.settings.instance, notices.is_binding, self._group_problem, readers
         )
         self.queues = QueueStatuses(client, self._queue_problem)
         self._fold = fold
@@ -82,7 +86,8 @@ class Gangs:
         pod = self._fold.state.pods.get(eviction.uid)
         group = None if pod is None else self._fold.state.groups.get(pod.fact.group)
         if group is not None and group.fact is not None:
-            note = f"{eviction.action}: pod {eviction.name} makes room for {eviction.preemptor}"
+            whom = preemptor_name(self._fold.state, eviction.preemptor)
+            note = f"{eviction.action}: pod {eviction.name} makes room for {whom}"
             about = group.fact
             told = Told("Normal", "Evict", note)
             await self.statuses.tell(about.namespace, about.name, about.uid, told)

@@ -18,6 +18,7 @@ from allotment.core.queues.phases import SCHEDULED, TRUE, UNSCHEDULABLE, Closing
 from allotment.core.queues.texts import READY, Attempt
 from allotment.core.queues.work import Job
 from allotment.core.reasons import quota_text
+from allotment_binder.readers import Readers
 from allotment_proto.events import QuotaShort
 
 Json = dict[str, Any]
@@ -118,6 +119,7 @@ def change_of(
     *,
     now: str,
     transition: str,
+    readers: Readers,
     quota: Sequence[QuotaShort] = (),
 ) -> Change | None:
     """What to write; None if the PodGroup says it all already.
@@ -126,6 +128,9 @@ def change_of(
     refused, if it is that.
     """
     found = closing_of(group, view, phase_before(group, seen), quota)
+    if found.condition is not None:
+        message = readers.text(view.namespace, found.condition.message)
+        found = found._replace(condition=found.condition._replace(message=message))
     said = seen.said
     wanted: Json = {
         "phase": found.phase.value,

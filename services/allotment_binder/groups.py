@@ -27,6 +27,7 @@ from allotment.core.ledger.model import ClusterState, Group
 from allotment.core.queues.model import JobView
 from allotment.core.queues.round.members import job_of
 from allotment_binder.group_status import Change, SeenGroup, Told, change_of, quota_of
+from allotment_binder.readers import Readers
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import Admission, Short
 
@@ -82,6 +83,7 @@ class GroupStatuses:
         instance: str,
         is_binding: Callable[[], bool],
         say: Callable[[str, str], None],
+        readers: Readers,
     ) -> None:
         """`is_binding`: whether Bindings are under way; `say` hears of a group and its trouble."""
         self.written = 0
@@ -91,6 +93,7 @@ class GroupStatuses:
         self._instance = instance
         self._is_binding = is_binding
         self._say = say
+        self._readers = readers
         self._stamps: dict[str, Stamp] = {}
         self._seen: dict[str, SeenGroup] = {}
         self._retries: dict[str, _Retry] = {}
@@ -199,6 +202,7 @@ class GroupStatuses:
                 now=_now(),
                 transition=f"allotment-{state.seq}",
                 quota=quota_of(state, group),
+                readers=self._readers,
             )
             if change is None:
                 self._retries.pop(key, None)
@@ -246,7 +250,7 @@ class GroupStatuses:
             kind="Warning" if told.kind == "Warning" else "Normal",
             reason=told.reason,
             action="Scheduling",
-            note=told.note,
+            note=self._readers.text(namespace, told.note),
             time_ns=time.time_ns(),
             unique=secrets.randbits(64),
             controller=CONTROLLER,

@@ -59,15 +59,17 @@ class Nominations:
         if not ending.code:
             return
         preemptor = eviction.preemptor
-        who = f"pod {eviction.namespace}/{eviction.name}"
-        text = f"{ending.code}: {who} does not make room: {ending.message}"
+        text = f"{ending.code}: pod {eviction.namespace}/{eviction.name} does not make room"
         told = self._told.pop(preemptor, {})
         if self._refused.get(preemptor) == text:
             return
         self._refused[preemptor] = text
         for uid in waiting_for(state, preemptor):
             fact = state.pods[uid].fact
-            self._put(fact, text, "" if uid in told else None, is_news=True)
+            # The server's words name the victim's budget, which is its namespace's business.
+            is_own = eviction.namespace == fact.namespace
+            said = f"{text}: {ending.message}" if is_own else text
+            self._put(fact, said, "" if uid in told else None, is_news=True)
 
     def _put(self, fact: PodObserved, text: str, node: str | None, *, is_news: bool) -> None:
         self._notices.put(

@@ -27,6 +27,7 @@ from allotment.adapters.kube.events import (
 )
 from allotment.adapters.kube.result import Unknown
 from allotment.core.queues import texts
+from allotment_binder.readers import Readers
 
 WORKERS = 4
 TRIES = 4
@@ -83,11 +84,12 @@ Notice = Refused | Scheduled | Warned
 class Notices:
     """The queue and its workers. `lost` counts notices that were given up."""
 
-    def __init__(self, client: KubeClient, instance: str) -> None:
+    def __init__(self, client: KubeClient, instance: str, readers: Readers) -> None:
         self.sent = 0
         self.lost = 0
         self._client = client
         self._instance = instance
+        self._readers = readers
         self._refused: dict[str, Refused] = {}
         self._warned: dict[str, Warned] = {}
         self._scheduled: dict[str, Scheduled] = {}
@@ -101,6 +103,9 @@ class Notices:
 
     def put(self, notice: Notice) -> None:
         """Queue a notice. Refusals always find room; mere events do not beyond the limit."""
+        if not isinstance(notice, Scheduled):
+            message = self._readers.text(notice.namespace, notice.message)
+            notice = notice._replace(message=message)
         if isinstance(notice, Refused):
             self._scheduled.pop(notice.uid, None)
             self._refused[notice.uid] = notice

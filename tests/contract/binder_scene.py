@@ -108,6 +108,19 @@ def changed(fact: PodObserved, **changes: Any) -> PodObserved:
     return msgspec.structs.replace(fact, **{"rv": fact.rv + 1, **changes})
 
 
+async def running_pod(there: Cluster, name: str, **changes: Any) -> PodObserved:
+    """A pod that runs on n1 and is ready."""
+    fact = await there.pod(name, **changes)
+    path = f"{PODS}/{name}"
+    target = {"kind": "Binding", "target": {"kind": "Node", "name": "n1"}}
+    await there.api.post(f"{path}/binding", {**target, "metadata": {"name": name}})
+    ready = {"type": "Ready", "status": "True"}
+    status = {"status": {"phase": "Running", "conditions": [ready]}}
+    seen = await there.api.patch(f"{path}/status", status)
+    rv = int(seen["metadata"]["resourceVersion"])
+    return changed(fact, node="n1", phase="Running", rv=rv)
+
+
 @contextlib.asynccontextmanager
 async def cluster() -> AsyncIterator[Cluster]:
     async with running() as api:

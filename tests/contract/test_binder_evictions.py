@@ -8,7 +8,15 @@ import msgspec
 import pytest
 from tests.build import decided, node, policy
 from tests.contract.binder_loops import Scene
-from tests.contract.binder_scene import BUDGETS, PODS, Cluster, at_work, changed, cluster, comes_to
+from tests.contract.binder_scene import (
+    BUDGETS,
+    PODS,
+    at_work,
+    changed,
+    cluster,
+    comes_to,
+    running_pod,
+)
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 from tests.waiting import until
 
@@ -20,6 +28,7 @@ from allotment.testing.memory_log import MemoryLog
 from allotment_binder import evictions as evictions_module
 from allotment_binder.evictions import Evictions
 from allotment_binder.notices import Notices
+from allotment_binder.readers import Readers
 from allotment_proto.events import (
     Decided,
     Evicted,
@@ -64,19 +73,6 @@ def outcomes(scene: Scene) -> list[Evicted]:
 
 def some(scene: Scene, count: int) -> Callable[[], bool]:
     return lambda: len(outcomes(scene)) == count
-
-
-async def running_pod(there: Cluster, name: str, **changes: Any) -> PodObserved:
-    """A pod that runs on n1 and is ready."""
-    fact = await there.pod(name, **changes)
-    path = f"{PODS}/{name}"
-    target = {"kind": "Binding", "target": {"kind": "Node", "name": "n1"}}
-    await there.api.post(f"{path}/binding", {**target, "metadata": {"name": name}})
-    ready = {"type": "Ready", "status": "True"}
-    status = {"status": {"phase": "Running", "conditions": [ready]}}
-    seen = await there.api.patch(f"{path}/status", status)
-    rv = int(seen["metadata"]["resourceVersion"])
-    return changed(fact, node="n1", phase="Running", rv=rv)
 
 
 async def test_an_evicted_pod_leaves_and_knows_why(tmp_path: Path) -> None:
@@ -195,7 +191,9 @@ async def carried_out(tmp_path: Path, *answers: Any) -> tuple[Evicted, list[str]
     ):
         script.then(*answers)
         script.otherwise = reply({}, 201)
-        evictions = Evictions(client, Notices(client, "b"), lambda _, text: said.append(text))
+        evictions = Evictions(
+            client, Notices(client, "b", Readers()), Readers(), lambda _, text: said.append(text)
+        )
         victim = Eviction("u", "default", "low", "n1", "reclaim", "default/top")
         found = await evictions.carry_out(ClusterState(), victim)
         assert not script.answers, "not everything was asked"

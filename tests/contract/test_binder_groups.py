@@ -23,6 +23,7 @@ from allotment.core.ledger.state import apply
 from allotment.testing.memory_log import MemoryLog
 from allotment_binder import groups as groups_module
 from allotment_binder.groups import GroupStatuses
+from allotment_binder.readers import Readers
 from allotment_proto.events import (
     Admission,
     Decided,
@@ -239,7 +240,9 @@ async def test_a_write_goes_only_over_what_was_looked_at_and_trouble_is_no_end(
     monkeypatch.setattr(groups_module, "RETRY_FIRST_S", 0.0)
     said: list[str] = []
     async with scripted() as script, client_of(script, tmp_path) as client:
-        statuses = GroupStatuses(client, "b", lambda: True, lambda _, text: said.append(text))
+        statuses = GroupStatuses(
+            client, "b", lambda: True, lambda _, text: said.append(text), Readers()
+        )
         bench = Bench(statuses, GROUP, admitting("a"))
         conflict = refuse(409, "Conflict", "it was modified")
         script.then(reply(seen(4)), conflict, reply(seen(5)), refuse(500, "InternalError", "etcd"))
@@ -261,7 +264,7 @@ async def test_a_write_goes_only_over_what_was_looked_at_and_trouble_is_no_end(
 async def test_a_group_that_is_gone_or_another_one_is_left(tmp_path: Path) -> None:
     async with scripted() as script, client_of(script, tmp_path) as client:
         for answer in (refuse(404, "NotFound"), reply(seen(4, uid="another"))):
-            statuses = GroupStatuses(client, "b", lambda: False, lambda *_: None)
+            statuses = GroupStatuses(client, "b", lambda: False, lambda *_: None, Readers())
             script.then(answer)
             await Bench(statuses, GROUP, admitting("a")).bring()
             assert statuses.written == 0
@@ -272,7 +275,7 @@ async def test_while_bindings_are_under_way_groups_go_one_by_one_but_those_let_i
     tmp_path: Path,
 ) -> None:
     async with scripted() as script, client_of(script, tmp_path) as client:
-        statuses = GroupStatuses(client, "b", lambda: True, lambda *_: None)
+        statuses = GroupStatuses(client, "b", lambda: True, lambda *_: None, Readers())
         gate = anyio.Event()
 
         async def held_back(_: web.Request) -> web.StreamResponse:
@@ -308,7 +311,7 @@ def sent_back(name: str) -> GroupObserved:
 
 async def test_only_groups_with_news_are_looked_at(tmp_path: Path) -> None:
     async with scripted() as script, client_of(script, tmp_path) as client:
-        statuses = GroupStatuses(client, "b", lambda: False, lambda *_: None)
+        statuses = GroupStatuses(client, "b", lambda: False, lambda *_: None, Readers())
         names = [f"g{number}" for number in range(9)]
         state = build.state_of(NAMES, QUEUE, *map(sent_back, names), *map(admitting, names))
         seq = state.seq

@@ -13,6 +13,7 @@ from tests.contract.kube_server import Script, client_of, refuse, reply, scripte
 
 from allotment_binder import notices as notices_module
 from allotment_binder.notices import Notices, Refused, Scheduled, Warned
+from allotment_binder.readers import Readers
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
 WHY = "0/1 nodes are available: 1 NoGPU."
@@ -31,7 +32,7 @@ async def working(tmp_path: Path) -> AsyncIterator[tuple[Notices, Script]]:
         anyio.create_task_group() as group,
     ):
         script.otherwise = reply({}, 201)
-        notices = Notices(client, "binder-0")
+        notices = Notices(client, "binder-0", Readers())
         group.start_soon(notices.run)
         yield notices, script
         group.cancel_scope.cancel()
@@ -168,7 +169,7 @@ async def test_a_stuck_server_makes_mere_events_give_way(
 ) -> None:
     monkeypatch.setattr(notices_module, "EVENTS_WAITING_MAX", 2)
     async with scripted() as script, client_of(script, tmp_path) as client:
-        notices = Notices(client, "binder-0")
+        notices = Notices(client, "binder-0", Readers())
         for number in range(4):
             notices.put(Scheduled(f"s{number}", "default", f"s{number}", "n"))
         assert notices.lost == 2

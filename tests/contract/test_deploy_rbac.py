@@ -36,6 +36,7 @@ from allotment_binder.groups import GroupStatuses
 from allotment_binder.locks import Held, NodeLocks
 from allotment_binder.notices import Notices, Refused, Scheduled
 from allotment_binder.queue_status import QueueStatuses
+from allotment_binder.readers import Readers
 from allotment_binder.records import erase
 from allotment_binder.volume_claims import bind_claims, tell_claims
 from allotment_proto.events import Admission, Eviction, GroupObserved, QueueObserved
@@ -115,7 +116,7 @@ async def binder_asks(client: KubeClient, script: Script) -> None:
     most = len(script.requests) + 4
     where = Target("default", "pod", local)
     await bind_claims(client, where, lambda: len(script.requests) < most, lambda _: None)
-    notices = Notices(client, "test")
+    notices = Notices(client, "test", Readers())
     await evictions_and_groups_ask(client, notices)
     notices.put(Refused("a", "default", "a", "does not fit", is_news=True))
     notices.put(Scheduled("b", "default", "b", "node"))
@@ -141,10 +142,12 @@ async def evictions_and_groups_ask(client: KubeClient, notices: Notices) -> None
         GroupObserved(uid="uid", namespace="default", name="g", rv=1),
         decided(admissions=(Admission("default/g"),)),
     )
-    assert not (await Evictions(client, notices, lambda *_: None).carry_out(state, victim)).code
+    assert not (
+        await Evictions(client, notices, Readers(), lambda *_: None).carry_out(state, victim)
+    ).code
     fold = Fold(MemoryLog(), Logger(LogSink("binder", "0", stream=io.StringIO())))
     fold.state = state
-    statuses = GroupStatuses(client, "test", lambda: False, lambda *_: None)
+    statuses = GroupStatuses(client, "test", lambda: False, lambda *_: None, Readers())
     queues = QueueStatuses(client, lambda *_: None)
     async with anyio.create_task_group() as group:
         group.start_soon(statuses.run, fold)

@@ -31,6 +31,7 @@ from allotment_proto.events import (
     Short,
     StageTime,
 )
+from allotment_proto.facts import Problem
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from allotment_proto.registry import version_of
 from tests import build
@@ -352,3 +353,16 @@ def test_part_of_a_sub_group_is_not_believed(whole: bool) -> None:
     scene.settle(forged)
     assert scene.placed() == set(uids), "the binder ran the round itself"
     assert scene.is_identical()
+
+
+def test_a_refusal_for_no_reason_that_there_is_is_not_believed() -> None:
+    scene = Scene(build.node("n1", 1), build.pod("p"))
+    for forged in (
+        Refusal("p", "default", "pod-p", 1, (("\x1b[31mOwned", 1),)),
+        Refusal("p", "default", "pod-p", 0, (), Problem("Pay1BTC", "", "call 555")),
+    ):
+        answer = scene.settle(scene.proposal("p", placements=(), refusals=(forged,)))
+        assert "which is no reason" in answer.objection
+        assert isinstance(answer.decided, Decided)
+        assert forged not in answer.decided.refusals
+        scene = Scene(build.node("n1", 1), build.pod("p"))

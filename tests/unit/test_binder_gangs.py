@@ -12,6 +12,7 @@ from allotment_binder.deciding import Deciding, accepted
 from allotment_binder.gang_notices import GangNotices
 from allotment_binder.nominations import Nominations, waiting_for
 from allotment_binder.notices import Notice, Notices, Refused
+from allotment_binder.readers import Readers
 from allotment_proto.events import (
     Admission,
     BindFailed,
@@ -123,7 +124,7 @@ class Said(Notices):
     """Notices that are kept instead of sent."""
 
     def __init__(self) -> None:
-        super().__init__(cast(KubeClient, None), "binder-0")
+        super().__init__(cast(KubeClient, None), "binder-0", Readers())
         self.all: list[Notice] = []
 
     def put(self, notice: Notice) -> None:

@@ -19,6 +19,7 @@ from allotment_binder.group_status import (
     quota_of,
     tail_of,
 )
+from allotment_binder.readers import Readers
 from allotment_proto.events import Admission, GroupObserved, QueueObserved, Short
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
@@ -54,7 +55,7 @@ def change(
     known: Group, counts: dict[str, int], shown: SeenGroup, members: int = 3
 ) -> Change | None:
     view = job("default/g", statuses("g", **counts), min_member=members)
-    return change_of(known, view, shown, now=T2, transition="allotment-9")
+    return change_of(known, view, shown, now=T2, transition="allotment-9", readers=Readers())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,9 @@ def test_a_quota_that_is_short_is_said_with_its_amounts() -> None:
     view = job_of(world.state, "default/g", known, known.fact)
     quota = quota_of(world.state, known)
     assert quota == refusal.quota
-    found = change_of(known, view, seen(), now=T2, transition="allotment-9", quota=quota)
+    found = change_of(
+        known, view, seen(), now=T2, transition="allotment-9", readers=Readers(), quota=quota
+    )
     assert found is not None
     assert found.told is not None
     (said,) = found.status["conditions"]

@@ -21,6 +21,7 @@ from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.round.covered import Covered
 from allotment.core.queues.round.rounds import RULES, Opening, Rounds
 from allotment.core.queues.work import Job
+from allotment.core.reasons import REASONS
 from allotment_proto.events import Placement
 from allotment_proto.messages import Proposal
 
@@ -62,6 +63,11 @@ def _misnamed(state: ClusterState, proposal: Proposal) -> str:
             refusal.name,
         ):
             return f"it calls pod {pod.fact.namespace}/{pod.fact.name} by another name"
+        codes = [code for code, _ in refusal.reasons]
+        codes += [refusal.problem.code] if refusal.problem is not None else []
+        unknown = next((code for code in codes if code not in REASONS), None)
+        if unknown is not None:
+            return f"it refuses a pod for {unknown[:80]!r}, which is no reason"
     return ""
 
 
