@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from allotment.adapters.kube.wire import Unreadable, read_line, read_meta, read_page, shallow
 from allotment.core.units import natural
 
-DEEP = b"[" * 9900 + b"]" * 9900
+DEEP = b"[" * 50_000 + b"]" * 50_000
 TREES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(['"[{', "\\", '\\"]']),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
