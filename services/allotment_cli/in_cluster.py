@@ -71,12 +71,14 @@ class _Secret(msgspec.Struct):
 
 
 @asynccontextmanager
-async def reached(choice: Choice) -> AsyncIterator[Reached]:
-    """NATS of this cluster. Raises `CliError` saying what is not there or not allowed."""
+async def reached(choice: Choice, user: str = READER) -> AsyncIterator[Reached]:
+    """NATS of this cluster, and the user's key. Raises `CliError` saying what is not there or not
+    allowed.
+    """
     try:
         async with connect(choice.kubeconfig, choice.context, timeout_s=TIMEOUT_S) as client:
             namespace, pods = await _servers(client)
-            seed = None if _names_a_key() else await _seed(client, namespace)
+            seed = None if _names_a_key() else await _seed(client, namespace, user)
             note(f"log: of {client.address.url}, by way of pod {namespace}/{pods[0]}")
             async with forwarded(client, namespace, pods, PORT) as forward:
                 yield Reached(f"nats://{LOOPBACK}:{forward.local_port}", seed, forward)
@@ -118,9 +120,9 @@ async def _pods(client: KubeClient, path: str) -> list[_Pod]:
     return _decoded(answer, "pods of NATS", "list", _Pods).items or []
 
 
-async def _seed(client: KubeClient, namespace: str) -> str | None:
-    """The reader's seed; None where NATS was set up without keys."""
-    name = secret_of(READER)
+async def _seed(client: KubeClient, namespace: str, user: str) -> str | None:
+    """The user's seed; None where NATS was set up without keys."""
+    name = secret_of(user)
     answer = await client.get(f"/api/v1/namespaces/{namespace}/secrets/{name}")
     if isinstance(answer, Refused) and answer.status == 404:
         return None

@@ -1,9 +1,9 @@
 """`allot log`: the allocation log, one line an event; whole, or one object's story."""
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import click
@@ -13,7 +13,7 @@ from allotment.core.explain import story
 from allotment.core.explain.records import Effects, LogLine, Wanted, stood_on
 from allotment.core.explain.story import Everything, GroupSubject, NodeSubject, PodSubject
 from allotment.core.logport import Record
-from allotment.core.units import rfc3339
+from allotment.core.units import QuantityError, bytes_text, rfc3339, whole_up
 from allotment_cli import export, moments
 from allotment_cli.errors import CliError
 from allotment_cli.folding import end_of
@@ -21,10 +21,15 @@ from allotment_cli.moments import At, AtSequence
 from allotment_cli.names import pod_name
 from allotment_cli.output import DOCUMENTS, emit, emit_document, json_text, note, suggest
 from allotment_cli.params import at_option, namespace_option, output_option
-from allotment_cli.source import Origin, Source, open_source, source_options
+from allotment_cli.source import Origin, Source, open_as_admin, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, Envelope
 from allotment_proto.registry import KINDS
+from allotment_proto.subjects import STREAM
+
+if TYPE_CHECKING:
+    from allotment.adapters.log.backup import Saved
+    from allotment.adapters.log.connection import Connection
 
 EVENT_TYPES = tuple(kind.struct.__name__ for kind in KINDS)
 TYPE_WIDTH = max(map(len, EVENT_TYPES))
@@ -127,6 +132,94 @@ def show(origin: Origin, seq: int, output: str) -> None:
         emit_document(shown, output)
     else:
         emit(_shown_lines(shown))
+
+
+@log.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.pass_obj
+def backup(origin: Origin, directory: Path) -> None:
+    """Save the whole log into a new directory, with the administrator's key.
+
+    What `nats stream backup` writes, and `nats stream restore` reads, too.
+    """
+    saved = anyio.run(_backup, origin, directory)
+    emit([f"{directory}: records 1 to {saved.last_seq}, {bytes_text(saved.bytes)}"])
+
+
+@log.command()
+@click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "--replicas", type=click.IntRange(1, 5), default=1, show_default=True, help="Copies to keep."
+)
+@click.pass_obj
+def restore(origin: Origin, directory: Path, replicas: int) -> None:
+    """Make the log again from a backup, where NATS has none, with the administrator's key.
+
+    Every record keeps its sequence and time. The services accept it if it has the last record that
+    they know.
+    """
+    saved = anyio.run(_restore, origin, directory, replicas)
+    emit([f"restored: records 1 to {saved.last_seq}, {replicas} copies"])
+
+
+@log.command()
+@click.argument("size", metavar="SIZE")
+@click.pass_obj
+def limit(origin: Origin, size: str) -> None:
+    """Set the most that the log may take on a server's disk, with the administrator's key.
+
+    SIZE is like 20Gi; it must leave room on the volume. NATS refuses more than its max_file_store.
+    """
+    try:
+        amount = whole_up(size)
+    except QuantityError as error:
+        raise CliError(str(error), "write bytes, like 20Gi") from error
+    emit([anyio.run(_limit, origin, amount)])
+
+
+async def _backup(origin: Origin, directory: Path) -> "Saved":
+    from allotment.adapters.log.backup import save
+
+    async with _administering(origin) as connection:
+        return await save(connection, STREAM, directory)
+
+
+async def _restore(origin: Origin, directory: Path, replicas: int) -> "Saved":
+    from allotment.adapters.log.backup import restore
+
+    async with _administering(origin) as connection:
+        return await restore(connection, STREAM, directory, replicas=replicas)
+
+
+async def _limit(origin: Origin, size_bytes: int) -> str:
+    from allotment.adapters.log.jetstream import JetStream
+
+    async with _administering(origin) as connection:
+        jetstream = JetStream(connection)
+        info = await jetstream.stream_info(STREAM)
+        if info is None:
+            raise CliError(f"NATS has no stream {STREAM}")
+        taken = int(info["state"]["bytes"])
+        if size_bytes <= taken:
+            raise CliError(f"the log takes {bytes_text(taken)} already", "give a larger size")
+        config = {**info["config"], "max_bytes": size_bytes}
+        await jetstream.request(f"STREAM.UPDATE.{STREAM}", config)
+        return f"the log may take {bytes_text(size_bytes)}; it takes {bytes_text(taken)}"
+
+
+@asynccontextmanager
+async def _administering(origin: Origin) -> AsyncIterator["Connection"]:
+    """A connection as administrator; what NATS refuses is said in its own words."""
+    from allotment.adapters.log.backup import BackupError
+    from allotment.adapters.log.jetstream import ApiError
+
+    try:
+        async with open_as_admin(origin) as connection:
+            yield connection
+    except ApiError as error:
+        raise CliError(f"NATS refuses: {error}") from error
+    except (BackupError, OSError) as error:
+        raise CliError(str(error)) from error
 
 
 def _subject(

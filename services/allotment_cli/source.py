@@ -232,6 +232,34 @@ def _is_a_cluster_known() -> bool:
 
 
 @asynccontextmanager
+async def open_as_admin(origin: Origin) -> AsyncIterator["Connection"]:
+    """NATS as an administrator of the log, which need not be there. Raises `CliError`."""
+    from allotment.adapters.log.connection import NatsUnavailable
+    from allotment.adapters.log.nats_users import ADMIN
+
+    if origin.file is not None:
+        raise CliError("an exported log has no server", "leave out --file")
+    cluster = chosen_cluster()
+    url = origin.nats or (_running(origin.home) if cluster is None else "")
+    logging.getLogger("allotment.nats").setLevel(logging.CRITICAL)  # we say it ourselves
+    try:
+        async with AsyncExitStack() as stack:
+            key = _named_key() or _local_key(origin.home, ADMIN)
+            if not url:
+                from allotment_cli import in_cluster
+
+                found = await stack.enter_async_context(
+                    in_cluster.reached(cluster or Choice(), ADMIN)
+                )
+                url, key = found.url, _named_key() or Key(seed=found.seed)
+            yield await stack.enter_async_context(_connected(url, key, ADMIN))
+    except (NatsUnavailable, TimeoutError) as error:
+        raise CliError(f"NATS cannot be reached: {error}", "check --nats or --context") from error
+    except LogUnavailable as error:
+        raise CliError(f"NATS does not do it: {error}", "is the key an administrator's?") from error
+
+
+@asynccontextmanager
 async def _live(url: str, key: Key) -> AsyncIterator[Source]:
     from allotment.adapters.log.connection import NatsUnavailable
     from allotment.adapters.log.jetstream import JetStream
@@ -266,7 +294,7 @@ async def _live(url: str, key: Key) -> AsyncIterator[Source]:
 
 
 @asynccontextmanager
-async def _connected(url: str, key: Key) -> AsyncIterator["Connection"]:
+async def _connected(url: str, key: Key, user: str = "reader") -> AsyncIterator["Connection"]:
     """A connection as the user whose key it is.
 
     Answers may come to that user's own inbox only, and a key does not tell whose it is. One that
@@ -274,7 +302,7 @@ async def _connected(url: str, key: Key) -> AsyncIterator["Connection"]:
     """
     from allotment.adapters.log.connection import connect
     from allotment.adapters.log.nats_client import Credentials
-    from allotment.adapters.log.nats_users import READER, SERVICES, inbox_of
+    from allotment.adapters.log.nats_users import SERVICES, inbox_of
 
     credentials = Credentials(
         creds_file=os.environ.get("ALLOT_NATS_CREDS") or None,
@@ -282,7 +310,7 @@ async def _connected(url: str, key: Key) -> AsyncIterator["Connection"]:
         nkey_seed=key.seed,
         tls_ca_file=os.environ.get("ALLOT_NATS_CA") or None,
     )
-    prefixes = [inbox_of(READER)] if key.file or key.seed else ["_INBOX"]
+    prefixes = [inbox_of(user)] if key.file or key.seed else ["_INBOX"]
     if key.is_named:
         prefixes += map(inbox_of, SERVICES)
     async with AsyncExitStack() as stack:
@@ -314,12 +342,12 @@ def _named_key() -> Key | None:
     return None
 
 
-def _local_key(home: Path) -> Key:
-    """The reader's key of local mode, if there is one; a server that asks for none ignores it."""
-    from allotment.adapters.log.nats_users import READER, seed_file
+def _local_key(home: Path, user: str = "reader") -> Key:
+    """The user's key of local mode, if there is one; a server that asks for none ignores it."""
+    from allotment.adapters.log.nats_users import seed_file
     from allotment_local.home import KEYS
 
-    local = seed_file(home / KEYS, READER)
+    local = seed_file(home / KEYS, user)
     return Key(file=str(local) if local.is_file() else None)
 
 

@@ -61,7 +61,8 @@ async def run(ctx: Context) -> None:
         concurrency=ctx.settings.kube_concurrency,
     ) as client:
         kept = kept_of(client, ctx.settings.log_config_map)
-        async with open_world(ctx, kept, makes_log=True) as world:
+        limit = ctx.settings.log_mib_max * 1024 * 1024 or -1
+        async with open_world(ctx, kept, makes_log=True, log_bytes_max=limit) as world:
             with ctx.until_stop():
                 await _watch(ctx, world, client, loaded, kept)
 

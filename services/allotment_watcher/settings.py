@@ -11,6 +11,15 @@ from allotment.adapters.service.settings import NAME, KubeSettings
 class WatcherSettings(KubeSettings, frozen=True, kw_only=True):
     """What the watcher needs beside what every service does."""
 
+    log_mib_max: Annotated[
+        int,
+        Meta(
+            description="the most that the log may take on a server's disk, in MiB, when it is"
+            " made; leave room on the volume; 0: no limit but the disk. To change it later: allot"
+            " log limit",
+            ge=0,
+        ),
+    ] = 0
     scheduler_names: Annotated[
         tuple[str, ...],
         Meta(

@@ -128,7 +128,7 @@ def test_the_printed_keys_are_what_is_mounted(where: str) -> None:
         for volume in spec["volumes"]
         if "secret" in volume
     ]
-    assert sorted(mounted) == sorted(map(secret_of, set(USERS) - {"reader"}))
+    assert sorted(mounted) == sorted(map(secret_of, set(USERS) - {"reader", "admin"}))
     assert len(
         {found["stringData"][SEED] for name, found in printed.items() if name != PUBLIC}
     ) == (len(USERS))

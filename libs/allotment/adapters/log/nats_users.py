@@ -4,9 +4,10 @@ The rights are the shipped `deploy/nats/authorization.conf`, which is made here 
 allotment.adapters.log.nats_users``); local mode gives its server the same text. The server knows
 public keys only. Each service has its seed in a file that nobody else can read.
 
-What is not granted is refused. So nobody can delete, purge or change the log or a record of it, and
-nobody but the binder can append a decision. Answers go to an inbox of each user's own. Names of
-consumers are random and nobody can list them, so nobody can delete or pause another's.
+What is not granted is refused. So nobody can delete or purge the log or change a record of it, and
+nobody but the binder can append a decision; an administrator's key can change the log's settings.
+Answers go to an inbox of each user's own. Names of consumers are random and nobody can list them,
+so nobody can delete or pause another's.
 """
 
 import secrets
@@ -27,6 +28,8 @@ MAKER = "watcher"
 """The one service that makes the log: it knows whether there was one."""
 INSPECTOR = "inspector"
 """The web pages and the traces that are made of the log: all that they do on NATS is to read it."""
+ADMIN = "admin"
+"""An administrator: saves and restores the log, and changes how large it may get."""
 _SEED_BYTES = 32
 _READS = (
     "$JS.API.STREAM.INFO.{stream}",
@@ -40,6 +43,13 @@ _COMPETES = (
     "$JS.API.STREAM.CREATE.{stream}",
     "$JS.API.STREAM.INFO.{stream}",
     "$JS.API.STREAM.MSG.GET.{stream}",
+)
+_ADMINISTERS = (
+    "$JS.API.STREAM.UPDATE.{stream}",
+    "$JS.API.STREAM.SNAPSHOT.{stream}",
+    "$JS.SNAPSHOT.ACK.{stream}.>",
+    "$JS.API.STREAM.RESTORE.{stream}",
+    "$JS.SNAPSHOT.RESTORE.{stream}.>",
 )
 _FACTS = (
     f"{subjects.NODE}*",
@@ -70,7 +80,7 @@ SERVICES: Mapping[str, Rights] = {
     ),
     "controller": Rights(),
 }
-USERS = (*SERVICES, INSPECTOR, READER)
+USERS = (*SERVICES, INSPECTOR, READER, ADMIN)
 
 
 def inbox_of(user: str) -> str:
@@ -161,6 +171,8 @@ def _rights_of(user: str) -> tuple[list[str], list[str]]:
         return [*log, subjects.LIST_AGAIN], [inbox]
     if user == INSPECTOR:
         return log, [inbox]
+    if user == ADMIN:
+        return [*log, *(s.format(stream=subjects.STREAM) for s in _ADMINISTERS)], [inbox]
     own = f"{lease.PREFIX}{user}"
     rights = SERVICES[user]
     makes = [f"$JS.API.STREAM.CREATE.{subjects.STREAM}"] if user == MAKER else []

@@ -38,7 +38,12 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 async def open_log(
-    ctx: ServiceContext[S], connection: Connection, kept: KeptText | None, *, makes: bool
+    ctx: ServiceContext[S],
+    connection: Connection,
+    kept: KeptText | None,
+    *,
+    makes: bool,
+    max_bytes: int = -1,
 ) -> JetStreamLog:
     """The log, once it is there and is the one that was known; until then not ready, and why.
 
@@ -56,6 +61,7 @@ async def open_log(
                 monitor_url=settings.nats_monitor_url,
                 allow_unsynced=settings.allow_unsynced,
                 makes=makes and known is None,
+                max_bytes=max_bytes,
             )
             trouble = "" if known is None else await _difference(known, log)
         except LogMissing as error:

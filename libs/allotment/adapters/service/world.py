@@ -112,17 +112,21 @@ async def connected(ctx: ServiceContext[S], user: str) -> AsyncIterator[Connecti
 
 @asynccontextmanager
 async def open_world(
-    ctx: ServiceContext[S], kept: KeptText | None = None, *, makes_log: bool = False
+    ctx: ServiceContext[S],
+    kept: KeptText | None = None,
+    *,
+    makes_log: bool = False,
+    log_bytes_max: int = -1,
 ) -> AsyncIterator[World]:
     """Open everything for one service; `/readyz` says yes once the state is caught up.
 
     `kept` is the identity of the log, for services that reach the API server; one service makes
-    the log.
+    the log, which may take `log_bytes_max` (-1: no limit).
     """
     settings = ctx.settings
     role = ctx.name.removeprefix("allotment-")
     async with connected(ctx, role) as connection:
-        log = await open_log(ctx, connection, kept, makes=makes_log)
+        log = await open_log(ctx, connection, kept, makes=makes_log, max_bytes=log_bytes_max)
         log.refusals = ctx.refusals
         for warning in log.warnings:
             ctx.log.warning(warning)
