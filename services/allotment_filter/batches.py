@@ -13,6 +13,7 @@ from typing import NamedTuple
 from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.cycle import BATCH_MAX, same_refusal
 from allotment.core.queues.order import due, in_line, is_due
+from allotment_filter.effort import Effort
 from allotment_filter.feasibility import Feasibility, FeasibilityCache
 from allotment_filter.waiting import Waiting
 from allotment_proto.events import PodObserved
@@ -87,12 +88,15 @@ def _round(
     fitting: list[_Candidate] = []
     unrefused: list[_Candidate] = []
     refused_before: list[_Candidate] = []
+    effort = Effort()
     for pod in pods:
         fact = pod.fact
         if fact.uid in held_back:
             continue
         found = None
         if fact.problem is None:
+            if not effort.admits((fact,)):
+                break  # those behind it are looked at with the next batch
             found = feasibility.of(fact)
             if found.feasible:
                 fitting.append(_Candidate(fact, found))

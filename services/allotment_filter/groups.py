@@ -22,6 +22,7 @@ from allotment.core.queues.order import room_seq
 from allotment.core.queues.round.members import phase_of
 from allotment.core.queues.round.rounds import Rounds
 from allotment_filter.batches import Batch
+from allotment_filter.effort import Effort
 from allotment_filter.lines import Lines
 from allotment_filter.orphans import orphans
 from allotment_filter.parked import Class, Parked, Worth
@@ -95,6 +96,7 @@ class Groups:
             self._had_a_turn.clear()
         to_park: dict[Class, list[str]] = {}
         again, again_most = 0, batch_max - batch_max // TURN_PART
+        effort = Effort()
         for job in self.lines.in_turns(session, in_cycle):
             had_a_turn, tasks = job in self._had_a_turn, session.pods_to_place(job)
             if had_a_turn and uids and again + len(tasks) > again_most:
@@ -103,6 +105,10 @@ class Groups:
                 is_held_back = True
                 continue
             if uids and len(uids) + len(tasks) > batch_max:
+                if had_a_turn:
+                    continue
+                break
+            if not effort.admits(state.pods[uid].fact for uid in tasks):
                 if had_a_turn:
                     continue
                 break

@@ -17,9 +17,17 @@ from allotment_proto.events import (
     ConfigurationChecked,
     Envelope,
     Event,
+    NodeObserved,
     PodGone,
 )
-from allotment_proto.facts import Constraints, PodRequest, Problem, Selection
+from allotment_proto.facts import (
+    Company,
+    Constraints,
+    PodRequest,
+    PodTerm,
+    Problem,
+    Selection,
+)
 from tests import build
 from tests.build import node, pod, state_of
 from tests.unit.batch_parts import gone
@@ -259,3 +267,41 @@ def test_pods_that_never_fit_are_told_what_is_in_the_way_by_name(row: str) -> No
     assert found.never_start == 2
     assert f"{found.pods[0]}: {expected}" in found.message
     assert found.remedy.startswith("change the request, or add such a node")
+
+
+def keeping_off(key: str, *namespaces: str) -> PodRequest:
+    return build.request(company=Company(away=(PodTerm(key, namespaces, ()),)))
+
+
+def on_os(name: str) -> NodeObserved:
+    labels = (("kubernetes.io/hostname", name), ("kubernetes.io/os", "linux"))
+    return node(name, 0, labels=labels)
+
+
+def test_who_keeps_everybody_else_off_the_cluster_is_named() -> None:
+    """One small pod without a selector, apart from all others in the one domain that there is."""
+    request = keeping_off("kubernetes.io/os")
+    thief = pod("thief", request, namespace="ta", node="n1", phase="Running")
+    others = [pod(f"p{n}", PodRequest(10), namespace="tb") for n in range(5)]
+    state = state_of(on_os("n1"), on_os("n2"), thief, *others)
+    (found,) = findings(state, NOW_MS)
+    assert (found.severity, found.code) == (ERROR, "KeepsOthersOff")
+    assert found.subject == "pod ta/pod-thief"
+    assert found.message == (
+        "required anti-affinity with topologyKey kubernetes.io/os keeps other namespaces off 2 of "
+        "2 nodes; 5 pods of others wait: tb/pod-p0, tb/pod-p1, tb/pod-p2 and 2 more"
+    )
+    assert found.pods_total == 5
+
+
+@pytest.mark.parametrize(
+    ("key", "namespaces"),
+    [("kubernetes.io/os", ("ta",)), ("kubernetes.io/hostname", ()), ("nowhere", ())],
+)
+def test_who_keeps_few_or_only_its_own_off_is_not(key: str, namespaces: tuple[str, ...]) -> None:
+    """A node of its own, or apart from its own kind, is what anti-affinity is for."""
+    request = keeping_off(key, *namespaces)
+    own = pod("own", request, namespace="ta", node="n1", phase="Running")
+    waiting = pod("w", PodRequest(10_000_000), namespace="tb")
+    state = state_of(*map(on_os, ("n1", "n2", "n3")), own, waiting)
+    assert [found.code for found in findings(state, NOW_MS)] == ["NeverFits"]

@@ -29,6 +29,8 @@ EVERY_ADDRESS = "0.0.0.0"
 RULES_MAX = 32
 """Rules about other pods that one pod may have. What each of them costs is counted over all pods,
 for every pod that is placed; so one tenant's rules must not grow without end."""
+HOST_PORTS_MAX = 64
+"""Each is asked of every pod on a node."""
 NODE_TERMS_MAX = 128
 """Terms of node affinity, required and preferred: each is asked of every node."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
@@ -87,6 +89,9 @@ def company_of(pod: objects.PodObject) -> Company:
         len(terms or ()) for kind in (together, apart) for terms in (kind.required, kind.preferred)
     )
     _at_most(RULES_MAX, rules, "spec.affinity", "rules about other pods")
+    if len(ports) > HOST_PORTS_MAX:
+        text = f"{len(ports)} host ports; at most {HOST_PORTS_MAX} are accepted"
+        raise Invalid(Problem(reasons.INVALID_REQUEST, "spec.containers", text))
     labels = labels_of(pod.metadata)
     reader = _Terms(namespace, is_bound=bool(spec.node_name))
     near = reader.read("podAffinity", together.required)

@@ -14,6 +14,7 @@ _FREE = (
     "unrequested_bytes",
     "attached",
     "backlog",
+    "spaces",
 )
 
 

@@ -176,6 +176,7 @@ class Node:
         "name",
         "pods_free",
         "row",
+        "spaces",
         "unrequested_bytes",
         "unrequested_milli",
     )
@@ -201,6 +202,9 @@ class Node:
         """What scores add to what is in use; see `PodRequest.unrequested`."""
         self.attached: dict[str, dict[str, int]] = {}
         """Driver → claims of the pods here, with how many pods have each."""
+        self.spaces: dict[str, int] = {}
+        """Namespaces of the pods here, with how many pods are of each: most rules about pods are
+        about those of one."""
 
     @property
     def blocked(self) -> str | None:
@@ -228,7 +232,7 @@ class Node:
         self.pods_free = fact.pods if fact else 0
         self.extended_free = dict(fact.extended) if fact else {}
         self.unrequested_milli = self.unrequested_bytes = self.backlog = 0
-        self.attached = {}
+        self.attached, self.spaces = {}, {}
         changed = []
         for allocation in self.allocations.values():
             before = allocation.holdings
@@ -278,9 +282,7 @@ class Node:
             if name in self.extended_free:
                 self.extended_free[name] -= sign * amount
         fact, holdings = allocation.fact, allocation.holdings
-        if fact is not None and (
-            fact.request.unrequested != _NOTHING_MORE or fact.request.attachments
-        ):
+        if fact is not None:
             self.book_said(fact, sign)
         if not holdings:
             return
@@ -300,8 +302,9 @@ class Node:
                 ledger.charge(uid, holding, tags, perhaps=_place(holding) not in known)
 
     def book_said(self, fact: PodObserved, sign: int) -> None:
-        """Book what only a pod's fact says of it: what scores add, and its volumes."""
+        """Book what only a pod's fact says of it: whose it is, what scores add, its volumes."""
         request = fact.request
+        _add(self.spaces, fact.namespace, sign)
         if request.unrequested != _NOTHING_MORE:
             self.unrequested_milli += sign * request.unrequested[0]
             self.unrequested_bytes += sign * request.unrequested[1]
@@ -328,6 +331,7 @@ class Node:
             self.unrequested_bytes,
         )
         twin.attached = {driver: dict(claims) for driver, claims in self.attached.items()}
+        twin.spaces = dict(self.spaces)
         return twin
 
 

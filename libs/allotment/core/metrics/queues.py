@@ -9,7 +9,7 @@ Source of the names: Volcano's `pkg/scheduler/metrics`.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -59,8 +59,11 @@ class _Queue(NamedTuple):
 def queue_gauges(session: Session | None) -> list[Gauge]:
     """All gauges about queues. Every gauge is there, also without rows (no session)."""
     queues = [] if session is None else _queues(session)
+    offered = NOTHING if session is None else session.world.cluster.total
     gauges = [
-        gauge for word, text in _AMOUNTS.items() for gauge in _amount_gauges(word, text, queues)
+        gauge
+        for word, text in _AMOUNTS.items()
+        for gauge in _amount_gauges(word, text, queues, offered)
     ]
     share: Rows = {(q.view.name,): int(q.share * _MICRO) for q in queues}
     weight: Rows = {(q.view.name,): q.view.weight for q in queues}
@@ -211,7 +214,12 @@ def _queue(
     )
 
 
-def _amount_gauges(word: str, text: str, queues: list[_Queue]) -> list[Gauge]:
+def _amount_gauges(
+    word: str, text: str, queues: list[_Queue], offered: Container[str]
+) -> list[Gauge]:
+    """One amount of all queues. What no node offers has rows only where the Queue names it: pods
+    make up as many names as they like.
+    """
     cpu: Rows = {}
     memory: Rows = {}
     scalars: Rows = {}
@@ -221,7 +229,7 @@ def _amount_gauges(word: str, text: str, queues: list[_Queue]) -> list[Gauge]:
                 cpu[(queue.view.name,)] = int(amount)
             elif name == MEMORY:
                 memory[(queue.view.name,)] = int(amount)
-            elif name != PODS:
+            elif name != PODS and (name in offered or name in queue.view.capability):
                 scalars[(queue.view.name, name)] = int(amount)
     start = f"{PREFIX}_queue_{word}"
     return [

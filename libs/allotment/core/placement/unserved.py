@@ -20,6 +20,8 @@ _BROKEN_PLUGIN = frozenset[str]().union(*(f.absent_problems for f in FAMILIES.va
 """Problems of a node because of which it offers no devices of a family."""
 _SIMILAR = 0.75
 """How much alike two resource names are of which one may be meant for the other (difflib)."""
+_COUNTED_MAX = 4
+"""So many resources of one pod are looked for that no node offers; comparing names is slow."""
 
 
 def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
@@ -35,7 +37,10 @@ def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
     if state.last_unserved is not None and state.last_unserved[0] == asked:
         return state.last_unserved[1]
     found = [text for wanted in request.devices for text in _devices(state, wanted)]
-    found += [text for name, _ in request.extended for text in _counted(state, name)]
+    absent = [name for name, _ in request.extended if not _is_offered(state, name)]
+    found += [text for name in absent[:_COUNTED_MAX] for text in _counted(state, name)]
+    if len(absent) > _COUNTED_MAX:
+        found.append(f"no node offers {len(absent) - _COUNTED_MAX} more of its resources")
     texts = tuple(dict.fromkeys(found))
     state.last_unserved = asked, texts
     return texts
@@ -84,10 +89,12 @@ def _switch_text(state: ClusterState, wanted: DeviceRequest, switch: Switch) -> 
     )
 
 
+def _is_offered(state: ClusterState, name: str) -> bool:
+    return any(name in node.extended_free for node in state.nodes.values())
+
+
 def _counted(state: ClusterState, name: str) -> Iterator[str]:
     """Of a resource that no node lists: the one that is most like it."""
-    if any(name in node.extended_free for node in state.nodes.values()):
-        return
     present = [node for node in state.nodes.values() if node.fact is not None]
     if not present:
         return

@@ -12,6 +12,7 @@ caller and handed in.
 from allotment.core.explain.doctor.cluster import Source, of_cluster, of_configuration, sources
 from allotment.core.explain.doctor.drift import of_drift
 from allotment.core.explain.doctor.finding import ERROR, WARNING, Finding, in_order
+from allotment.core.explain.doctor.keeping_off import of_keeping_off
 from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_log
 from allotment.core.explain.doctor.standstill import IDLE_AFTER_S, of_standstill, work_of
 from allotment.core.explain.doctor.waiting import of_waiting
@@ -38,5 +39,10 @@ __all__ = [
 
 def findings(state: ClusterState, time_ms: int) -> list[Finding]:
     """Everything that stands out in a state at that Unix time, in order."""
-    found = of_configuration(state), of_cluster(state, time_ms), of_waiting(state, time_ms)
+    found = (
+        of_configuration(state),
+        of_cluster(state, time_ms),
+        of_waiting(state, time_ms),
+        of_keeping_off(state),
+    )
     return in_order(one for part in found for one in part)

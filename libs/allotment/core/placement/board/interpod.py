@@ -17,6 +17,7 @@ from allotment.core.placement.rules.interpod import (
     Question,
     Takes,
     by_topology,
+    heeded,
     is_spread_over,
     required_spreads,
     stays,
@@ -132,9 +133,11 @@ class Rules:
         return raw >> LOG_BITS, takes_part
 
     def _near(self, key: str, question: Question) -> Ints:
-        """(N,) the answers of all pods in each position's domain."""
+        """(N,) the answers of all pods in each position's domain; nobody counts where none is."""
         crowd = self._columns.crowd
         domain = crowd.domain(key)
+        if not domain.is_anywhere:
+            return np.zeros(len(self._columns), np.int64)
         near: Ints = domain.sums(crowd.tally(question))[domain.numbers]
         return near
 
@@ -166,7 +169,11 @@ def _overs(
     columns: Columns, request: PodRequest, rules: tuple[Spread, ...]
 ) -> list[tuple[Spread, _Over]]:
     keys = frozenset(rule.term.topology_key for rule in rules)
-    return [(rule, _Over(columns, request, rule, keys)) for rule in rules]
+    found: dict[tuple[bool, bool], _Over] = {}
+    for rule in rules:  # most heed the same, and so are over the same positions
+        if heeded(rule) not in found:
+            found[heeded(rule)] = _Over(columns, request, rule, keys)
+    return [(rule, found[heeded(rule)]) for rule in rules]
 
 
 def _refuse(out: Ints, where: Bools, code: str) -> None:

@@ -32,6 +32,11 @@ class Domain:
         known = self._known
         self.numbers[position] = _NOWHERE if value is None else known.setdefault(value, len(known))
 
+    @property
+    def is_anywhere(self) -> bool:
+        """Whether any position has the label."""
+        return bool(self._known)
+
     def lacks(self) -> Bools:
         """Where the label is not."""
         missing: Bools = self.numbers < 0
@@ -86,6 +91,10 @@ class Crowd:
         self._names = names
         self._tallies: dict[Question, Ints] = {}
         self._domains: dict[str, Domain] = {}
+        self._nowhere = Domain(len(names))
+        self._keys: set[str] = set()
+        """The labels that nodes have, as of `_keys_seq`."""
+        self._keys_seq = -1
         self._rooms: dict[str, _Room] = {}
         self._assumed: list[tuple[int, PodObserved]] = []
 
@@ -110,7 +119,14 @@ class Crowd:
         return tally
 
     def domain(self, key: str) -> Domain:
-        """The positions by value of a label."""
+        """The positions by value of a label. One that no node has costs nothing: whoever makes up
+        rules makes up as many labels as he likes."""
+        if self._keys_seq != self._state.nodes_seq:
+            self._keys_seq = self._state.nodes_seq
+            nodes = self._state.nodes.values()
+            self._keys = {key for node in nodes if node.fact is not None for key in node.labels}
+        if key not in self._keys:
+            return self._nowhere
         domain = self._domains.get(key)
         if domain is None:
             domain = self._domains[key] = Domain(len(self._names))

@@ -10,7 +10,8 @@ Sources: Kubernetes' plugins `nodeports`, `interpodaffinity` and `podtopologyspr
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from itertools import chain
+from typing import ClassVar, NamedTuple, Protocol
 
 import msgspec
 
@@ -44,15 +45,31 @@ _LOOKS_MAX = 4096
 
 
 class Question(Protocol):
-    """Asked of every pod on a node. Hashable, so that equal ones are counted once."""
+    """Asked of every pod on a node. Hashable, so that equal ones are counted once.
+
+    `namespaces` are those whose pods can be meant, none for all: no other pod is looked at.
+    """
+
+    @property
+    def namespaces(self) -> tuple[str, ...]: ...
 
     def count(self, pod: PodObserved) -> int: ...
+
+
+def _named_by(terms: Iterable[PodTerm]) -> tuple[str, ...]:
+    """The namespaces that any of the terms is about; none for all of them."""
+    named = [term.namespaces for term in terms]
+    return tuple(dict.fromkeys(chain.from_iterable(named))) if all(named) else ()
 
 
 class Meets(msgspec.Struct, frozen=True):
     """1 if the pod is one that every term is about."""
 
     terms: tuple[PodTerm, ...]
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        return next((term.namespaces for term in self.terms if term.namespaces), ())
 
     def count(self, pod: PodObserved) -> int:
         for term in self.terms:
@@ -66,6 +83,10 @@ class Stays(msgspec.Struct, frozen=True):
 
     term: PodTerm
 
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        return self.term.namespaces
+
     def count(self, pod: PodObserved) -> int:
         return int(not pod.deleting and selects(self.term, pod.namespace, pod.labels))
 
@@ -75,6 +96,10 @@ class MeetsAny(msgspec.Struct, frozen=True):
 
     terms: tuple[PodTerm, ...]
 
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        return _named_by(self.terms)
+
     def count(self, pod: PodObserved) -> int:
         return int(any(selects(term, pod.namespace, pod.labels) for term in self.terms))
 
@@ -83,6 +108,10 @@ class Earns(msgspec.Struct, frozen=True):
     """The weights of the preferences that are about the pod."""
 
     preferences: tuple[PodPreference, ...]
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        return _named_by(preference.term for preference in self.preferences)
 
     def count(self, pod: PodObserved) -> int:
         return sum(
@@ -96,6 +125,7 @@ class KeepsAway(msgspec.Struct, frozen=True):
     """How many required anti-affinities the pod itself has that are about the subject."""
 
     about: PodSubject
+    namespaces: ClassVar[tuple[str, ...]] = ()
 
     def count(self, pod: PodObserved) -> int:
         return sum(_is_about(term, self.about) for term in pod.request.company.away)
@@ -105,6 +135,7 @@ class Prefers(msgspec.Struct, frozen=True):
     """The weights of the preferences that the pod itself has about the subject."""
 
     about: PodSubject
+    namespaces: ClassVar[tuple[str, ...]] = ()
 
     def count(self, pod: PodObserved) -> int:
         return sum(
@@ -124,6 +155,7 @@ class Takes(msgspec.Struct, frozen=True):
     """1 if the pod has a host port that leaves this one no room."""
 
     port: HostPort
+    namespaces: ClassVar[tuple[str, ...]] = ()
 
     def count(self, pod: PodObserved) -> int:
         return int(any(_in_conflict(self.port, taken) for taken in pod.request.company.ports))
@@ -133,6 +165,7 @@ class Mounts(msgspec.Struct, frozen=True):
     """1 if the pod has this very volume."""
 
     volume: Attachment
+    namespaces: ClassVar[tuple[str, ...]] = ()
 
     def count(self, pod: PodObserved) -> int:
         return int(self.volume in pod.request.attachments)
@@ -225,18 +258,21 @@ def look_around(nodes: Sequence[Node], request: PodRequest, only: Node | None = 
         if only is None:
             return nodes
         domain = only.labels.get(key)
-        return (n for n in nodes if domain is not None and n.labels.get(key) == domain)
+        return () if domain is None else (n for n in nodes if n.labels.get(key) == domain)
 
     def apart(key: str, question: Question) -> Counter[str]:
         return count(near_it(key), key, question)
 
+    over: dict[tuple[bool, bool], list[Node]] = {}
+    for rule in required:  # most heed the same, and so are over the same nodes
+        if (heeds := heeded(rule)) not in over:
+            over[heeds] = _spread_nodes(nodes, request, rule, keys)
     return Around(
         near=tuple(count(nodes, term.topology_key, meets) for term in company.near),
         away=tuple(apart(key, MeetsAny(terms)) for key, terms in by_topology(company.away)),
         repelled=tuple(apart(s.topology_key, KeepsAway(s)) for s in company.repelled),
         spread=tuple(
-            count(_spread_nodes(nodes, request, rule, keys), rule.term.topology_key, stays(rule))
-            for rule in required
+            count(over[heeded(rule)], rule.term.topology_key, stays(rule)) for rule in required
         ),
     )
 
@@ -306,6 +342,11 @@ def stays(rule: Spread) -> Stays:
     return Stays(rule.term)
 
 
+def heeded(rule: Spread) -> tuple[bool, bool]:
+    """All of a constraint that tells over which nodes it is, beside the keys of all of them."""
+    return rule.honors_affinity, rule.honors_taints
+
+
 def _spread_nodes(
     nodes: Iterable[Node], request: PodRequest, rule: Spread, keys: frozenset[str]
 ) -> list[Node]:
@@ -330,15 +371,22 @@ def is_spread_over(node: Node, request: PodRequest, rule: Spread, keys: frozense
 def count(nodes: Iterable[Node], topology_key: str, question: Question) -> Counter[str]:
     """The answers of all pods by domain; nodes without the label are in none."""
     found: Counter[str] = Counter()
+    namespaces = question.namespaces
     for node in nodes:
         domain = node.labels.get(topology_key)
         if domain is not None and node.fact is not None:
-            found[domain] += count_on(node, question)
+            found[domain] += _count_on(node, question, namespaces)
     return found
 
 
 def count_on(node: Node, question: Question) -> int:
     """The answers of one node's pods."""
+    return _count_on(node, question, question.namespaces)
+
+
+def _count_on(node: Node, question: Question, namespaces: tuple[str, ...]) -> int:
+    if namespaces and node.spaces.keys().isdisjoint(namespaces):
+        return 0
     total, ask = 0, question.count
     for allocation in node.allocations.values():
         fact = allocation.fact

@@ -1,0 +1,195 @@
+"""What pods of one namespace cost the decisions about others: counts of work, not time."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
+from allotment.core.metrics.queues import queue_gauges
+from allotment.core.placement import unserved
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import place
+from allotment.core.placement.rules import interpod
+from allotment.core.queues.round.rounds import Rounds
+from allotment_filter.effort import EFFORT_MAX
+from allotment_filter.groups import Groups
+from allotment_proto.events import Event, NodeObserved, PodObserved, QueueObserved
+from allotment_proto.facts import (
+    Company,
+    Constraints,
+    Expression,
+    NodeTerm,
+    PodPreference,
+    PodRequest,
+    PodTerm,
+    Spread,
+)
+from tests import build
+
+NODES = 20
+OTHERS = 400
+
+
+def node(number: int) -> NodeObserved:
+    name = f"n{number}"
+    return build.node(name, 0, pods=500, labels=(("kubernetes.io/hostname", name),))
+
+
+def cluster(*more: Event) -> ClusterState:
+    """Nodes full of other tenants' pods."""
+    running = [
+        build.pod(f"r{n}", PodRequest(1), namespace="tb", node=f"n{n % NODES}", phase="Running")
+        for n in range(OTHERS)
+    ]
+    policy = build.policy(namespace_turns=True)
+    return build.state_of(policy, *map(node, range(NODES)), *running, *more)
+
+
+def terms(key: str, number: int, *namespaces: str) -> tuple[PodTerm, ...]:
+    return tuple(
+        PodTerm(key.format(n), namespaces, (Expression("app", "In", (f"a{n}",)),))
+        for n in range(number)
+    )
+
+
+class Asked:
+    """Counts how many pods are asked a question about themselves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pods = 0
+        for kind in (interpod.Meets, interpod.MeetsAny, interpod.Stays, interpod.Earns):
+            monkeypatch.setattr(kind, "count", self._counting(kind.count))
+
+    def _counting(self, count: object) -> object:
+        def counted(question: object, pod: PodObserved) -> int:
+            self.pods += 1
+            return count(question, pod)  # type: ignore[operator,no-any-return]
+
+        return counted
+
+
+MADE_UP = Company(
+    away=terms("made-up-{}.io/zone", 31),
+    preferred=tuple(PodPreference(1, term) for term in terms("other-{}.io/zone", 31)),
+)
+OWN = Company(
+    away=terms("kubernetes.io/hostname", 8, "ta"),
+    spread=tuple(
+        Spread(term, 5, is_required=True, counts_self=False)
+        for term in terms("kubernetes.io/hostname", 8, "ta")
+    ),
+)
+
+
+@pytest.mark.parametrize("company", [MADE_UP, OWN])
+def test_rules_that_concern_nobody_look_at_no_pod(
+    company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """About labels that no node has, or about pods of a namespace that has none."""
+    state = cluster()
+    asked = Asked(monkeypatch)
+    board = Board(state)
+    board.begin()
+    found = place(build.pod("a", PodRequest(1, company=company), namespace="ta"), board)
+    assert getattr(found, "node", ""), "it is placed"
+    assert asked.pods == 0
+
+
+def test_labels_that_are_made_up_are_not_remembered() -> None:
+    state = cluster()
+    board = Board(state)
+    for number in range(50):
+        company = Company(away=terms(f"made-up-{number}-{{}}.io/zone", 31))
+        board.begin()
+        place(build.pod(f"a{number}", PodRequest(1, company=company)), board)
+        board.end()
+    assert len(board._columns.crowd._domains) == 0
+
+
+def test_a_label_counts_as_soon_as_a_node_has_it() -> None:
+    state = cluster()
+    board = Board(state)
+    company = Company(away=(PodTerm("example.com/rack", (), ()),))
+    fact = build.pod("a", PodRequest(1, company=company), namespace="ta")
+    board.begin()
+    assert getattr(place(fact, board), "node", "")
+    board.end()
+    labels = (("example.com/rack", "r1"),)
+    for number in range(NODES):
+        changed = build.node(f"n{number}", 0, pods=500, labels=labels, rv=2)
+        apply(state, changed, state.seq + 1)
+    board.begin()
+    assert not getattr(place(fact, board), "node", ""), "somebody is in the only rack"
+
+
+def test_resources_that_no_node_offers_are_no_series() -> None:
+    asks = PodRequest(1, extended=tuple((f"made-up-{n}.io/y", 1) for n in range(100)))
+    real = PodRequest(1, extended=(("example.com/fpga", 1),))
+    offers = build.node("f", 0, extended=(("example.com/fpga", 4),))
+    queue = QueueObserved(uid="q", name="default", rv=1, capability=(("example.com/tpu", 2),))
+    pods = [build.pod(f"w{n}", asks, queue="default") for n in range(5)]
+    state = cluster(offers, queue, *pods, build.pod("real", real, queue="default"))
+    gauges = queue_gauges(Rounds(state).session())
+    names = {row[1] for gauge in gauges if gauge.labels[1:] for row in gauge.rows}
+    assert names <= {"example.com/fpga", "example.com/tpu"}
+    assert "example.com/fpga" in names
+
+
+def test_a_refusal_names_a_few_of_many_resources(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    nearest = unserved.nearest
+
+    def counting(name: str, names: set[str]) -> str:
+        compared.append(name)
+        return nearest(name, names)
+
+    monkeypatch.setattr(unserved, "nearest", counting)
+    asks = PodRequest(1, extended=tuple((f"made-up-{n}.io/y", 1) for n in range(32)))
+    texts = unserved.unserved(cluster(), asks)
+    assert len(texts) == 5
+    assert texts[0] == "no node offers made-up-0.io/y"
+    assert texts[-1] == "no node offers 28 more of its resources"
+    assert len(set(compared)) == 4
+
+
+def batches(pods: Iterable[PodObserved]) -> list[list[str]]:
+    """The batches in which pods are offered, until nobody is due."""
+    state = cluster(QueueObserved(uid="q", name="default", rv=1), *pods)
+    groups, found = Groups(state), []
+    while (batch := groups.next_batch({})) is not None:
+        found.append(list(batch.batch.uids))
+        groups.tried(batch)
+    return found
+
+
+def waiting(uid: str, request: PodRequest, namespace: str) -> PodObserved:
+    return build.pod(uid, request, namespace=namespace, queue="default", created_ms=len(uid))
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda n: PodRequest(1, company=Company(away=terms(f"k{n}-{{}}", 31))),
+        lambda n: PodRequest(
+            1,
+            constraints=Constraints(
+                affinity=tuple(NodeTerm((Expression("x", "In", (f"{n}-{t}",)),)) for t in range(62))
+            ),
+        ),
+    ],
+)
+def test_costly_pods_come_in_small_batches(request_of: object) -> None:
+    hostile = [waiting(f"h{n}", request_of(n), "ta") for n in range(60)]  # type: ignore[operator]
+    found = batches([*hostile, *(waiting(f"probe{n}", PodRequest(1), "tb") for n in range(3))])
+    assert max(map(len, found)) <= EFFORT_MAX // 31 + 3
+    assert sum(map(len, found)) == 63
+    assert set(found[0]) >= {"probe0", "probe1", "probe2"}
+
+
+def test_pods_alike_and_single_costly_ones_are_not_held_up() -> None:
+    term = tuple(NodeTerm((Expression("x", "In", (f"{t}",)),)) for t in range(62))
+    alike = PodRequest(1, constraints=Constraints(affinity=term))
+    assert list(map(len, batches(waiting(f"p{n}", alike, "ta") for n in range(100)))) == [100]
+    huge = PodRequest(1, company=Company(away=terms("k{}", EFFORT_MAX + 1)))
+    assert sum(map(len, batches([waiting("huge", huge, "ta"), waiting("p", huge, "ta")]))) == 2
