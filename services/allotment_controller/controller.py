@@ -58,7 +58,9 @@ class Controller:
     def __init__(self, ctx: Context, client: KubeClient, metrics: JobMetrics) -> None:
         self.ctx = ctx
         self.known = Known()
-        self.work: Work[WorkKey] = Work(Random(secrets.randbits(64)), self._failed)
+        self.work: Work[WorkKey] = Work(
+            Random(secrets.randbits(64)), self._failed, lambda key: key[1]
+        )
         self.reporter = EventReporter(client, ctx.settings.instance)
         random = Random(secrets.randbits(64))
         self.context = ControllerContext(
@@ -199,7 +201,7 @@ class Controller:
                 return
         namespace = pod.metadata.namespace
         if pod.job_uid:
-            siblings = len(self.known.pods_of_job(pod.job_uid))
+            siblings = self.known.count_of_job(pod.job_uid)
             self.context.enqueue_job(namespace, pod.job_name, siblings)
         if pod.group:
             self.context.enqueue_group(namespace, pod.group)

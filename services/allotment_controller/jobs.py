@@ -1,6 +1,8 @@
 """Jobs: look, plan, carry out. What to do is decided in `allotment.core.jobs.sync`."""
 
 import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import anyio
 import msgspec
@@ -36,10 +38,14 @@ from allotment_controller.writes import (
     patch_status,
 )
 
-CREATES_AT_ONCE = 100
-"""Pods of one Job that are built and sent at the same time: with some plugins a pod names all the
-others, so that all bodies at once would grow with the square of the Job.
+T = TypeVar("T")
+AT_ONCE = 8
+"""Requests of one Job at the same time: a part of all that the client sends at once, so that other
+Jobs' come between. With some plugins a pod names all the others, too, so that all bodies at once
+would grow with the square of the Job.
 """
+CREATES_A_LOOK = 100
+"""Pods of one Job that are made in a row. Then others that wait have their turn."""
 
 
 class Jobs:
@@ -215,9 +221,7 @@ class Jobs:
             else:
                 problems.append(f"pod {pod.name}: {answer.message}")
 
-        async with anyio.create_task_group() as group:
-            for pod in pods:
-                group.start_soon(end, pod)
+        await _some_at_once(end, pods)
         self._report(job, "FailedDelete", problems)
 
     async def _create(self, job: Job, seats: tuple[Seat, ...]) -> None:
@@ -241,15 +245,8 @@ class Jobs:
             else:
                 problems.append(f"pod {body['metadata']['name']}: {answer.message}")
 
-        waiting = iter(seats)
-
-        async def fill_some() -> None:
-            for seat in waiting:  # shared: each seat is taken by one of the tasks
-                await fill(seat)
-
-        async with anyio.create_task_group() as group:
-            for _ in range(min(len(seats), CREATES_AT_ONCE)):
-                group.start_soon(fill_some)
+        seats = seats[:CREATES_A_LOOK]
+        await _some_at_once(fill, seats)
         if seats:
             self._context.enqueue_job(*place_of(job.metadata))
         self._report(job, "FailedCreate", problems)
@@ -286,6 +283,18 @@ class Jobs:
         )
         if changed is not None:
             self._context.known.groups.observe(changed)
+
+
+async def _some_at_once(do: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
+    waiting = iter(items)
+
+    async def do_some() -> None:
+        for item in waiting:  # shared: each item is taken by one of the tasks
+            await do(item)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(min(len(items), AT_ONCE)):
+            group.start_soon(do_some)
 
 
 def _is_taken(answer: KubeResult) -> bool:

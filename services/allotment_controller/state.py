@@ -64,6 +64,10 @@ class Known:
     def pods_of_job(self, uid: str) -> list[Pod]:
         return list(self._listed(self._of_job.get(uid, {})))
 
+    def count_of_job(self, uid: str) -> int:
+        """How many pods of a Job are known: asked for every change of any of them."""
+        return len(self._of_job.get(uid, ()))
+
     def pods_of_group(self, namespace: str, name: str) -> list[Pod]:
         return list(self._listed(self._of_group.get((namespace, name), {})))
 

@@ -1,6 +1,11 @@
-"""Work by key: each at most once at a time, when it is due, and again later when it failed."""
+"""Work by key: each at most once at a time, when it is due, and again later when it failed.
+
+Owners of keys (namespaces) take turns, and one of them has at most half of the workers: however
+much one of them brings, another's next key comes soon.
+"""
 
 import heapq
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from random import Random
 from typing import Generic, Never, TypeVar
@@ -28,7 +33,12 @@ class Work(Generic[K]):
     one odd object must not hold up all. `on_failure` is given the key and what was raised.
     """
 
-    def __init__(self, random: Random, on_failure: Callable[[K, Exception], None]) -> None:
+    def __init__(
+        self,
+        random: Random,
+        on_failure: Callable[[K, Exception], None],
+        owner_of: Callable[[K], Hashable] = lambda key: "",
+    ) -> None:
         self.done = 0
         self.defects = 0
         self._random = random
@@ -36,7 +46,12 @@ class Work(Generic[K]):
         self._due_s: dict[K, float] = {}
         self._timers: list[tuple[float, int, K]] = []
         self._number = 0
+        self._owner_of = owner_of
+        self._ready: dict[Hashable, dict[K, None]] = {}
+        """Keys that are due, by owner; the owner whose turn is next is in front."""
         self._busy: set[K] = set()
+        self._busy_of: Counter[Hashable] = Counter()
+        self._most_of_one = 1
         self._failed: dict[K, int] = {}
         self._stirred = anyio.Event()
 
@@ -58,11 +73,13 @@ class Work(Generic[K]):
         tried later.
         """
         places = anyio.Semaphore(workers, fast_acquire=True)
+        self._most_of_one = max(workers // 2, 1)
         async with anyio.create_task_group() as group:
             while True:
                 await places.acquire()
                 key = await self._next()
                 self._busy.add(key)
+                self._busy_of[self._owner_of(key)] += 1
                 group.start_soon(self._work, handle, key, places)
         raise AssertionError("work never ends by itself")
 
@@ -78,6 +95,7 @@ class Work(Generic[K]):
             self.done += 1
         finally:
             self._busy.discard(key)
+            self._busy_of[self._owner_of(key)] -= 1
             self._stirred.set()
             places.release()
 
@@ -90,27 +108,37 @@ class Work(Generic[K]):
     async def _next(self) -> K:
         while True:
             self._stirred = anyio.Event() if self._stirred.is_set() else self._stirred
-            wait_s: float | None = None
-            held: list[tuple[float, int, K]] = []
-            found: K | None = None
-            while self._timers:
-                due_s, number, key = self._timers[0]
-                if self._due_s.get(key) != due_s:  # it was planned anew
-                    heapq.heappop(self._timers)
-                    continue
-                if due_s > anyio.current_time():
-                    wait_s = due_s - anyio.current_time()
-                    break
-                heapq.heappop(self._timers)
-                if key in self._busy:
-                    held.append((due_s, number, key))
-                    continue
-                del self._due_s[key]
-                found = key
-                break
-            for timer in held:
-                heapq.heappush(self._timers, timer)
-            if found is not None:
-                return found
+            wait_s = self._take_due()
+            key = self._choose()
+            if key is not None:
+                return key
             with anyio.move_on_after(wait_s):
                 await self._stirred.wait()
+
+    def _take_due(self) -> float | None:
+        """Make the keys ready that are due; how long until the next one is, None without one."""
+        while self._timers:
+            due_s, _, key = self._timers[0]
+            if self._due_s.get(key) == due_s:  # else it was planned anew
+                wait_s = due_s - anyio.current_time()
+                if wait_s > 0:
+                    return wait_s
+                self._ready.setdefault(self._owner_of(key), {})[key] = None
+            heapq.heappop(self._timers)
+        return None
+
+    def _choose(self) -> K | None:
+        """The next key of the owner whose turn it is and that may have another worker."""
+        for owner, keys in self._ready.items():
+            if self._busy_of[owner] >= self._most_of_one:
+                continue
+            key = next((key for key in keys if key not in self._busy), None)
+            if key is None:
+                continue
+            del self._ready[owner], keys[key], self._due_s[key]
+            if keys:
+                self._ready[owner] = keys  # behind all others
+            if not self._busy_of[owner]:
+                del self._busy_of[owner]
+            return key
+        return None

@@ -385,6 +385,33 @@ async def test_a_job_far_too_large_does_not_hold_up_others(scene: Scene) -> None
         }
 
 
+async def test_a_large_job_does_not_hold_up_others(scene: Scene) -> None:
+    """Its pods are made some at a time, and what each of their changes costs does not grow."""
+    large = yaml.safe_load(JOB)
+    large["metadata"]["name"] = "large"
+    large["spec"] |= {"plugins": {}, "minAvailable": 1}
+    large["spec"]["tasks"][0]["replicas"] = 5_000
+    async with scene.controller() as controller:
+        looks = 0
+        pods_of_job = controller.known.pods_of_job
+
+        def counted(uid: str) -> list[Any]:
+            nonlocal looks
+            looks += 1
+            return pods_of_job(uid)
+
+        controller.known.pods_of_job = counted  # type: ignore[method-assign]
+        scene.store.create(JOBS, "default", large)
+        await scene.until(lambda: len(scene.pods()) > 50, "it has begun")
+        scene.apply(JOB)
+        await scene.until(
+            lambda: sum(name.startswith("j-") for name in scene.pods()) == 3, "the other's pods"
+        )
+        made = len(scene.pods())
+        assert made < 1_500
+        assert looks < made / 2, "not for each pod's change"
+
+
 async def test_a_finished_job_is_deleted_after_its_time(scene: Scene) -> None:
     completed, failed = (gauge.name for gauge in JobMetrics().gauges())
     async with scene.controller():

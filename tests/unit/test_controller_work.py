@@ -213,3 +213,39 @@ def test_the_scheduler_of_jobs_that_name_none() -> None:
 def test_a_meta_without_anything() -> None:
     assert Meta().controller() is None
     assert Meta().annotation("x") == ""
+
+
+async def test_an_owner_with_much_work_holds_up_no_other() -> None:
+    """Owners take turns, whoever came first, and one never has all workers."""
+    handled: list[str] = []
+    busy = 0
+    release = anyio.Event()
+
+    async def handle(key: str) -> None:
+        nonlocal busy
+        handled.append(key)
+        if key.startswith("big"):
+            busy += 1
+            assert busy <= 2, "half of the workers"
+            await release.wait()
+            busy -= 1
+
+    def failed(key: str, why: Exception) -> None:
+        raise AssertionError((key, why))
+
+    work: Work[str] = Work(Random(1), failed, lambda key: key.partition("/")[0])
+    for number in range(1000):
+        work.add(f"big/{number}")
+    for number in range(3):
+        work.add(f"small/{number}")
+    with patience():
+        async with anyio.create_task_group() as group:
+            group.start_soon(work.run, handle, 4)
+            while sum(key.startswith("small") for key in handled) < 3:  # noqa: ASYNC110
+                await anyio.sleep(0.005)
+            assert sum(key.startswith("big") for key in handled) == 2
+            release.set()
+            while len(handled) < 1003:  # noqa: ASYNC110 - counts only
+                await anyio.sleep(0.005)
+            group.cancel_scope.cancel()
+    assert [key for key in handled if key.startswith("big")] == [f"big/{n}" for n in range(1000)]
