@@ -78,6 +78,17 @@ class Ending(msgspec.Struct, frozen=True, array_like=True, gc=False):
     disruption_message: str = ""
 
 
+class Standing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a pod's annotations would have the device plugin of a node serve, to this pod or to
+    whichever asks first: how many `devices` of a family, and which of them can be read.
+    """
+
+    node: str
+    family: str
+    devices: Amount
+    holdings: tuple[Holding, ...] = ()
+
+
 class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """A pod as Kubernetes shows it now.
 
@@ -110,6 +121,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     cards take nothing new, as before version 5).
     `asks` is what a pod with a `problem` asks for all the same, as far as it can be read: its
     `request` is empty. It decides nothing.
+    `standing` is what a device plugin would serve by its annotations where that is not what the pod
+    claims on its own node: no scheduler that keeps its books right writes that (None: nothing).
     """
 
     uid: str
@@ -150,6 +163,7 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     card_resources: tuple[str, ...] = ()
     unplaced: tuple[DeviceRequest, ...] = ()
     asks: PodRequest | None = None
+    standing: Standing | None = None
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

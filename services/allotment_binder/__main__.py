@@ -139,6 +139,11 @@ def _expose(ctx: Context, work: Binder) -> None:
             "running pods whose annotations claim other cards than those that are booked",
             work.mismatches,
         ),
+        "allot_record_forgers": (
+            "pods that write device records again and again with which others are served; nothing "
+            "is placed on the node while they are there",
+            work.forgers,
+        ),
         "allot_bind_held": (
             "questions to the node's device plugin that nobody is bound with before another pod's "
             "record is erased, or a deleted pod's turn has passed",

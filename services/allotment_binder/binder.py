@@ -93,6 +93,11 @@ class Binder:
         places = () if self.pacer is None else self._held(self.pacer)
         return _by_node(Counter(node for node, _ in places))
 
+    def forgers(self) -> dict[tuple[str, ...], int]:
+        """By node, the pods that write records there with which others are served."""
+        nodes = self.world.fold.state.nodes.values()
+        return {(node.name,): len(node.forgers) for node in nodes if node.forgers}
+
     def unacknowledged_s(self) -> dict[tuple[str, ...], int]:
         """By node, for how long its device plugin has not been through with a bound pod."""
         now_s = time.time_ns() // 1_000_000_000
@@ -243,8 +248,9 @@ class Binder:
         name = {"namespace": told.namespace, "pod": told.name}
         self.ctx.log.warning("misdelivered", **name, node=told.node, reason=text)
         outcomes.put([told])
+        shown = corrected_text(told, is_named=False)
         self.notices.put(
-            notices.Warned(told.uid, told.namespace, told.name, told.code, "Allocating", text)
+            notices.Warned(told.uid, told.namespace, told.name, told.code, "Allocating", shown)
         )
 
         def say(why: str) -> None:
@@ -257,7 +263,7 @@ class Binder:
         """Where nobody is bound now, as a device plugin would not find the right record."""
         reserved = self.world.fold.state.reserved
         before = self.deleted.places(lambda uid: uid in reserved or pacer.place_of(uid) is not None)
-        return self.unserved.places() | before
+        return self.unserved.places(self.world.fold.state) | before
 
     async def _clean(self, fact: PodObserved, erasing: set[str]) -> None:
         """Erase a record for which others wait."""

@@ -91,6 +91,8 @@ def obstacle_to(state: ClusterState, allocation: Allocation) -> Obstacle | None:
     node = state.nodes.get(allocation.node)
     if node is None or node.fact is None:
         return reasons.NODE_NOT_READY, f"node {allocation.node} is gone"
+    if node.forgers and node.blocked and allocation.holdings:
+        return node.blocked, reasons.REASONS[node.blocked].text
     for held in allocation.holdings:
         ledger = node.ledgers.get(held.family)
         if ledger is None:

@@ -10,6 +10,11 @@ A pod that is deleted by force while it waits for its turn has no record any mor
 kubelet admits it all the same: the plugin would serve it with the next pod's record. So nobody
 takes its place before the kubelet has come past it.
 
+Whoever may edit a pod can write a record, too, on whatever pod: it is erased like that of a dead
+one. Who does so again and again would win the race now and then: nobody is placed on that node any
+more (`Pod.forged_on`), what waits to be bound there goes elsewhere, and what runs is told whose
+record it was.
+
 The record of a pod that the plugin gave up itself comes last in its choice, so nobody waits for
 it; it is erased as well, once.
 
@@ -18,7 +23,6 @@ another one's. Its correction says whose, and the books follow (`Unserved.correc
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -51,8 +55,8 @@ RETRY_MAX_S = 10.0
 GONE, CONFLICT = 404, 409
 MEND_TRIES = 5
 TAKEN_KEPT = 1_000
-HOLDS_MAX = 3
-"""How often others wait until a pod's record is erased: its owner can write it anew for ever."""
+OTHERS_BIND_WITHIN_S = 5.0
+"""Another scheduler writes a pod's record before it binds it: so long nobody erases it."""
 PASSED_AFTER_S = 5.0
 """When all that a kubelet admits before a deleted pod are through, so long after it is past it."""
 
@@ -107,7 +111,6 @@ class Unserved:
         self._marked: set[str] = set()
         self._version: dict[str, int] = {}
         """The version of each pod whose record was erased: what is older tells nothing new."""
-        self._times: Counter[str] = Counter()
 
     def begin(self, state: ClusterState) -> None:
         self.strays.clear()
@@ -132,17 +135,21 @@ class Unserved:
         fact, place = pod.fact, standing(pod)
         if place is None or fact.rv <= self._version.get(uid, -1):
             left = self.strays.pop(uid, None)
-            if left is not None and fact.bind_phase == keys.PHASE_SUCCESS:
+            if left is not None and (fact.bind_phase == keys.PHASE_SUCCESS or not fact.node):
                 self._note_taken(left)
-        elif uid not in self.strays:
+        elif uid not in self.strays or place not in self.strays[uid].places:
             decided = None if held is None else _place_of(held)
             places = frozenset((place,) if decided is None else (place, decided))
+            if uid in self.strays:  # of his records that were served none may be forgotten
+                places |= self.strays[uid].places
             holdings = fact.holdings if held is None else held.holdings
+            if fact.standing is not None:
+                holdings = fact.standing.holdings
             name = f"{fact.namespace}/{fact.name}"
             old = (0, 0, uid) if held is None else age(held)
             is_unserved, now_s = held is not None, self._clock()
             self.strays[uid] = Stray(uid, name, places, holdings, is_unserved, old, now_s)
-            if held is not None:
+            if held is not None and fact.phase != ACTIVE:
                 self._note_sign(fact, held)
         if uid not in self._marked and given_up(state, fact):
             self.given_up[uid] = None
@@ -158,7 +165,6 @@ class Unserved:
         self.signs.pop(uid, None)
         self._marked.discard(uid)
         self._version.pop(uid, None)
-        del self._times[uid]
 
     def _note_taken(self, stray: Stray) -> None:
         if stray.uid not in self._version:  # what we erased nobody was served with
@@ -173,7 +179,6 @@ class Unserved:
         self.given_up.pop(uid, None)
         pod = state.pods.get(uid)
         if pod is not None:
-            self._times[uid] += 1
             self._version[uid] = erased.version
             if _mark_of(pod.fact) == keys.PHASE_FAILED:
                 self._marked.add(uid)
@@ -182,9 +187,11 @@ class Unserved:
         """Whether we said that a pod has failed."""
         return uid in self._marked
 
-    def places(self) -> frozenset[Place]:
-        held = (stray.places for uid, stray in self.strays.items() if self._times[uid] < HOLDS_MAX)
-        return frozenset(place for places in held for place in places)
+    def places(self, state: ClusterState) -> frozenset[Place]:
+        """Where nobody is bound before a record is erased; but for nodes on which there is nobody
+        to be bound any more."""
+        held = (place for stray in self.strays.values() for place in stray.places)
+        return frozenset(place for place in held if not _is_left_alone(state, place))
 
     def due(self, state: ClusterState, *, swap_equal: bool) -> list[PodObserved]:
         """The pods whose records are to be erased now.
@@ -192,11 +199,13 @@ class Unserved:
         Where equal pods may be swapped, one that runs before its turn has left its record to the
         one whose record it got, and that one may still be asked for.
         """
-        late_s = self._clock() - LATE_AFTER_S
+        now_s = self._clock()
+        late_s, bound_s = now_s - LATE_AFTER_S, now_s - OTHERS_BIND_WITHIN_S
         return [
             state.pods[uid].fact
             for uid, stray in self.strays.items()
-            if not swap_equal or stray.since_s <= late_s or not _has_swapped(state, uid)
+            if (not swap_equal or stray.since_s <= late_s or not _has_swapped(state, uid))
+            and (stray.since_s <= bound_s or not _is_others_to_bind(state.pods[uid].fact))
         ]
 
     def corrections(self, state: ClusterState) -> list[Corrected]:
@@ -220,6 +229,16 @@ class Unserved:
                 self._taken.remove(taken)
             out.append(_corrected(pod.fact, pod.allocation, taken))
         return out
+
+
+def _is_left_alone(state: ClusterState, place: Place) -> bool:
+    node = state.nodes.get(place[0])
+    return node is not None and bool(node.forgers)
+
+
+def _is_others_to_bind(fact: PodObserved) -> bool:
+    """Whether another scheduler may be about to bind a pod."""
+    return not fact.node and fact.phase == ACTIVE and bool(fact.card_resources)
 
 
 def _oldest(strays: Iterable[Stray], sign: Sign) -> Stray | None:

@@ -4,12 +4,13 @@
 * A pod that waits to be bound, because the plugin of its node is not through with another one.
 * A pod that waits for a node lock.
 * A pod whose annotations claim other cards than those that are booked for it.
+* A pod whose annotations would have others served with what nobody gave them.
 * A pod that others bound, and nobody can read which of its node's cards it holds.
 """
 
 from collections import Counter
 
-from allotment.core.explain.acknowledgement import LATE_AFTER_S, wait_text
+from allotment.core.explain.acknowledgement import LATE_AFTER_S, forged, wait_text
 from allotment.core.explain.views import device_name
 from allotment.core.ledger.claims import mismatch, unreadable
 from allotment.core.ledger.model import ENDED, ClusterState
@@ -19,6 +20,7 @@ from allotment_binder.bindings import Target
 from allotment_binder.notices import Notices, Warned
 from allotment_binder.pacer import Pacer, Wait
 from allotment_proto.events import PodObserved
+from allotment_proto.facts import Problem
 from allotment_proto.volcano import keys
 
 
@@ -37,6 +39,8 @@ class Troubles:
         """Uids of pods whose annotations claim something else than what is booked → their node."""
         self._unreadable: set[str] = set()
         """Pods of which nobody can read which cards they hold."""
+        self._forged: dict[str, Problem] = {}
+        """What pods were told that wrote records."""
         self._waits: dict[Wait, float] = {}
         """Since when each pod waits for another (infinite: it was told)."""
 
@@ -44,8 +48,20 @@ class Troubles:
         """What happened before this life was told by another one."""
         self._waits.clear()
         self._failed = {uid for uid, pod in state.pods.items() if would_not_start(pod.fact)}
+        self._forged = {u: said for u, p in state.pods.items() if (said := forged(p))}
         self._unreadable = {u for u, p in state.pods.items() if unreadable(p) is not None}
         self._claims = {u: p.fact.node for u, p in state.pods.items() if mismatch(p) is not None}
+
+    def look_at_record(self, state: ClusterState, uid: str) -> None:
+        """Tell whoever wrote records what comes of it: at the first, and when his nodes are left
+        alone."""
+        pod = state.pods.get(uid)
+        found = None if pod is None else forged(pod)
+        if pod is None or found is None:
+            self._forged.pop(uid, None)
+        elif self._forged.get(uid) != found:
+            self._forged[uid] = found
+            self._put(pod.fact, found.code, "Allocating", cut(f"{found.place} {found.message}"))
 
     def look_at_quarantine(self, state: ClusterState, uid: str) -> None:
         """Tell, once, that nobody can read which cards a pod holds, and what that costs others."""
@@ -67,6 +83,7 @@ class Troubles:
         pod = state.pods.get(uid)
         self.look_at_claim(state, uid)
         self.look_at_quarantine(state, uid)
+        self.look_at_record(state, uid)
         if pod is None:
             self._failed.discard(uid)
             return

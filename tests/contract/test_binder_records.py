@@ -9,14 +9,25 @@ from tests.build import decided, holding, node, placement, pod, policy, state_of
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 
 from allotment.core.explain.acknowledgement import LATE_AFTER_S, standing
+from allotment.core.explain.doctor import findings
+from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
-from allotment.core.ledger.model import Pod
+from allotment.core.ledger.model import FORGED_MOST, Pod
 from allotment.core.ledger.pods import adopted
 from allotment.core.ledger.state import apply
+from allotment_binder.bindings import obstacle_to
 from allotment_binder.pacing import bindable
-from allotment_binder.records import HOLDS_MAX, PASSED_AFTER_S, Deleted, Erased, Unserved, erase
+from allotment_binder.records import (
+    OTHERS_BIND_WITHIN_S,
+    PASSED_AFTER_S,
+    Deleted,
+    Erased,
+    Unserved,
+    erase,
+)
 from allotment_proto.events import PodGone, PodObserved
 from allotment_proto.facts import Holding, PodRequest
+from allotment_proto.observed import Standing
 
 Json = dict[str, Any]
 
@@ -69,7 +80,7 @@ def test_until_it_is_erased_no_pod_that_could_be_mistaken_is_bound_there() -> No
     records.begin(state)
 
     def free() -> list[str]:
-        return [a.uid for a in bindable(state, (), records.places())]
+        return [a.uid for a in bindable(state, (), records.places(state))]
 
     assert free() == ["b", "two"]
     apply(state, rejected(rv=3, bind_phase="failed"), 9)
@@ -149,28 +160,122 @@ def test_what_is_older_than_the_erasing_is_no_news() -> None:
     state = state_of(policy(), node("n1"), rejected(rv=5))
     records = Unserved()
     records.begin(state)
-    assert records.places() == {PLACE}
+    assert records.places(state) == {PLACE}
     records.erased(state, "dead", Erased(7))
-    assert records.places() == frozenset()
+    assert records.places(state) == frozenset()
     apply(state, rejected(rv=6, labels=(("a", "b"),)), 9)
     records.look(state, "dead")
     assert not records.strays
     apply(state, rejected(rv=8), 10)
     records.look(state, "dead")
-    assert records.places() == {PLACE}
+    assert records.places(state) == {PLACE}
 
 
-def test_an_owner_who_writes_a_record_anew_for_ever_keeps_nobody_waiting() -> None:
-    state = state_of(policy(), node("n1"), rejected())
+def test_whoever_writes_records_anew_for_ever_has_his_node_left_alone() -> None:
+    """Each is erased, and nobody is bound past one; nobody waits there for the last word either."""
+    state = state_of(policy(), node("n1"), node("n2"), rejected(), pod("a"))
+    apply(state, decided(placement("a", "n1", holding("GPU-1"))), 6)
     records = Unserved()
     records.begin(state)
-    for version in range(1, HOLDS_MAX + 1):
-        assert records.places() == {PLACE}
-        records.erased(state, "dead", Erased(version))
-        apply(state, rejected(rv=version + 2), 9 + version)
+    version = 2
+    for _ in range(FORGED_MOST):
+        assert records.places(state) == {PLACE}
+        assert state.nodes["n1"].blocked is None
+        records.erased(state, "dead", Erased(version + 1))
+        apply(state, rejected(rv=version + 1, bind_phase="success"), state.seq + 1)
+        apply(state, rejected(rv=version + 2), state.seq + 1)
         records.look(state, "dead")
+        version += 2
     assert records.strays, "it is erased all the same"
-    assert records.places() == frozenset()
+    assert records.places(state) == frozenset()
+    assert state.nodes["n1"].blocked == "RecordForged"
+    reserved = state.pods["a"].allocation
+    assert reserved is not None
+    assert obstacle_to(state, reserved) is not None, "what waited there goes elsewhere"
+    assert check(state) == []
+    twin = snapshot.decode(snapshot.encode(state))
+    assert twin.nodes["n1"].blocked == "RecordForged"
+    assert snapshot.encode(twin) == snapshot.encode(state)
+    (found,) = [f for f in findings(state, 0) if f.subject == "pod default/pod-dead"][:1]
+    assert (found.severity, found.code) == ("error", "RecordForged")
+    assert "nothing is placed on n1 until this pod is deleted" in found.message
+    apply(state, PodGone(uid="dead", namespace="default", name="pod-dead", rv=99), state.seq + 1)
+    assert state.nodes["n1"].blocked is None
+    assert obstacle_to(state, reserved) is None
+
+
+FORGED = Standing("n1", "vgpu", 1, (holding("GPU-1", 16_000, 100),))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"scheduler": "other"},
+        {"scheduler": "other", "node": "n2", "phase": "Running"},
+        {"scheduler": "other", "node": "n1"},
+        {"phase": "Running", "node": "n1", "bind_phase": "success"},
+        {},
+    ],
+)
+def test_a_record_that_nobody_gave_is_in_the_way_on_whatever_pod(changes: Json) -> None:
+    thief = pod("t", PodRequest(), **changes)
+    state = state_of(policy(), node("n1"), node("n2"), pod("v"))
+    apply(state, decided(placement("v", "n1", holding("GPU-0"))), 3)
+    records = Unserved()
+    apply(state, msgspec.structs.replace(thief, rv=2, standing=FORGED), 4)
+    records.look(state, "t")
+    assert records.places(state) == {PLACE}
+    assert [fact.uid for fact in records.due(state, swap_equal=False)] == ["t"]
+    served = {"node": "n1", "phase": "Running", "bind_phase": "allocating"}
+    held = state.pods["v"].allocation
+    apply(state, pod("v", rv=3, holdings=(holding("GPU-0"),), **served), 5)
+    records.look(state, "v", held)
+    records.erased(state, "t", Erased(9, was_taken=True))
+    (told,) = records.corrections(state)
+    assert told.served == "default/pod-t"
+    assert told.holdings == (holding("GPU-0"), *FORGED.holdings), "what it got, not what he has"
+    apply(state, told, 6)
+    found = {(one.subject, one.code): one for one in findings(state, 0)}
+    assert ("pod default/pod-t", "RecordForged") in found
+    assert "did nothing wrong" in found["pod default/pod-v", "Misdelivered"].remedy
+
+
+def test_another_scheduler_is_given_the_time_to_bind_what_it_wrote() -> None:
+    now_s = 100.0
+    theirs = pod("t", PodRequest(), scheduler="volcano", card_resources=("volcano.sh/vgpu-number",))
+    theirs = msgspec.structs.replace(theirs, standing=FORGED)
+    state = state_of(policy(), node("n1"), theirs)
+    records = Unserved(lambda: now_s)
+    records.look(state, "t")
+    assert records.places(state) == {PLACE}
+    assert records.due(state, swap_equal=False) == []
+    now_s += OTHERS_BIND_WITHIN_S
+    assert [fact.uid for fact in records.due(state, swap_equal=False)] == ["t"]
+    bound = msgspec.structs.replace(theirs, rv=3, node="n1", card_resources=(), standing=None)
+    apply(state, bound, 9)
+    records.look(state, "t")
+    assert not records.places(state)
+    assert state.pods["t"].forged is None
+
+
+@pytest.mark.parametrize("scheduler", ["other", "allotment"])
+def test_who_is_served_with_a_record_of_his_own_making_is_booked_with_it(scheduler: str) -> None:
+    """The plugin looks at nothing else; and he holds no more cards than kubelet asks for."""
+    bound = pod("t", scheduler=scheduler, rv=2, node="n1", bind_phase="allocating")
+    state = state_of(policy(), node("n1"), *([pod("t")] * (scheduler == "allotment")))
+    if scheduler == "allotment":
+        apply(state, decided(placement("t", "n1", holding("GPU-0"))), 3)
+    apply(state, msgspec.structs.replace(bound, standing=FORGED, holdings=(holding(),)), 4)
+    apply(state, msgspec.structs.replace(bound, rv=3, phase="Running", bind_phase="success"), 5)
+    cards = {card.fact.id: card for card in state.nodes["n1"].ledgers["vgpu"].cards}
+    assert cards["GPU-1"].free_memory_mib == 0
+    assert (cards["GPU-0"].free_memory_mib == 16_000) is (scheduler == "other")
+    assert check(state) == []
+    two = Standing("n1", "vgpu", 2, (holding("GPU-0"), holding("GPU-1")))
+    fact = msgspec.structs.replace(bound, uid="u", name="u", scheduler="other", standing=two)
+    apply(state, fact, 6)
+    assert state.pods["u"].allocation is not None
+    assert state.pods["u"].allocation.holdings == (), "kubelet asks for one card"
 
 
 def test_what_was_decided_is_in_the_way_too_whatever_the_annotations_say_now() -> None:
@@ -182,9 +287,9 @@ def test_what_was_decided_is_in_the_way_too_whatever_the_annotations_say_now() -
     apply(state, rejected(), 5)
     records = Unserved()
     records.look(state, "dead", held)
-    assert records.places() == {PLACE, other}
+    assert records.places(state) == {PLACE, other}
     records.look(state, "dead")
-    assert records.places() == {PLACE, other}
+    assert records.places(state) == {PLACE, other}
 
 
 def test_the_place_of_a_deleted_pod_is_free_when_its_kubelet_is_past_it() -> None:
@@ -333,7 +438,7 @@ def test_a_sign_after_an_acknowledgement_is_not_believed() -> None:
     world.see("b", "Running", "success")
     world.see("b", "Running", "allocating", waited=False)
     assert world.corrections() == []
-    assert world.records.places() == {PLACE}, "its record is erased all the same"
+    assert world.records.places(world.state) == {PLACE}, "its record is erased all the same"
 
 
 def test_a_record_that_an_owner_wrote_anew_frees_nothing_of_what_was_decided() -> None:

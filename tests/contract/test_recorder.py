@@ -16,6 +16,7 @@ from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import DevicesConfigured, Event, MixLearned, PodGone, QueueObserved
+from allotment_proto.observed import Standing
 from allotment_proto.registry import subject_of_facts
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_blocking")]
@@ -75,6 +76,14 @@ async def test_what_gathers_travels_together_and_the_last_word_about_a_pod_count
     await scene.run_until(lambda: bool(scene.log.core.records))
     assert scene.events == [pod("a", rv=3), node("n1"), pod("b"), gone("b")]
     assert [r.subject for r in scene.log.core.records] == [subjects.FACTS]
+
+
+async def test_a_record_that_may_have_been_served_is_told_however_short_it_stood() -> None:
+    scene = Scene(MemoryLog())
+    stood = pod("a", rv=2, standing=Standing("n1", "vgpu", 1))
+    scene.recorder.put([pod("a", rv=1), stood, pod("a", rv=3), pod("a", rv=4)])
+    await scene.run_until(lambda: bool(scene.log.core.records))
+    assert scene.events == [stood, pod("a", rv=4)]
 
 
 async def test_where_nobody_waits_what_comes_one_by_one_shares_a_record() -> None:

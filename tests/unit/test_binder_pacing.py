@@ -269,4 +269,4 @@ def test_the_record_of_a_pod_whose_owner_took_away_its_claim_is_erased_all_the_s
     unserved = Unserved(lambda: 0.0)
     unserved.begin(state)
     assert [fact.uid for fact in unserved.due(state, swap_equal=False)] == ["a"]
-    assert unserved.places() == {("n1", ("vgpu", "devices", 2))}
+    assert unserved.places(state) == {("n1", ("vgpu", "devices", 2))}

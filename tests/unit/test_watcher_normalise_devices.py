@@ -15,6 +15,8 @@ from allotment_proto.facts import (
     Policy,
     Selection,
 )
+from allotment_proto.observed import Standing
+from allotment_proto.volcano import keys
 from allotment_watcher import objects
 from allotment_watcher.normalise import unreadable_pod_fact
 from tests.unit.kube_json import (
@@ -212,3 +214,49 @@ def test_an_amount_of_a_foreign_type_makes_the_object_undecodable(amount: Any) -
     document = json.dumps(pod_json(container(limits={"cpu": amount})))
     with pytest.raises(msgspec.ValidationError, match="limits"):
         msgspec.json.decode(document, type=objects.PodObject)
+
+
+MINE = {
+    keys.VGPU_NODE: "n",
+    keys.VGPU_IDS: "GPU-0,NVIDIA,3000,50:",
+    keys.DEVICES_TO_ALLOCATE: "GPU-0,NVIDIA,3000,50:",
+    keys.BIND_PHASE: keys.PHASE_ALLOCATING,
+}
+SHARE = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000, "volcano.sh/vgpu-cores": 50}
+
+
+@pytest.mark.parametrize(
+    ("changes", "stands"),
+    [
+        ({}, None),
+        ({keys.DEVICES_TO_ALLOCATE: ""}, None),
+        ({keys.DEVICES_TO_ALLOCATE: ";"}, None),
+        ({keys.VGPU_NODE: "m"}, Standing("m", "vgpu", 1, (Holding("vgpu", 0, "GPU-0", 3000, 50),))),
+        (
+            {keys.DEVICES_TO_ALLOCATE: "GPU-0,NVIDIA,9000,50:"},
+            Standing("n", "vgpu", 1, (Holding("vgpu", 0, "GPU-0", 9000, 50),)),
+        ),
+        (
+            {
+                keys.DEVICES_TO_ALLOCATE: "GPU-0,NVIDIA,9000,50:",
+                keys.VGPU_IDS: "GPU-0,NVIDIA,9000,50:",
+            },
+            Standing("n", "vgpu", 1, (Holding("vgpu", 0, "GPU-0", 9000, 50),)),
+        ),
+        ({keys.DEVICES_TO_ALLOCATE: "x,y:a,b:"}, Standing("n", "vgpu", 2)),
+    ],
+)
+def test_a_record_that_its_pod_may_not_have_is_told(
+    changes: dict[str, str], stands: Standing | None
+) -> None:
+    """Also one that the plugin cannot read: it fails whoever asks for so many devices."""
+    document = pod_json(container("main", SHARE), annotations={**MINE, **changes}, nodeName="n")
+    assert seen(document).standing == stands
+
+
+def test_a_pod_without_a_node_and_without_cards_has_a_record_all_the_same() -> None:
+    document = pod_json(container("main"), annotations=MINE)
+    mine = (Holding("vgpu", 0, "GPU-0", 3000, 50),)
+    assert seen(document).standing == Standing("n", "vgpu", 1, mine)
+    document["spec"]["schedulerName"] = "other"
+    assert seen(document).standing == Standing("n", "vgpu", 1, mine)

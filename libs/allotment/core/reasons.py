@@ -40,6 +40,7 @@ NO_NODES: Final = "NoNodes"
 
 # Device
 NO_GPU: Final = "NoGPU"
+RECORD_FORGED: Final = "RecordForged"
 CARDS_QUARANTINED: Final = "CardsQuarantined"
 GPU_MODE_MISMATCH: Final = "GPUModeMismatch"
 NOT_ENOUGH_GPUS_ON_NODE: Final = "NotEnoughGPUsOnNode"
@@ -318,6 +319,15 @@ TABLE: Final = (
         "the node offers no device of the kind the pod asks for",
         "ask for a device that nodes offer (allot ledger lists them), or deploy its device plugin",
         step="devices",
+    ),
+    Reason(
+        RECORD_FORGED,
+        Cure.DEVICE,
+        "a pod's annotations would have the node's device plugin serve others with its record",
+        "delete that pod (allot doctor names it), and install deploy/base/annotation-policy.yaml",
+        step="devices",
+        distance=1,
+        is_error=True,
     ),
     Reason(
         CARDS_QUARANTINED,

@@ -11,6 +11,7 @@ from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import ContainerSource, Family, PodSource
 from allotment.core.placement.rules import card_names
 from allotment_proto.facts import DeviceRequest, Holding, PodRequest, Problem, Selection
+from allotment_proto.observed import Standing
 from allotment_proto.volcano import exclusive, keys, selection
 from allotment_watcher.normalise.amounts import Invalid
 from allotment_watcher.normalise.lens import Lens
@@ -210,6 +211,23 @@ def held(source: PodSource, wanted: tuple[DeviceRequest, ...], lens: Lens) -> He
     if claims.agrees(tuple(holdings), tuple(annotated)):
         annotated.clear()
     return Held(tuple(holdings), broken, tuple(annotated[:ANNOTATED_MOST]), _bounded(unplaced))
+
+
+def standing(source: PodSource, node: str, held: Held) -> Standing | None:
+    """What a device plugin would serve by a pod's annotations, if that is something else than the
+    pod holds on its own node within its limits."""
+    for record in RECORDS:
+        found = record.standing(source)
+        if found is None or _is_its_own(found, node, held.holdings):
+            continue
+        return found
+    return None
+
+
+def _is_its_own(found: Standing, node: str, holdings: tuple[Holding, ...]) -> bool:
+    """Whether it is what a pod holds, or what is left of it to serve."""
+    is_read = len(found.holdings) == found.devices
+    return is_read and found.node == node and {*found.holdings} <= {*holdings}
 
 
 def _bounded(unplaced: list[DeviceRequest]) -> tuple[DeviceRequest, ...]:

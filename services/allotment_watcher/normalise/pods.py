@@ -131,6 +131,7 @@ def pod_through(
         misnamed=misnamed(annotations) if is_of_us and phase not in ENDED else (),
         unplaced=() if phase in ENDED else held.unplaced,
         asks=_read(pod, lens, asks) if problem is not None and not node else None,
+        standing=devices.standing(source, node, held),
     )
     if not (is_of_us or node):
         fact = _left_to_others(fact, devices.named(source, lens))

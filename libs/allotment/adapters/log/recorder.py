@@ -4,7 +4,9 @@ While one append is under way new events queue up; they travel together in the n
 rate of appends follows the disk, and the rate of events does not. What nobody waits for goes with
 the next event that somebody waits for, or after a short time. Events that older releases cannot
 read share a record only with each other. Of several observations of one pod that gathered only the
-last is told: each is complete. (Decisions go another way: each is its own compare-and-append.)
+last is told: each is complete. But of a record that a device plugin may have served in between
+(`PodObserved.standing`) the log has to hear. (Decisions go another way: each is its own
+compare-and-append.)
 
 A record is read before it is written: one event that no service could read would take up to 499
 others with it. Such an event, and one that is too large, is left out by itself.
@@ -78,7 +80,10 @@ class Recorder:
         for event in events:
             number = next(self._numbers)
             if isinstance(event, PodObserved) and event.rv:
-                number = self._observed.setdefault(event.uid, number)
+                last = self._queue.get(self._observed.get(event.uid, -1))
+                if isinstance(last, PodObserved) and last.standing in (None, event.standing):
+                    number = self._observed[event.uid]
+                self._observed[event.uid] = number
             elif isinstance(
                 event, PodObserved | PodGone
             ):  # without a version: it could not be read

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from allotment.core.ledger import model
 from allotment.core.ledger.model import ACTIVE, ENDED, Allocation, ClusterState, Node, Pod
 from allotment.core.placement.devices import FAMILIES
+from allotment.core.reasons import RECORD_FORGED
 from allotment_proto.events import PodObserved
-from allotment_proto.facts import Holding
+from allotment_proto.facts import Holding, Problem
 from allotment_proto.volcano import keys
 
 LATE_AFTER_S = 150
@@ -60,9 +61,12 @@ def standing(pod: Pod) -> Place | None:
     Some plugins go by annotations alone (`RECORDS`). So a pod that ended before its plugin was
     asked leaves a record with which the next pod is served that asks for as many devices; a pod
     that runs although its record stands was itself served with another one's; and of one that was
-    served already its owner has written the record anew.
+    served already its owner has written the record anew. What no scheduler wrote
+    (`PodObserved.standing`) is in the way whatever its pod is and asks for.
     """
     fact = pod.fact
+    if fact.standing is not None:
+        return fact.standing.node, (fact.standing.family, "devices", fact.standing.devices)
     if fact.bind_phase != keys.PHASE_ALLOCATING or not is_acknowledged(pod):
         return None
     claimed = fact.holdings or _asked(fact)  # its owner may have taken away what it claimed
@@ -93,6 +97,12 @@ def standing_record(pod: Pod) -> str | None:
 def standing_text(pod: Pod) -> str:
     """What is wrong with a pod whose record is `standing`."""
     fact = pod.fact
+    if fact.standing is not None:
+        return (
+            f"no scheduler gave pod {fact.namespace}/{fact.name} what its annotation "
+            f"{standing_record(pod)} names, with which the device plugin of node "
+            f"{fact.standing.node} would serve the next pod that asks for as many devices"
+        )
     how = "ended although its device plugin has not served it"
     if fact.phase == ACTIVE:
         how = "was served by its device plugin before"
@@ -102,6 +112,19 @@ def standing_text(pod: Pod) -> str:
         f"pod {fact.namespace}/{fact.name} {how}, and its annotation {standing_record(pod)} would "
         f"serve the next pod of node {fact.node} that asks for as many devices"
     )
+
+
+def forged(pod: Pod) -> Problem | None:
+    """What is wrong with a pod that wrote records which nobody gave it; None if it did not."""
+    if not pod.forged:
+        return None
+    nodes, held = ", ".join(sorted(pod.forged)), ", ".join(pod.forged_on)
+    said = (
+        f"were written so that the device plugin of node {nodes} hands out devices that nobody "
+        "gave, to this pod or to others"
+    )
+    meaning = f": nothing is placed on {held} until this pod is deleted" if held else ""
+    return Problem(RECORD_FORGED, "annotations", f"{said}{meaning}")
 
 
 def age(allocation: Allocation) -> Age:

@@ -292,11 +292,13 @@ def of_no_event(topic: str, by: str) -> tuple[str, str]:
     return ("Began", f"{by} {what} from here on") if what else ("Empty", "it holds no event")
 
 
-def corrected_text(event: Corrected) -> str:
-    """What a pod holds in place of what was decided, or that nobody knows."""
+def corrected_text(event: Corrected, *, is_named: bool = True) -> str:
+    """What a pod holds in place of what was decided, or that nobody knows. `is_named`: with the pod
+    whose record it was, which the owner of this one need not know."""
+    said = event.message if is_named else "its device plugin served it with another pod's record"
     if not event.served:
-        return f"{event.message}; the books still say {claim_text(event.was)}"
-    return f"{event.message}; it holds {claim_text(event.holdings)}, not {claim_text(event.was)}"
+        return f"{said}; the books still say {claim_text(event.was)}"
+    return f"{said}; it holds {claim_text(event.holdings)}, not {claim_text(event.was)}"
 
 
 def _devices_line(event: DevicesConfigured) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from allotment.core.explain.acknowledgement import forged
 from allotment.core.ledger.claims import unreadable
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
@@ -512,7 +513,14 @@ def _holders_text(node: Node, card: Card) -> str:
 
 
 def _quarantine(state: ClusterState, node: Node) -> Iterator[NodeProblem]:
-    """The pods that hold cards of the node of which nobody can tell which, and what that costs."""
+    """The pods that hold cards of the node of which nobody can tell which, or write records with
+    which others are served, and what that costs."""
+    for uid in sorted(node.forgers):
+        fact, said = state.pods[uid].fact, forged(state.pods[uid])
+        if said is not None:
+            place = f"pod {fact.namespace}/{fact.name}"
+            message = f"its {said.place} {said.message}"
+            yield NodeProblem(code=said.code, place=place, message=message)
     for uid in sorted(node.broken):
         fact = state.pods[uid].fact
         why = "" if fact.broken is None else f": {fact.broken.place} {fact.broken.message}"

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from allotment.core.ledger.model import BOUND, Pod
+from allotment.core.ledger.model import ACTIVE, BOUND, Pod
 from allotment.core.ledger.partitions import UNCONFIRMED, holding_rules
 from allotment.core.reasons import CARDS_QUARANTINED, CLAIM_MISMATCH, CLAIM_UNREADABLE
 from allotment_proto.events import PodObserved
@@ -112,6 +112,18 @@ def _granted(held: Holding, request: DeviceRequest) -> Holding:
         request.cores_pct,
         holding_rules(request.family).granted(held.instance, request),
     )
+
+
+def served_with(fact: PodObserved) -> tuple[Holding, ...]:
+    """What its device plugin serves a pod with whose record is another one than it may have, if
+    kubelet comes to it before anything is done about it: as many cards as its limits ask for, and
+    of each what is written there, whatever they ask for.
+    """
+    found = fact.standing
+    if found is None or not fact.node or found.node != fact.node or fact.phase != ACTIVE:
+        return ()
+    asked = sum(r.count for r in fact.request.devices if r.family == found.family)
+    return found.holdings if asked == found.devices == len(found.holdings) else ()
 
 
 def mismatch(pod: Pod) -> Problem | None:

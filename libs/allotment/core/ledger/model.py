@@ -11,7 +11,7 @@ import msgspec
 
 from allotment.core.ledger.changes import Trail
 from allotment.core.ledger.ledger import Ledger, on_any_card, sized
-from allotment.core.reasons import CARDS_QUARANTINED
+from allotment.core.reasons import CARDS_QUARANTINED, RECORD_FORGED
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
     Admission,
@@ -45,6 +45,8 @@ _K = TypeVar("_K")
 ENDED = frozenset(("Succeeded", "Failed"))
 ACTIVE = "Pending"
 CHANGES_MAX = 1 << 14
+FORGED_MOST = 3
+"""So many records that nobody gave are erased before their pod's nodes are left alone."""
 OWNERS_MAX = 1024
 NAMESPACES_MAX = 4096
 
@@ -169,6 +171,7 @@ class Node:
         "cpu_milli_free",
         "extended_free",
         "fact",
+        "forgers",
         "labels",
         "last_stamp_s",
         "ledgers",
@@ -198,6 +201,8 @@ class Node:
         asks for one pod after the other, so all of them stand in front of the next one here."""
         self.broken: set[str] = set()
         """Uids of pods that hold devices here of which nobody can tell which, nor how much."""
+        self.forgers: set[str] = set()
+        """Uids of pods that write device records again and again with which others are served."""
         self.unrequested_milli = self.unrequested_bytes = 0
         """What scores add to what is in use; see `PodRequest.unrequested`."""
         self.attached: dict[str, dict[str, int]] = {}
@@ -209,6 +214,8 @@ class Node:
     @property
     def blocked(self) -> str | None:
         """The reason why no card of this node takes anything new, None if they do."""
+        if self.forgers:
+            return RECORD_FORGED
         return CARDS_QUARANTINED if self.broken else None
 
     def awaits(self, allocation: Allocation) -> bool:
@@ -270,6 +277,11 @@ class Node:
             holdings = sized(holdings, fact.shares_pct, self.ledgers)
         return holdings
 
+    def note_forger(self, uid: str, is_forger: bool) -> None:
+        """Take note of a pod that writes device records for this node, or does no more."""
+        (self.forgers.add if is_forger else self.forgers.discard)(uid)
+        self._block()
+
     def _block(self) -> None:
         for ledger in self.ledgers.values():
             ledger.blocked = self.blocked
@@ -325,7 +337,7 @@ class Node:
         twin.extended_free = dict(self.extended_free)
         twin.allocations = dict(self.allocations)
         twin.last_stamp_s, twin.backlog = self.last_stamp_s, self.backlog
-        twin.broken = set(self.broken)
+        twin.broken, twin.forgers = set(self.broken), set(self.forgers)
         twin.unrequested_milli, twin.unrequested_bytes = (
             self.unrequested_milli,
             self.unrequested_bytes,
@@ -344,6 +356,15 @@ class Pod(msgspec.Struct, gc=False, eq=False):
     refusal: Refusal | None = None
     refused_basis: int = 0
     bind_failures: int = 0
+    forged: dict[str, int] | None = None
+    """By node, how often its annotations came to be such that the node's device plugin would serve
+    others with what nobody gave them; None: never."""
+
+    @property
+    def forged_on(self) -> tuple[str, ...]:
+        """The nodes on which nothing is placed because of that."""
+        found = self.forged or {}
+        return tuple(sorted(found)) if sum(found.values()) >= FORGED_MOST else ()
 
 
 class Group:

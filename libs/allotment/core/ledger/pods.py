@@ -9,7 +9,7 @@ import msgspec
 from allotment.core.ledger import evictions as fold_evictions
 from allotment.core.ledger import groups as fold_groups
 from allotment.core.ledger.books import charge, note_single, release, sort_in, wait_no_more
-from allotment.core.ledger.claims import agrees, claimed, confirmed
+from allotment.core.ledger.claims import agrees, claimed, confirmed, served_with
 from allotment.core.ledger.model import (
     BOUND,
     ENDED,
@@ -20,7 +20,7 @@ from allotment.core.ledger.model import (
     is_acknowledged,
 )
 from allotment_proto.events import Corrected, PodGone, PodObserved
-from allotment_proto.volcano.keys import PHASE_FAILED, PHASE_SUCCESS
+from allotment_proto.volcano.keys import PHASE_ALLOCATING, PHASE_FAILED, PHASE_SUCCESS
 
 _NOT_ADMITTED = "UnexpectedAdmissionError"
 """What kubelet says (`reason`) of a pod that it does not start."""
@@ -54,6 +54,7 @@ def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
     fold_groups.changed(state, event, seq)
     fold_evictions.forgive(state, event)
     _learn_start(state, pod, before, seq)
+    _note_forged(state, pod, before)
     if event.phase in ENDED:
         fold_evictions.end_eviction(state, event.uid, seq)
         release(state, pod, seq)
@@ -62,6 +63,38 @@ def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
         _hold(state, pod, seq)
     _look_again(state, pod)
     sort_in(state, pod)
+
+
+def _note_forged(state: ClusterState, pod: Pod, before: PodObserved | None) -> None:
+    """Count how often a pod's annotations came to be what no scheduler wrote (`standing`), or stand
+    anew after they were served or erased. Whoever does that again and again is told apart from one
+    that was made of another pod's manifest: nothing is placed on the node while that pod is there.
+    Another scheduler writes its record before it binds a pod, so that counts only until it has.
+    """
+    fact = pod.fact
+    found, was = fact.standing, None if before is None else before.standing
+    is_anew = (
+        before is not None
+        and before.node == fact.node
+        and before.bind_phase in (PHASE_SUCCESS, PHASE_FAILED)
+        and fact.bind_phase == PHASE_ALLOCATING
+    )
+    if before is not None and before.card_resources and fact.node and found is None:
+        _tell_forged(state, pod, is_there=False)
+        pod.forged = None
+    elif is_anew or (found is not None and found != was):
+        node = fact.node if found is None else found.node
+        pod.forged = {**(pod.forged or {}), node: (pod.forged or {}).get(node, 0) + 1}
+        _tell_forged(state, pod, is_there=True)
+
+
+def _tell_forged(state: ClusterState, pod: Pod, *, is_there: bool) -> None:
+    for name in pod.forged_on:
+        node = state.nodes.get(name)
+        if node is not None and (pod.fact.uid in node.forgers) != is_there:
+            node.note_forger(pod.fact.uid, is_there)
+            state.touch(node)
+            state.room_seq = state.seq
 
 
 def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
@@ -79,17 +112,22 @@ def _hold(state: ClusterState, pod: Pod, seq: int) -> None:
             fact.broken is None and agrees(held.holdings, claimed(fact))
         )
         phase = BOUND if is_bound else held.phase
-        if not held.broken and _takes_of_host(held, fact):  # nearly all that is seen of pods
+        more = () if held.acknowledged else served_with(fact)
+        more = tuple(h for h in more if h not in held.holdings)
+        if not held.broken and not more and _takes_of_host(held, fact):  # nearly all that is seen
             _confirm(state, held, phase)
             return
         seen = adopted(fact)
         seen.phase, seen.seq, seen.stamp_s = phase, held.seq, held.stamp_s
-        seen.holdings, seen.broken = held.holdings, False
+        seen.holdings, seen.broken = (*held.holdings, *more), False
         seen.volumes = held.volumes
     else:
         seen = adopted(fact)
-        if held.holdings and not held.broken:
-            seen.holdings, seen.broken = confirmed(held.holdings, fact.holdings), False
+        if not held.broken and (held.acknowledged or not served_with(fact)):
+            if held.holdings:
+                seen.holdings, seen.broken = confirmed(held.holdings, fact.holdings), False
+            elif seen.broken:  # it was seen when its plugin could not have served it by that
+                seen.holdings, seen.broken = (), False
     seen.acknowledged = seen.acknowledged or held.acknowledged
     seen.holdings = state.nodes[held.node].holdings_of(seen)
     if _is_as_booked(held, seen) and _takes_of_host(held, fact):
@@ -107,17 +145,19 @@ def _confirm(state: ClusterState, held: Allocation, phase: str) -> None:
 
 
 def adopted(fact: PodObserved) -> Allocation:
-    """What a pod that others bound holds: what it claims (the watcher keeps that to its limits)."""
+    """What a pod that others bound holds: what it claims (the watcher keeps that to its limits), or
+    what its plugin is going to serve it with all the same."""
+    served = served_with(fact)
     return Allocation(
         fact.uid,
         fact.node,
-        fact.holdings,
+        served or fact.holdings,
         fact.request.cpu_milli,
         fact.request.memory_bytes,
         fact.request.extended,
         phase=BOUND,
         tags=fact.tags,
-        broken=fact.broken is not None,
+        broken=fact.broken is not None and not served,
         fact=fact,
         acknowledged=is_acknowledged(fact, fact.holdings),
     )
@@ -226,6 +266,7 @@ def pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
     if pod is None:
         return
     release(state, pod, seq)
+    _tell_forged(state, pod, is_there=False)
     fold_groups.leave(state, pod.fact, seq)
     fold_evictions.forgive(state, pod.fact)
     state.note_company(pod.fact, -1)

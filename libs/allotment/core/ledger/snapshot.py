@@ -123,9 +123,10 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     pending: tuple[str, ...]
     voided: tuple[tuple[str, int], ...]
     corrected: tuple[tuple[int, Corrected], ...] = ()
+    forged: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
     served: tuple[str, ...] = ()
-    """This and the field before are left out if there are none: states without any have the bytes
-    that they always had.
+    """This and the two fields before are left out if there are none: states without any have the
+    bytes that they always had.
     """
 
 
@@ -184,6 +185,11 @@ def encoding(state: ClusterState) -> Generator[None, None, bytes]:
             pending=tuple(sorted(state.pending)),
             voided=tuple(sorted(state.voided.items())),
             corrected=tuple(found for _, found in sorted(state.corrected.items())),
+            forged=tuple(
+                (uid, tuple(sorted(found.items())))
+                for uid in sorted(state.pods)
+                if (found := state.pods[uid].forged)
+            ),
             served=tuple(state.served),
         )
     )
@@ -283,6 +289,11 @@ def _restored(image: _Snapshot) -> ClusterState:
                 state.reserved[entry.fact.uid] = None
             if not entry.fact.group:
                 state.singles[entry.fact.uid] = None
+    for uid, found in image.forged:
+        state.pods[uid].forged = dict(found)
+        for name in state.pods[uid].forged_on:
+            if name in state.nodes:
+                state.nodes[name].forgers.add(uid)
     for node in state.nodes.values():
         node.rebuild(node.fact)
     state.pending = dict.fromkeys(image.pending)

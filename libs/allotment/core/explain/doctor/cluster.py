@@ -8,6 +8,7 @@ import msgspec
 
 from allotment.core.explain.acknowledgement import (
     LATE_AFTER_S,
+    forged,
     is_acknowledged,
     standing_record,
     standing_text,
@@ -34,7 +35,13 @@ from allotment.core.ledger.claims import mismatch, unreadable
 from allotment.core.ledger.model import ENDED, ClusterState, Node, Pod
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.queues.round.verdict import Holder, quota_waits
-from allotment.core.reasons import NODE_NOT_READY, NOT_ACKNOWLEDGED, QUEUE_QUOTA, REASONS, Cure
+from allotment.core.reasons import (
+    NODE_NOT_READY,
+    NOT_ACKNOWLEDGED,
+    QUEUE_QUOTA,
+    REASONS,
+    Cure,
+)
 from allotment.core.units import age_text
 from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG
 from allotment_proto.volcano import keys
@@ -258,15 +265,29 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 seq=0 if held is None else held.seq,
                 blame=ANNOTATION,
             )
+        said = forged(pod)
+        if said is not None:
+            yield Finding(
+                severity=ERROR if pod.forged_on else WARNING,
+                code=said.code,
+                subject=who,
+                message=f"{said.place} {said.message}",
+                remedy="delete the pod, and ask its owner. The admission policy in "
+                "deploy/base/annotation-policy.yaml keeps pods from it",
+                blame=ANNOTATION,
+            )
         found = state.corrected.get(fact.uid)
         if found is not None:
             at, corrected = found
+            of = ", ".join(_forgers_of(state, corrected.node))
+            perhaps = f", perhaps that of {of}" if of and not corrected.served else ""
             yield Finding(
                 severity=ERROR,
                 code=corrected.code,
                 subject=who,
-                message=corrected_text(corrected),
-                remedy="delete the pod: it uses devices that were meant for another one",
+                message=f"{corrected_text(corrected)}{perhaps}",
+                remedy="this pod did nothing wrong: start it anew, so that it gets devices of its "
+                "own",
                 seq=at,
                 blame=PLUGIN,
             )
@@ -309,6 +330,13 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 remedy=f"is the plugin of {fact.node} running? If the pod cannot start, delete it",
                 seq=held.seq,
             )
+
+
+def _forgers_of(state: ClusterState, node: str) -> Iterator[str]:
+    """The pods that wrote records for a node which nobody gave them."""
+    for pod in state.pods.values():
+        if pod.forged and node in pod.forged:
+            yield f"{pod.fact.namespace}/{pod.fact.name}"
 
 
 def _kept_waiting(pods: list[Pod]) -> str:

@@ -80,7 +80,8 @@ def _ask_numbers(row: Row, ask: Ask, view: View, good: Bools) -> Ints:
     out[mine.sum(axis=1) < ask.number] = NUMBER[reasons.NOT_ENOUGH_GPUS_ON_NODE]
     for fits, code in (
         (ask.mode_fits, reasons.GPU_MODE_MISMATCH),
-        (ask.unblocked, reasons.CARDS_QUARANTINED),
+        (ask.readable, reasons.CARDS_QUARANTINED),
+        (ask.unforged, reasons.RECORD_FORGED),
     ):
         unfit = ask.is_family & ~fits
         if unfit.any():

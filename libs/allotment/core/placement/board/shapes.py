@@ -34,6 +34,7 @@ from allotment.core.placement.devices.choosing import (
 from allotment.core.placement.devices.free import need_cores_pct, need_memory_mib
 from allotment.core.placement.rules.points import FULL_MICRO, KIB_BITS, POINTS_MOST, fit_share_micro
 from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PODS
+from allotment.core.reasons import CARDS_QUARANTINED, RECORD_FORGED
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
 
 _HOST_ROWS = HOST_MEMORY + 1
@@ -100,7 +101,9 @@ class Ask(NamedTuple):
     mode_fits: Bools
     accepted: Bools
     healthy: Bools
-    unblocked: Bools
+    readable: Bools
+    unforged: Bools
+    """(K,) whether no pod closes the node's cards, for the one reason or the other."""
     is_whole: bool
     """Asks for cards without holders."""
 
@@ -199,7 +202,8 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         for k in kinds
     )
     healthy = _flags(k.healthy for k in kinds)
-    unblocked = _flags(k.blocked is None for k in kinds)
+    readable = _flags(k.blocked != CARDS_QUARANTINED for k in kinds)
+    unforged = _flags(k.blocked != RECORD_FORGED for k in kinds)
     is_whole = wanted.cores_pct == CORES_WHOLE_PCT
     memory_mib = [need_memory_mib(wanted, k.memory_mib, k.table) for k in kinds]
     pieces = [_piece(columns, n, wanted, selection, policy) for n in range(len(kinds))]
@@ -214,7 +218,8 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         if taken > asked:
             need[number] = _need(kinds[number], wanted, taken)
     need_by_amount[~(is_family & accepted & healthy)] = NEVER
-    need[~(is_family & accepted & healthy & fits_mode & unblocked & has_piece)] = NEVER
+    is_open = readable & unforged
+    need[~(is_family & accepted & healthy & fits_mode & is_open & has_piece)] = NEVER
     cores = [wanted.cores_pct if piece is None else piece.cores_pct for piece in pieces]
     ranks = np.array([piece.rank if piece else 0 for piece in pieces], np.int64)
     fits_micro = [
@@ -259,7 +264,8 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         mode_fits=fits_mode,
         accepted=accepted,
         healthy=healthy,
-        unblocked=unblocked,
+        readable=readable,
+        unforged=unforged,
         is_whole=is_whole,
     )
     unused = columns.layout.kinds_most - len(kinds)

@@ -19,6 +19,7 @@ from allotment_proto.facts import (
     Problem,
     Selection,
 )
+from allotment_proto.observed import Standing
 
 CORES_WHOLE_PCT = 100
 CORES_MOST_PCT = 8190
@@ -82,6 +83,10 @@ class Record(ABC):
     @abstractmethod
     def phase_of(self, annotations: Mapping[str, str], phase: str) -> str:
         """How far the plugin is with a pod, whose annotation says `phase`."""
+
+    @abstractmethod
+    def standing(self, pod: "PodSource") -> Standing | None:
+        """What the plugin would serve by a pod's annotations, whoever wrote them."""
 
     @abstractmethod
     def corrected(self, holdings: tuple[Holding, ...]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from allotment.core.placement.devices.base import (
 from allotment.core.placement.devices.vgpu_nodes import registered
 from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.facts import DeviceRequest, Holding, Inventory, Problem, Selection
+from allotment_proto.observed import Standing
 from allotment_proto.volcano import keys, selection
 from allotment_proto.volcano import vgpu as wire
 
@@ -46,6 +47,16 @@ class _VgpuRecord(Record):
         if "," in left:
             return phase if is_given_up else keys.PHASE_ALLOCATING
         return keys.PHASE_SUCCESS if phase == keys.PHASE_ALLOCATING else phase
+
+    def standing(self, pod: PodSource) -> Standing | None:
+        """The plugin looks neither at the pod's node nor at its phase, and counts entries by their
+        commas, also those that it cannot read."""
+        text, node = pod.annotations.get(self.work_list, ""), pod.annotations.get(keys.VGPU_NODE)
+        devices = sum("," in piece for group in text.split(";") for piece in group.split(":"))
+        if not node or not devices:
+            return None
+        holdings, _ = _held(pod, text)
+        return Standing(node, wire.FAMILY, devices, holdings[:_COUNT_MAX])
 
     def corrected(self, holdings: tuple[Holding, ...]) -> dict[str, str]:
         return {keys.VGPU_IDS: wire.encode_assignment(holdings)}
@@ -186,33 +197,7 @@ class Vgpu(Family):
     def holdings(self, pod: PodSource) -> tuple[tuple[Holding, ...], tuple[Problem, ...]]:
         """Every entry of every container is charged; group k is the k-th requesting container."""
         text = pod.annotations.get(keys.VGPU_IDS)
-        if text is None:
-            return (), ()
-        groups, problems = wire.decode_assignment(text)
-        nvidia = pod.config.nvidia
-        names = (nvidia.count_name, nvidia.memory_name)
-        asking = [
-            i
-            for i, container in enumerate(pod.containers)
-            if any(name in container.limits for name in names)
-        ]
-        if len(groups) < len(asking):  # ours: a container that asks for 0 cards has no group
-            asking = [i for i in asking if pod.containers[i].limits.get(nvidia.count_name) != "0"]
-        spare = max(asking, default=-1) + 1
-        asking.extend(range(spare, spare + len(groups)))
-        holdings = tuple(
-            Holding(
-                self.name,
-                asking[number],
-                entry.card,
-                entry.memory_mib,
-                entry.cores_pct,
-                entry.instance,
-            )
-            for number, group in enumerate(groups)
-            for entry in group
-        )
-        return holdings, problems
+        return ((), ()) if text is None else _held(pod, text)
 
     def selection(self, pod: PodSource, *, is_bound: bool) -> tuple[Selection, tuple[Problem, ...]]:
         return selection.decode(pod.annotations)
@@ -250,6 +235,35 @@ class Vgpu(Family):
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int
     ) -> dict[str, str]:
         return wire.binding_annotations(node, holdings, stamp_s, bind_time_s)
+
+
+def _held(pod: PodSource, text: str) -> tuple[tuple[Holding, ...], tuple[Problem, ...]]:
+    """What an assignment string says that a pod's containers hold."""
+    groups, problems = wire.decode_assignment(text)
+    nvidia = pod.config.nvidia
+    names = (nvidia.count_name, nvidia.memory_name)
+    asking = [
+        i
+        for i, container in enumerate(pod.containers)
+        if any(name in container.limits for name in names)
+    ]
+    if len(groups) < len(asking):  # ours: a container that asks for 0 cards has no group
+        asking = [i for i in asking if pod.containers[i].limits.get(nvidia.count_name) != "0"]
+    spare = max(asking, default=-1) + 1
+    asking.extend(range(spare, spare + len(groups)))
+    holdings = tuple(
+        Holding(
+            wire.FAMILY,
+            asking[number],
+            entry.card,
+            entry.memory_mib,
+            entry.cores_pct,
+            entry.instance,
+        )
+        for number, group in enumerate(groups)
+        for entry in group
+    )
+    return holdings, problems
 
 
 def _invalid(container: ContainerSource, key: str, message: str) -> Problem:
