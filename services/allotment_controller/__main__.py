@@ -16,7 +16,7 @@ from allotment.adapters.log.lease import Lease
 from allotment.adapters.log.nats_users import inbox_of
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.settings import credentials_of
-from allotment.adapters.service.world import keep_nats_ready
+from allotment.adapters.service.world import keep_nats_ready, show_active
 from allotment.core.jobs.groups import counted
 from allotment_controller.controller import Controller
 from allotment_controller.job_metrics import JobMetrics
@@ -85,6 +85,7 @@ async def run(ctx: Context) -> None:
         beside.start_soon(keep_nats_ready, ctx, connection)
         ctx.task_group.start_soon(tell_silence, client, partial(ctx.ready, "kubernetes"))
         beside.start_soon(_end_when_lost, connection)
+        beside.start_soon(show_active, ctx, lease)
         presence = Presence(client, settings.volcano_namespace)
         if settings.step_aside:
             beside.start_soon(presence.keep_looking)
@@ -119,7 +120,6 @@ async def _term(
         group.start_soon(controller.run)
         group.start_soon(_until_volcano, presence, group.cancel_scope)
         await lease.lost()
-        ctx.log.warning("lease lost", reason=lease.lost_because)
         group.cancel_scope.cancel()
 
 

@@ -101,7 +101,6 @@ async def _watch(
 
             group.start_soon(take_turn)
             await world.lease.lost()
-            ctx.log.warning("lease lost", reason=world.lease.lost_because)
             group.cancel_scope.cancel()
 
 

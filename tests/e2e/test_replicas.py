@@ -39,6 +39,14 @@ def active(stack: Stack, role: str) -> str:
     work = {name: stack.metric(name, WORK_DONE[role]) for name in (role, f"{role}-2")}
     idle, busy = sorted(work, key=lambda name: work[name])
     assert work[idle] == 0 < work[busy], work
+    for name, works in ((busy, True), (idle, False)):  # and each says so
+        assert stack.metric(name, "allot_active") == works
+        status, body = stack.readiness(name)
+        assert (status, body["holds"]["lease"].partition(" ")[0].rstrip(",:")) == (
+            200,
+            "active" if works else "standby",
+        )
+    assert '"msg":"active"' in stack.processes[busy].log_path.read_text()
     return busy
 
 

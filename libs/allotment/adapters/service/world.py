@@ -161,6 +161,7 @@ async def open_world(
                 group.start_soon(watch_readiness, ctx, fold, log, lag)
                 group.start_soon(keep_nats_ready, ctx, connection)
                 group.start_soon(end_when_lost, connection)
+                group.start_soon(show_active, ctx, lease)
                 yield World(connection, log, fold, bus, lease)
                 group.cancel_scope.cancel()
         await fold.save_snapshot()
@@ -199,6 +200,23 @@ async def keep_nats_ready(ctx: ServiceContext[S], connection: Connection) -> Non
             ctx.log.info("NATS takes writes again")
         takes_writes = not trouble
         await anyio.sleep(LAG_POLL_S)
+
+
+async def show_active(ctx: ServiceContext[S], lease: Lease) -> None:
+    """Say, for ever, in readiness, metrics and log whether this replica works or stands by."""
+    ctx.metrics.expose(
+        "allot_active",
+        "1 while this replica does the work, 0 while it stands by",
+        lambda: lease.is_held,
+    )
+    ctx.ready("lease", True, "standby: another replica is active, or none yet")
+    while True:
+        epoch = await lease.acquired()
+        ctx.ready("lease", True, f"active, epoch {epoch}")
+        ctx.log.info("active", epoch=epoch)
+        await lease.lost()
+        ctx.ready("lease", True, f"standby: {lease.lost_because}")
+        ctx.log.warning("standby: the lease was lost", reason=lease.lost_because)
 
 
 def _log_condition(seq: int, lag: Lag, now_s: float, end_seen_s: float) -> tuple[bool, str]:

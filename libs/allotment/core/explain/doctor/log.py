@@ -12,8 +12,8 @@ _FULL_PCT = 98
 """What is left then may be too little for the next record."""
 _MIB = 1 << 20
 _FULL_REMEDY = (
-    "give the stream more room (nats stream edit {name} --max-bytes=..., as an administrator of "
-    "NATS); nothing that is recorded is lost meanwhile"
+    "give the log more room: a larger volume and max_file_store of NATS if these are used up, then "
+    "allot log limit SIZE; nothing that is recorded is lost meanwhile"
 )
 
 
@@ -69,7 +69,7 @@ def _fullness(stream: LogStream) -> Iterator[Finding]:
             subject=f"stream {stream.name}",
             message=f"{pct}% of {limit.what} are used: {_amount(limit.what, limit.used)} of "
             f"{_amount(limit.what, limit.most)}" + (stops if is_full else pace + stops),
-            remedy=_FULL_REMEDY.format(name=stream.name),
+            remedy=_FULL_REMEDY,
         )
 
 
