@@ -132,7 +132,7 @@ async def test_each_planted_setting_is_found_as_a_server_echoes_it(
         for name, value in planted.items():
             config = good | {name: value}
             if name == "allow_msg_schedules":
-                config["allow_msg_ttl"] = True  # the one needs the other
+                config |= {"allow_msg_ttl": True, "discard": "old"}  # the one needs the others
             await JetStream(connection).request("STREAM.CREATE.ALLOTMENT_LOG", config)
             with pytest.raises(LogMisconfigured) as refused:
                 await JetStreamLog.open(connection)
