@@ -1,13 +1,16 @@
-"""Who may do what on NATS: a user for each service, proved by a key, with rights by subject.
+"""Who may do what on NATS: an account for each user, proved by a key, with rights by subject.
 
 The rights are the shipped `deploy/nats/authorization.conf`, which is made here (``python -m
 allotment.adapters.log.nats_users``); local mode gives its server the same text. The server knows
 public keys only. Each service has its seed in a file that nobody else can read.
 
-What is not granted is refused. So nobody can delete or purge the log or change a record of it, and
-nobody but the binder can append a decision; an administrator's key can change the log's settings.
-Answers go to an inbox of each user's own. Names of consumers are random and nobody can list them,
-so nobody can delete or pause another's.
+Rights by subject do not suffice. A server answers a question on whatever reply subject the question
+names, and delivers a consumer's records to whatever subject the consumer names, past the rights of
+whoever asked. So each user has an account of its own, which is a space of subjects of its own, and
+two more hold the streams and have no user: one the log, one the leases. A user's account imports
+what it may append and ask, by exact subject. The server maps the reply of an imported question
+into the account that asked, and what a consumer of the log delivers can leave the log's account
+only to an inbox, whose name nobody else knows.
 """
 
 import secrets
@@ -31,26 +34,36 @@ INSPECTOR = "inspector"
 ADMIN = "admin"
 """An administrator: saves and restores the log, and changes how large it may get."""
 _SEED_BYTES = 32
+_LOG = "LOG"
+_LEASES = "LEASES"
+"""The accounts that hold the streams. Nobody connects to them."""
 _READS = (
-    "$JS.API.STREAM.INFO.{stream}",
-    "$JS.API.STREAM.MSG.GET.{stream}",
-    "$JS.API.CONSUMER.CREATE.{stream}.*",
-    "$JS.API.CONSUMER.INFO.{stream}.*",
-    "$JS.API.CONSUMER.DELETE.{stream}.*",
-    "$JS.FC.{stream}.>",
-)
-_COMPETES = (
-    "$JS.API.STREAM.CREATE.{stream}",
-    "$JS.API.STREAM.INFO.{stream}",
-    "$JS.API.STREAM.MSG.GET.{stream}",
+    f"$JS.API.STREAM.INFO.{subjects.STREAM}",
+    f"$JS.API.STREAM.MSG.GET.{subjects.STREAM}",
+    f"$JS.API.CONSUMER.CREATE.{subjects.STREAM}.*",
+    f"$JS.API.CONSUMER.INFO.{subjects.STREAM}.*",
+    f"$JS.API.CONSUMER.DELETE.{subjects.STREAM}.*",
+    f"$JS.FC.{subjects.STREAM}.>",
 )
 _ADMINISTERS = (
-    "$JS.API.STREAM.UPDATE.{stream}",
-    "$JS.API.STREAM.SNAPSHOT.{stream}",
-    "$JS.SNAPSHOT.ACK.{stream}.>",
-    "$JS.API.STREAM.RESTORE.{stream}",
-    "$JS.SNAPSHOT.RESTORE.{stream}.>",
+    f"$JS.API.STREAM.UPDATE.{subjects.STREAM}",
+    f"$JS.API.STREAM.SNAPSHOT.{subjects.STREAM}",
+    f"$JS.SNAPSHOT.ACK.{subjects.STREAM}.>",
+    f"$JS.API.STREAM.RESTORE.{subjects.STREAM}",
+    f"$JS.SNAPSHOT.RESTORE.{subjects.STREAM}.>",
 )
+_COMPETES = (
+    f"$JS.API.STREAM.CREATE.{lease.STREAM}",
+    f"$JS.API.STREAM.INFO.{lease.STREAM}",
+    f"$JS.API.STREAM.MSG.GET.{lease.STREAM}",
+)
+_MORE: Mapping[str, tuple[str, ...]] = {
+    MAKER: (f"$JS.API.STREAM.CREATE.{subjects.STREAM}",),
+    ADMIN: _ADMINISTERS,
+}
+"""What one user alone may ask about the log."""
+_API, _LOCAL_API = "$JS.API.", "allot.api."
+_LEASE_BYTES_MAX = 64 * 1024 * 1024
 _FACTS = (
     f"{subjects.NODE}*",
     f"{subjects.POD}*",
@@ -64,21 +77,30 @@ _FACTS = (
 
 
 class Rights(NamedTuple):
-    """What a service says and hears beside what all services do."""
+    """What a user does beside reading the log."""
 
-    publish: tuple[str, ...] = ()
-    subscribe: tuple[str, ...] = ()
+    appends: tuple[str, ...] = ()
+    """Subjects of the log."""
+    sends: tuple[tuple[str, str], ...] = ()
+    """A subject, and who receives it."""
+    competes: bool = True
+    """For a lease, with the other replicas of the same service."""
 
 
 SERVICES: Mapping[str, Rights] = {
-    "watcher": Rights(publish=_FACTS, subscribe=(subjects.LIST_AGAIN,)),
-    "filter": Rights(publish=(subjects.FEASIBLE,), subscribe=(subjects.SETTLED,)),
-    "scorer": Rights(publish=(subjects.PROPOSAL,), subscribe=(subjects.FEASIBLE,)),
+    "watcher": Rights(appends=_FACTS),
+    "filter": Rights(sends=((subjects.FEASIBLE, "scorer"),)),
+    "scorer": Rights(sends=((subjects.PROPOSAL, "binder"),)),
     "binder": Rights(
-        publish=(subjects.DECISION, subjects.OUTCOME, subjects.SETTLED),
-        subscribe=(subjects.PROPOSAL,),
+        appends=(subjects.DECISION, subjects.OUTCOME), sends=((subjects.SETTLED, "filter"),)
     ),
     "controller": Rights(),
+}
+_RIGHTS: Mapping[str, Rights] = {
+    **SERVICES,
+    INSPECTOR: Rights(competes=False),
+    READER: Rights(sends=((subjects.LIST_AGAIN, "watcher"),), competes=False),
+    ADMIN: Rights(competes=False),
 }
 USERS = (*SERVICES, INSPECTOR, READER, ADMIN)
 
@@ -147,61 +169,129 @@ def keys_conf(keys: Mapping[str, Key]) -> str:
     return "".join(f"{variable_of(user)}: {keys[user].public}\n" for user in USERS)
 
 
+def account_of(user: str) -> str:
+    """The account of a user, which is the user's alone."""
+    return user.upper()
+
+
 def authorization_conf(keys: str = 'include "keys/keys.conf"') -> str:
-    """The users and their rights; `keys` defines the public keys."""
-    users = "\n".join(_user(user, *_rights_of(user)) for user in USERS)
+    """The accounts with their exports, imports and users. `keys` defines the public keys."""
+    accounts = "\n".join((_log_account(), _leases_account(), *map(_account, USERS)))
     return f"""# Made by: python -m allotment.adapters.log.nats_users
-# Who may do what on NATS; what is not listed is refused. The public keys are made by
-# `allot nats-users`, the seeds are the services' own.
+# Who may do what on NATS; what is not listed is refused. Each user has an account, so an account's
+# subjects are its own; LOG and LEASES hold the streams and have no user. The public keys are made
+# by `allot nats-users`, the seeds are the services' own.
 
 {keys}
 
-authorization {{
-  users: [
-{users}
-  ]
+accounts {{
+{accounts}
 }}
 """
 
 
-def _rights_of(user: str) -> tuple[list[str], list[str]]:
-    inbox = f"{inbox_of(user)}.>"
-    log = [subject.format(stream=subjects.STREAM) for subject in _READS]
-    if user == READER:
-        return [*log, subjects.LIST_AGAIN], [inbox]
-    if user == INSPECTOR:
-        return log, [inbox]
-    if user == ADMIN:
-        return [*log, *(s.format(stream=subjects.STREAM) for s in _ADMINISTERS)], [inbox]
-    own = f"{lease.PREFIX}{user}"
-    rights = SERVICES[user]
-    makes = [f"$JS.API.STREAM.CREATE.{subjects.STREAM}"] if user == MAKER else []
-    publish = [
-        *rights.publish,
-        own,
-        *makes,
-        *log,
-        *(subject.format(stream=lease.STREAM) for subject in _COMPETES),
+def _log_account() -> str:
+    services: dict[str, list[str]] = {}
+    for user in USERS:
+        for subject in _of_log(user):
+            services.setdefault(subject, []).append(user)
+    exports = [_export("service", subject, users) for subject, users in services.items()]
+    exports += [_export("stream", f"{inbox_of(user)}.>", [user]) for user in USERS]
+    return _account_text(_LOG, "    jetstream: enabled", exports=exports)
+
+
+def _leases_account() -> str:
+    competitors = [user for user in USERS if _RIGHTS[user].competes]
+    exports = [_export("service", subject, competitors) for subject in _COMPETES]
+    exports += [_export("service", _lease_of(user), [user]) for user in competitors]
+    limits = f"    jetstream: {{max_mem: 0, max_file: {_LEASE_BYTES_MAX}, max_streams: 1}}"
+    return _account_text(_LEASES, limits, exports=exports)
+
+
+def _account(user: str) -> str:
+    """The account of a user: the user and its rights, what comes in and what goes out."""
+    rights, inbox = _RIGHTS[user], f"{inbox_of(user)}.>"
+    received = [
+        (subject, sender)
+        for sender in USERS
+        for subject, receiver in _RIGHTS[sender].sends
+        if receiver == user
     ]
-    return publish, [*rights.subscribe, own, inbox]
-
-
-def _user(user: str, publish: Iterable[str], subscribe: Iterable[str]) -> str:
-    return f"""    {{ # {user}
+    asked = [*_of_log(user)]
+    imports = [_import("service", _LOG, subject, _inside(subject)) for subject in asked]
+    imports.append(_import("stream", _LOG, inbox))
+    publish = [*_of_log(user), *(subject for subject, _ in rights.sends)]
+    subscribe = [*(subject for subject, _ in received), inbox]
+    if rights.competes:
+        of_leases = [*_COMPETES, _lease_of(user)]
+        imports += [_import("service", _LEASES, subject, _inside(subject)) for subject in of_leases]
+        asked += of_leases
+        publish += of_leases
+        subscribe.append(_lease_of(user))  # of the other replicas, within the account
+    imports += [_import("stream", account_of(sender), subject) for subject, sender in received]
+    exports = [_export("stream", subject, [receiver]) for subject, receiver in rights.sends]
+    text = f"""    users: [{{
       nkey: ${variable_of(user)}
       permissions: {{
         publish: {{ allow: [
-{_listed(publish)}
+{_listed((_quoted(_inside(subject)) for subject in publish), 10)}
         ] }}
         subscribe: {{ allow: [
-{_listed(subscribe)}
+{_listed(map(_quoted, subscribe), 10)}
         ] }}
       }}
-    }}"""
+    }}]"""
+    rows = [
+        f"{_quoted(subject)}: {_quoted(_inside(subject).replace('*', '$1').replace('>', '$2'))}"
+        for subject in asked
+        if _inside(subject) != subject
+    ]
+    text += f"\n    mappings: {{\n{_listed(rows, 6)}\n    }}"
+    return _account_text(account_of(user), text, exports=exports, imports=imports)
 
 
-def _listed(names: Iterable[str]) -> str:
-    return "\n".join(f"          {msgspec.json.encode(name).decode()}" for name in names)
+def _inside(subject: str) -> str:
+    """What an imported question is called within the account that asks: each account's `$JS.API.>`
+    goes to JetStream of its own, which these accounts have none of, so it is mapped to this.
+    """
+    return subject.replace(_API, _LOCAL_API)
+
+
+def _of_log(user: str) -> tuple[str, ...]:
+    """What a user may say to the log's account."""
+    return (*_RIGHTS[user].appends, *(_MAKES if user == MAKER else ()), *_READS)
+
+
+def _lease_of(user: str) -> str:
+    return f"{lease.PREFIX}{user}"
+
+
+def _export(kind: str, subject: str, users: Iterable[str]) -> str:
+    accounts = ", ".join(map(account_of, users))
+    return f"{{{kind}: {_quoted(subject)}, accounts: [{accounts}]}}"
+
+
+def _import(kind: str, account: str, subject: str, to: str = "") -> str:
+    named = f", to: {_quoted(to)}" if to not in ("", subject) else ""
+    return f"{{{kind}: {{account: {account}, subject: {_quoted(subject)}}}{named}}}"
+
+
+def _account_text(
+    name: str, head: str, *, exports: Iterable[str] = (), imports: Iterable[str] = ()
+) -> str:
+    parts = [f"  {name} {{", head]
+    for key, rows in (("exports", exports), ("imports", imports)):
+        if listed := _listed(rows, 6):
+            parts.append(f"    {key}: [\n{listed}\n    ]")
+    return "\n".join((*parts, "  }"))
+
+
+def _quoted(name: str) -> str:
+    return msgspec.json.encode(name).decode()
+
+
+def _listed(rows: Iterable[str], indent: int) -> str:
+    return "\n".join(" " * indent + row for row in rows)
 
 
 def main() -> None:
