@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 import pytest
+from nats.aio.msg import Msg
 from tests.contract.manifests import ROOT
 from tests.contract.nats_shipped import SINGLE, admit, on_loopback, running
 from tests.waiting import patience
@@ -93,6 +94,8 @@ async def scene(served: Scene) -> Scene:
     async with served.by("watcher") as connection:
         log = await JetStreamLog.open(connection, allow_unsynced=True)
         assert isinstance(await log.append(FACT, b"{}", msg_id="1"), Landed)
+        async with Lease(connection, name="watcher", holder="test"):
+            pass
     return served
 
 
@@ -250,3 +253,119 @@ async def test_local_mode_lets_in_its_own_services_only(tmp_path: Path) -> None:
             assert await is_refused(connection, subjects.DECISION)
     finally:
         await child.stop()
+
+
+WHERE = (
+    *(subject for subject in WRITERS if not subject.startswith("allot.anything")),
+    "allot.log.time.x",
+    *(f"$JS.API.{verb}.{stream}" for verb in HARMFUL for stream in (LOG, LEASES)),
+    f"$JS.FC.{LOG}.x.y",
+    "allot.api.STREAM.DELETE.ALLOTMENT_LOG",
+    "$SYS.REQ.SERVER.PING",
+)
+"""Where somebody would have a server send an answer or a record; inboxes come on top."""
+LATE = {"Nats-Expected-Last-Subject-Sequence": "99999"}
+"""On an append it makes the server answer that it refuses."""
+
+
+def consumer(name: str, deliver: str = "") -> bytes:
+    config = {"name": name, "ack_policy": "none", "deliver_policy": "all"}
+    if deliver:
+        config["deliver_subject"] = deliver
+    return msgspec.json.encode({"stream_name": LOG, "config": config})
+
+
+def questions(user: str) -> list[tuple[str, bytes, dict[str, str]]]:
+    """Everything that a user may send and a server answers."""
+    make = f"$JS.API.CONSUMER.CREATE.{LOG}.mine"
+    asked = [
+        (f"$JS.API.STREAM.INFO.{LOG}", b"", {}),
+        (f"$JS.API.STREAM.MSG.GET.{LOG}", b'{"seq":1}', {}),
+        (make, consumer("mine"), {}),
+        (f"$JS.API.CONSUMER.INFO.{LOG}.mine", b"", {}),
+        (f"$JS.API.CONSUMER.DELETE.{LOG}.mine", b"", {}),
+    ]
+    if user in SERVICES:
+        asked += [
+            (f"$JS.API.STREAM.CREATE.{LOG}", msgspec.json.encode({"name": LOG}), {}),
+            (f"$JS.API.STREAM.CREATE.{LEASES}", msgspec.json.encode({"name": LEASES}), {}),
+            (f"$JS.API.STREAM.INFO.{LEASES}", b"", {}),
+            (f"$JS.API.STREAM.MSG.GET.{LEASES}", b'{"seq":1}', {}),
+            (f"allot.lease.{user}", b"{}", LATE),
+        ]
+    asked += [
+        (subject, b"{}", LATE)
+        for subject, writer in WRITERS.items()
+        if writer == user and subject.startswith("allot.log.")
+    ]
+    return asked
+
+
+@pytest.mark.parametrize("user", USERS)
+async def test_no_answer_and_no_record_reaches_what_is_not_the_users(
+    scene: Scene, user: str
+) -> None:
+    """Every question of each user, answered to every subject of others; every deliver subject."""
+    arrived: list[tuple[str, str]] = []
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def listen(other: str, subjects_: list[str]) -> None:
+            connection = await stack.enter_async_context(scene.by(other))
+
+            async def hear(message: Msg) -> None:
+                arrived.append((other, message.subject))
+
+            for subject in subjects_:
+                await connection.client.subscribe(subject, cb=hear)
+            await connection.client.flush()
+
+        for other in SERVICES:
+            if other != user:  # what it sends to itself is its own affair
+                heard = [s for s, by in HEARD.items() if by == other and WRITERS[s] != user]
+                await listen(other, [f"{inbox_of(other)}.x", *heard])
+        async with scene.by("binder") as binder:
+            before = await ends(binder)
+            async with scene.by(user) as connection:
+                where = [
+                    *(s for s in WHERE if WRITERS.get(s) != user),
+                    *(f"{inbox_of(other)}.x" for other in USERS if other != user),
+                    *(f"{inbox_of(other)}.>" for other in USERS if other != user),
+                ]
+                for subject, payload, headers in questions(user):
+                    for reply in where:
+                        sent = await connection.send(
+                            subject, payload, reply=reply, headers=headers or None
+                        )
+                        assert sent
+                    await connection.client.flush()
+                for number, deliver in enumerate(where):
+                    if not deliver.startswith("_INBOX_"):  # of those a name has to be known
+                        name = f"d{number}"
+                        await connection.request(
+                            f"$JS.API.CONSUMER.CREATE.{LOG}.{name}",
+                            consumer(name, deliver),
+                            timeout_s=5,
+                        )
+                await anyio.sleep(0.5)
+            assert arrived == []
+            assert await ends(binder) == before
+
+
+HEARD = {
+    subjects.PROPOSAL: "binder",
+    subjects.FEASIBLE: "scorer",
+    subjects.SETTLED: "filter",
+    subjects.LIST_AGAIN: "watcher",
+    **{f"allot.lease.{service}": service for service in SERVICES},
+}
+"""Who listens on what."""
+
+
+async def ends(connection: Connection) -> list[int]:
+    """Where the log and the leases end."""
+    jetstream, found = JetStream(connection), []
+    for stream in (LOG, LEASES):
+        info = await jetstream.stream_info(stream)
+        assert info is not None
+        found.append(int(info["state"]["last_seq"]))
+    return found
