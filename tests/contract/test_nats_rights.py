@@ -285,9 +285,10 @@ def questions(user: str) -> list[tuple[str, bytes, dict[str, str]]]:
         (f"$JS.API.CONSUMER.INFO.{LOG}.mine", b"", {}),
         (f"$JS.API.CONSUMER.DELETE.{LOG}.mine", b"", {}),
     ]
+    if user == "watcher":
+        asked.append((f"$JS.API.STREAM.CREATE.{LOG}", msgspec.json.encode({"name": LOG}), {}))
     if user in SERVICES:
         asked += [
-            (f"$JS.API.STREAM.CREATE.{LOG}", msgspec.json.encode({"name": LOG}), {}),
             (f"$JS.API.STREAM.CREATE.{LEASES}", msgspec.json.encode({"name": LEASES}), {}),
             (f"$JS.API.STREAM.INFO.{LEASES}", b"", {}),
             (f"$JS.API.STREAM.MSG.GET.{LEASES}", b'{"seq":1}', {}),
