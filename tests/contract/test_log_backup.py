@@ -84,7 +84,7 @@ async def test_a_log_goes_from_one_server_to_three(tmp_path: Path) -> None:
             assert again.exit_code == 2
             assert "already in use" in again.output
             assert await log.last_seq() == RECORDS + 1
-    kept = tmp_path / "store-0/jetstream/$G/streams" / subjects.STREAM
+    kept = tmp_path / "store-0/jetstream/LOG/streams" / subjects.STREAM
     assert kept.is_dir(), "the single server's log is left where it was"
 
 

@@ -7,7 +7,8 @@ public keys only. Each service has its seed in a file that nobody else can read.
 Rights by subject do not suffice. A server answers a question on whatever reply subject the question
 names, and delivers a consumer's records to whatever subject the consumer names, past the rights of
 whoever asked. So each user has an account of its own, which is a space of subjects of its own, and
-two more hold the streams and have no user: one the log, one the leases. A user's account imports
+two more hold the streams: one the log, one the leases. Nobody connects to them, except that an
+administrator, who may restore the log, is a user of the log's account. A user's account imports
 what it may append and ask, by exact subject. The server maps the reply of an imported question
 into the account that asked, and what a consumer of the log delivers can leave the log's account
 only to an inbox, whose name nobody else knows.
@@ -36,7 +37,7 @@ ADMIN = "admin"
 _SEED_BYTES = 32
 _LOG = "LOG"
 _LEASES = "LEASES"
-"""The accounts that hold the streams. Nobody connects to them."""
+"""The accounts that hold the streams."""
 _READS = (
     f"$JS.API.STREAM.INFO.{subjects.STREAM}",
     f"$JS.API.STREAM.MSG.GET.{subjects.STREAM}",
@@ -57,11 +58,7 @@ _COMPETES = (
     f"$JS.API.STREAM.INFO.{lease.STREAM}",
     f"$JS.API.STREAM.MSG.GET.{lease.STREAM}",
 )
-_MORE: Mapping[str, tuple[str, ...]] = {
-    MAKER: (f"$JS.API.STREAM.CREATE.{subjects.STREAM}",),
-    ADMIN: _ADMINISTERS,
-}
-"""What one user alone may ask about the log."""
+_MAKES = (f"$JS.API.STREAM.CREATE.{subjects.STREAM}",)
 _API, _LOCAL_API = "$JS.API.", "allot.api."
 _LEASE_BYTES_MAX = 64 * 1024 * 1024
 _FACTS = (
@@ -100,9 +97,8 @@ _RIGHTS: Mapping[str, Rights] = {
     **SERVICES,
     INSPECTOR: Rights(competes=False),
     READER: Rights(sends=((subjects.LIST_AGAIN, "watcher"),), competes=False),
-    ADMIN: Rights(competes=False),
 }
-USERS = (*SERVICES, INSPECTOR, READER, ADMIN)
+USERS = (*_RIGHTS, ADMIN)
 
 
 def inbox_of(user: str) -> str:
@@ -170,17 +166,17 @@ def keys_conf(keys: Mapping[str, Key]) -> str:
 
 
 def account_of(user: str) -> str:
-    """The account of a user, which is the user's alone."""
-    return user.upper()
+    """The account of a user, which is the user's alone; an administrator's is the log's."""
+    return _LOG if user == ADMIN else user.upper()
 
 
 def authorization_conf(keys: str = 'include "keys/keys.conf"') -> str:
     """The accounts with their exports, imports and users. `keys` defines the public keys."""
-    accounts = "\n".join((_log_account(), _leases_account(), *map(_account, USERS)))
+    accounts = "\n".join((_log_account(), _leases_account(), *map(_account, _RIGHTS)))
     return f"""# Made by: python -m allotment.adapters.log.nats_users
-# Who may do what on NATS; what is not listed is refused. Each user has an account, so an account's
-# subjects are its own; LOG and LEASES hold the streams and have no user. The public keys are made
-# by `allot nats-users`, the seeds are the services' own.
+# Who may do what on NATS; what is not listed is refused. Each user has an account, and an account's
+# subjects are its own. LOG and LEASES hold the streams; only the administrator is a user there.
+# The public keys are made by `allot nats-users`, the seeds are the services' own.
 
 {keys}
 
@@ -192,16 +188,17 @@ accounts {{
 
 def _log_account() -> str:
     services: dict[str, list[str]] = {}
-    for user in USERS:
+    for user in _RIGHTS:
         for subject in _of_log(user):
             services.setdefault(subject, []).append(user)
     exports = [_export("service", subject, users) for subject, users in services.items()]
-    exports += [_export("stream", f"{inbox_of(user)}.>", [user]) for user in USERS]
-    return _account_text(_LOG, "    jetstream: enabled", exports=exports)
+    exports += [_export("stream", f"{inbox_of(user)}.>", [user]) for user in _RIGHTS]
+    admin = _user(ADMIN, [*_READS, *_ADMINISTERS], [f"{inbox_of(ADMIN)}.>"])
+    return _account_text(_LOG, f"    jetstream: enabled\n{admin}", exports=exports)
 
 
 def _leases_account() -> str:
-    competitors = [user for user in USERS if _RIGHTS[user].competes]
+    competitors = [user for user in _RIGHTS if _RIGHTS[user].competes]
     exports = [_export("service", subject, competitors) for subject in _COMPETES]
     exports += [_export("service", _lease_of(user), [user]) for user in competitors]
     limits = f"    jetstream: {{max_mem: 0, max_file: {_LEASE_BYTES_MAX}, max_streams: 1}}"
@@ -213,7 +210,7 @@ def _account(user: str) -> str:
     rights, inbox = _RIGHTS[user], f"{inbox_of(user)}.>"
     received = [
         (subject, sender)
-        for sender in USERS
+        for sender in _RIGHTS
         for subject, receiver in _RIGHTS[sender].sends
         if receiver == user
     ]
@@ -230,17 +227,7 @@ def _account(user: str) -> str:
         subscribe.append(_lease_of(user))  # of the other replicas, within the account
     imports += [_import("stream", account_of(sender), subject) for subject, sender in received]
     exports = [_export("stream", subject, [receiver]) for subject, receiver in rights.sends]
-    text = f"""    users: [{{
-      nkey: ${variable_of(user)}
-      permissions: {{
-        publish: {{ allow: [
-{_listed((_quoted(_inside(subject)) for subject in publish), 10)}
-        ] }}
-        subscribe: {{ allow: [
-{_listed(map(_quoted, subscribe), 10)}
-        ] }}
-      }}
-    }}]"""
+    text = _user(user, map(_inside, publish), subscribe)
     rows = [
         f"{_quoted(subject)}: {_quoted(_inside(subject).replace('*', '$1').replace('>', '$2'))}"
         for subject in asked
@@ -248,6 +235,20 @@ def _account(user: str) -> str:
     ]
     text += f"\n    mappings: {{\n{_listed(rows, 6)}\n    }}"
     return _account_text(account_of(user), text, exports=exports, imports=imports)
+
+
+def _user(user: str, publish: Iterable[str], subscribe: Iterable[str]) -> str:
+    return f"""    users: [{{
+      nkey: ${variable_of(user)}
+      permissions: {{
+        publish: {{ allow: [
+{_listed(map(_quoted, publish), 10)}
+        ] }}
+        subscribe: {{ allow: [
+{_listed(map(_quoted, subscribe), 10)}
+        ] }}
+      }}
+    }}]"""
 
 
 def _inside(subject: str) -> str:
