@@ -226,7 +226,7 @@ def test_a_record_that_nobody_gave_is_in_the_way_on_whatever_pod(changes: Json) 
     records.look(state, "t")
     assert records.places(state) == {PLACE}
     assert [fact.uid for fact in records.due(state, swap_equal=False)] == ["t"]
-    served = {"node": "n1", "phase": "Running", "bind_phase": "allocating"}
+    served: Json = {"node": "n1", "phase": "Running", "bind_phase": "allocating"}
     held = state.pods["v"].allocation
     apply(state, pod("v", rv=3, holdings=(holding("GPU-0"),), **served), 5)
     records.look(state, "v", held)

@@ -74,7 +74,7 @@ class Scene:
         self.tell(seen, uid)
 
     def bind(self) -> None:
-        blocked = self.unserved.places() | self.deleted.places(
+        blocked = self.unserved.places(self.state) | self.deleted.places(
             lambda uid: self.pacer.place_of(uid) is not None
         )
         plain = bindable(self.state, self.pacer.sent, blocked)

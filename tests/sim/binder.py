@@ -183,7 +183,7 @@ class Binder(Actor):
         if self.world.dice.random() < 0.5 and not forgets and self._erase():
             return True
         held = self.deleted.places(self._may_be_served)
-        blocked = held if forgets else held | self.unserved.places()
+        blocked = held if forgets else held | self.unserved.places(self.follower.state)
         if self.world.has("binds before records are erased"):
             blocked = held
         ready = self._ready(blocked)
