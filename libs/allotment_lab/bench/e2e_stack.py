@@ -16,7 +16,7 @@ from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_lab.processes import CpuClock, peak_rss_mib
 from allotment_local.child import Child
-from allotment_local.home import tail
+from allotment_local.home import BINDER_CONTEXT, tail
 from allotment_local.orchestrator import LocalModeError, down, up
 from allotment_local.probes import probe_http
 from allotment_local.specs import (
@@ -135,9 +135,9 @@ class Services:
         self._specs = {spec.name: spec for spec in default_services(policy_file)}
         for name, spec in self._specs.items():
             named = (scheduler if word == SCHEDULER_NAMES else word for word in spec.argv)
-            # this nats-server lets everybody in: there are no keys
-            keyless = (word for word in named if word not in ("--nats-nkey", NATS_NKEY))
-            self._specs[name] = ServiceSpec(name, tuple(keyless))
+            # this nats-server lets everybody in, and the kubeconfig is somebody else's
+            ours = ("--nats-nkey", NATS_NKEY, "--kube-context", BINDER_CONTEXT)
+            self._specs[name] = ServiceSpec(name, tuple(word for word in named if word not in ours))
         self._children: dict[str, Child] = {}
         self._nats = NatsServer(directory / "nats")
 
