@@ -196,13 +196,17 @@ class Stack:
     def is_ready(self, name: str) -> bool:
         return self.readiness(name)[0] == 200
 
-    def metric(self, name: str, metric: str) -> float:
-        """The value of one metric without labels."""
+    def metrics_page(self, name: str) -> str:
+        """All metrics of a service, as a scraper gets them."""
         url = f"http://{self.processes[name].announced['http']}/metrics"
         with urlopen(url, timeout=PATIENCE_S) as answer:
-            for line in answer.read().decode().splitlines():
-                if line.startswith(metric + " "):
-                    return float(line.split()[1])
+            return str(answer.read().decode())
+
+    def metric(self, name: str, metric: str) -> float:
+        """The value of one metric without labels."""
+        for line in self.metrics_page(name).splitlines():
+            if line.startswith(metric + " "):
+                return float(line.split()[1])
         raise AssertionError(f"{name} has no metric {metric}")
 
     def until(self, holds: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> float:

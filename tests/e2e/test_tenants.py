@@ -5,12 +5,13 @@ many, and what another tenant's pod notices of them.
 import contextlib
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from allotment_proto.events import Decided, PodObserved
+from allotment_proto.events import Decided, GroupObserved, PodObserved
+from allotment_watcher.throttle import CHANGES_AT_ONCE
 from tests.e2e.audit import events, replay
 from tests.e2e.stack import ROLES, Json, Stack, vgpu
 
@@ -26,6 +27,7 @@ CROWD = 1_000
 TERMS_EACH = {"required": 12, "preferred": 12}
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 PODS = "/api/v1/namespaces/{}/pods"
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups"
 
 
 @pytest.fixture(params=["one by one", "by queues"])
@@ -161,3 +163,73 @@ def refusal(stack: Stack, number: int) -> str:
     pod = stack.call("GET", f"{PODS.format('hostile')}/hostile-{number}")
     conditions = pod["status"].get("conditions") or []
     return next((c["message"] for c in conditions if c["type"] == "PodScheduled"), "")
+
+
+RESOURCES, RULES = 1_000, 31
+PATCHES, PATCH_BYTES = 60, 90_000
+PAGE_BYTES_MAX = 500_000
+LOG_BYTES_MAX = 500_000
+
+
+def made_up_resources(number: int) -> Json:
+    """A pod that asks for resources that nobody has, and nobody else asks for."""
+    pod = plain(f"hostile-{number}")
+    asked = {f"made-up-{number}-{n}.io/y": "1" for n in range(RESOURCES)}
+    pod["spec"]["containers"][0]["resources"] = {"requests": asked, "limits": asked}
+    return pod
+
+
+def made_up_rules(number: int) -> Json:
+    """A pod that is apart from nobody in places that no node is in."""
+    pod = plain(f"hostile-{number}")
+    rules = [{"topologyKey": f"made-up-{number}-{n}.io/z"} for n in range(RULES)]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": rules}
+    pod["spec"]["affinity"] = {"podAntiAffinity": required}
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("hostile_pod", "pods", "said"),
+    [
+        (made_up_resources, 30, "1000 different resources; at most 32 are accepted"),
+        (made_up_rules, 120, "its pods ask for 1024 different rules about other pods"),
+    ],
+)
+def test_what_others_make_up_costs_a_pod_nothing(
+    hostile_pod: Callable[[int], Json], pods: int, said: str, tmp_path: Path
+) -> None:
+    with empty_stack("by queues", tmp_path) as stack:
+        for role in ROLES:
+            stack.start(role)
+        stack.call("POST", "/api/v1/namespaces", {"metadata": {"name": "hostile"}})
+        for number in range(pods):
+            stack.call("POST", PODS.format("hostile"), hostile_pod(number))
+        for number in range(3):
+            bound_after_s(stack, name := f"meanwhile-{number}")
+            assert cycles_until_decided(stack, name) <= 3
+        stack.until(lambda: said in refusal(stack, pods - 1), "the last one is told why")
+        binder = (tmp_path / "binder.log").read_text(errors="replace")
+        assert "lease lost" not in binder, "no decision outlasted it"
+        for role in ROLES:
+            assert len(stack.metrics_page(role)) < PAGE_BYTES_MAX
+        report = replay(stack.records())
+        assert report.identical == report.decisions > 0
+
+
+def test_a_pod_group_that_is_patched_all_the_time_does_not_fill_the_log(tmp_path: Path) -> None:
+    with empty_stack("by queues", tmp_path) as stack:
+        stack.start("watcher")
+        group = {"metadata": {"name": "g"}, "spec": {"minMember": 1}}
+        groups = GROUPS.format("default")
+        stack.call("POST", groups, group)
+        for number in range(PATCHES):
+            roles = {f"role-{number}-{n}": 1 for n in range(PATCH_BYTES // 30)}
+            body = {"spec": {"minMember": number + 1, "minTaskMember": roles}}
+            stack.call("PATCH", f"{groups}/g", body, "application/merge-patch+json")
+        stack.create_pod("afterwards", vgpu(100, 1))
+        stack.until(lambda: is_known(stack, "afterwards", 1), "what comes later is recorded")
+        assert sum(len(record.payload) for record in stack.records()) < LOG_BYTES_MAX
+        told = [event for event in events(stack) if isinstance(event, GroupObserved)]
+        assert 2 <= len(told) <= CHANGES_AT_ONCE + 10
+        assert told[-1].problem is not None
+        assert "at most 16384 are accepted" in told[-1].problem.message
