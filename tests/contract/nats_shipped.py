@@ -30,7 +30,7 @@ def on_loopback(text: str, store: Path) -> str:
     """The same configuration, on free loopback ports and with a store of the test's own."""
     for shipped, here in (
         ('"0.0.0.0:4222"', '"127.0.0.1:-1"'),
-        ('"0.0.0.0:8222"', '"127.0.0.1:-1"'),
+        ('"127.0.0.1:8222"', '"127.0.0.1:-1"'),
         ('"/data"', json.dumps(str(store))),
     ):
         assert text.count(shipped) == 1, shipped

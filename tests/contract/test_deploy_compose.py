@@ -121,8 +121,7 @@ def test_every_setting_is_known_and_its_value_taken(module: str, tmp_path: Path)
     assert settings.nats_nkey == seed_file(tmp_path, role)
     nats = urlsplit(settings.nats_url)
     assert (nats.hostname in SERVICES, nats.port) == (True, 4222)
-    monitor = urlsplit(settings.nats_monitor_url or "")
-    assert (monitor.hostname in SERVICES, monitor.port) == (True, 8222)
+    assert settings.nats_monitor_url is None, "NATS shows its monitoring pages to nobody"
     assert settings.http_host == "0.0.0.0"
     if isinstance(settings, KubeSettings):
         assert settings.kubeconfig == ROOT / "deploy/local/kubeconfig"

@@ -52,6 +52,20 @@ def test_the_server_takes_the_file_as_it_is(conf: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_monitoring_pages_are_within_the_pod() -> None:
+    """They name every inbox and consumer, and ask nobody who they are."""
+    conf = SINGLE.read_text()
+    assert 'http: "127.0.0.1:8222"' in conf
+    assert conf.count("8222") == CLUSTER.read_text().count("8222") + 1
+    for path in (ROOT / "deploy").rglob("*.yaml"):
+        for line in path.read_text().splitlines():
+            assert "8222" not in line or "http://127.0.0.1:8222/healthz" in line, path
+    statefulset = yaml.safe_load((ROOT / "deploy/nats/statefulset.yaml").read_text())
+    (container,) = statefulset["spec"]["template"]["spec"]["containers"]
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["exec"]["command"][:2] == ["wget", "-q"]
+
+
 def test_the_image_is_a_server_that_needs_no_warning() -> None:
     statefulset = yaml.safe_load((ROOT / "deploy/nats/statefulset.yaml").read_text())
     (container,) = statefulset["spec"]["template"]["spec"]["containers"]

@@ -112,7 +112,7 @@ class JetStreamLog:
 
         With `makes` false it is only looked for: raises LogMissing where it is not there.
 
-        The server's sync setting can only be read at `monitor_url`; without it a warning says so.
+        The server's sync setting is checked where `monitor_url` is given.
         `budget_s` bounds every append and request. Raises LogMisconfigured naming each dangerous
         setting, LogUnavailable when JetStream does not answer.
         """
