@@ -47,6 +47,8 @@ class _Lone(NamedTuple):
 
     queue: str
     request: PodRequest
+    scope: str
+    """For whom nodes are held back; see `ClusterState.scope_of`."""
 
 
 class _Gang(NamedTuple):
@@ -56,6 +58,7 @@ class _Gang(NamedTuple):
     request: PodRequest
     needed: int
     pods: int
+    scope: str
 
 
 class Worth(Enum):
@@ -219,7 +222,7 @@ class Parked:
         if not self._is_by_itself(fact) or self.state.holds or session.chooses_nodes:
             return None
         if job.startswith(SINGLE):
-            return _Lone(fact.queue, fact.request)
+            return _Lone(fact.queue, fact.request, self.state.scope_of(fact))
         return self._gang_of(job, session)
 
     def _gang_of(self, job: str, session: Session) -> _Gang | None:
@@ -235,7 +238,8 @@ class Parked:
         request = facts[0].request
         if any(f.request != request or not self._is_by_itself(f) for f in facts):
             return None
-        return _Gang(state.groups[job].queue, request, needed, len(facts))
+        queue, scope = state.groups[job].queue, state.scope_of(facts[0])
+        return _Gang(queue, request, needed, len(facts), scope)
 
     def _is_by_itself(self, fact: PodObserved) -> bool:
         """Whether each node's answer follows from that node alone: it has no rules about others nor

@@ -60,6 +60,7 @@ def test_what_stands_in_the_table_decides_how_codes_are_sorted() -> None:
         frozenset(reasons.REFUSAL_ORDER)
         - {
             reasons.GPU_NOT_SELECTED,
+            reasons.CARD_FAILING,
             reasons.GPU_MODEL_MISMATCH,
             reasons.GPU_UNHEALTHY,
         }

@@ -35,6 +35,7 @@ INSUFFICIENT_MEMORY: Final = "InsufficientMemory"
 INSUFFICIENT_RESOURCE: Final = "InsufficientResource"
 HELD_FOR_GANG: Final = "HeldForGang"
 KEPT_FOR_PREEMPTOR: Final = "KeptForPreemptor"
+NODE_FAILING: Final = "NodeFailing"
 DEVICE_PLUGIN_BUSY: Final = "DevicePluginBusy"
 NO_NODES: Final = "NoNodes"
 
@@ -45,6 +46,7 @@ CARDS_QUARANTINED: Final = "CardsQuarantined"
 GPU_MODE_MISMATCH: Final = "GPUModeMismatch"
 NOT_ENOUGH_GPUS_ON_NODE: Final = "NotEnoughGPUsOnNode"
 GPU_NOT_SELECTED: Final = "GPUNotSelected"
+CARD_FAILING: Final = "CardFailing"
 GPU_MODEL_MISMATCH: Final = "GPUModelMismatch"
 GPU_UNHEALTHY: Final = "GPUUnhealthy"
 CARD_KEPT_APART: Final = "CardKeptApart"
@@ -133,6 +135,7 @@ STEPS: Final = (
     Step("gpuCompute", "with enough unreserved compute", is_of_card=True),
     Step("otherResources", "other resources"),
     Step("keptForOthers", "not kept for others", is_rare=True),
+    Step("nodeHealth", "its last pods started", is_rare=True),
     Step("pluginBacklog", "its device plugin has no other pods to serve", is_rare=True),
 )
 """The steps in their order. A node is charged to the first that it fails."""
@@ -152,6 +155,7 @@ class Cure(Enum):
     GROUP = "the group gets its pods, or places for them"
     PLUGIN = "the node's device plugin reports its devices"
     SERVED = "the device plugin serves a pod"
+    TRIAL = "a pod starts there, or it was held back for long enough"
     DEVICE = "a card or its holder changes"
     TEXT = "what somebody wrote is corrected"
     SOURCE = "a configuration can be read where it is looked for"
@@ -362,6 +366,14 @@ TABLE: Final = (
         distance=2,
     ),
     Reason(
+        CARD_FAILING,
+        Cure.TRIAL,
+        "suitable cards are held back because pods did not start on them",
+        "repair the card (allot doctor has the records); it is tried again by itself",
+        step="gpuModel",
+        distance=1,
+    ),
+    Reason(
         GPU_MODEL_MISMATCH,
         Cure.EITHER,
         "no card has a model that the pod accepts",
@@ -441,6 +453,14 @@ TABLE: Final = (
         "wait until the group has started: allot explain names it",
         step="keptForOthers",
         is_of_group=True,
+    ),
+    Reason(
+        NODE_FAILING,
+        Cure.TRIAL,
+        "the node would take the pod, but is held back because pods did not start on it",
+        "repair the node (allot doctor has the records), then cordon and uncordon it, or wait",
+        step="nodeHealth",
+        distance=-1,
     ),
     Reason(
         DEVICE_PLUGIN_BUSY,

@@ -44,5 +44,6 @@ either: if the object itself cannot be read, and in logs of before version 5.
 
 A pod that could not start makes its owner's next pod go to other cards if it can
 (`state.avoided`, by node, family and card: chips are known by their numbers, and every node has a
-chip 0), until some pod starts on them: a fact clears it, not a clock.
+chip 0), until some pod starts on them: a fact clears it, not a clock. Nodes and cards that turn
+away pods of several owners are held back for all (`health.py`).
 """

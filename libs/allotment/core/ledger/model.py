@@ -83,6 +83,11 @@ class Allocation(msgspec.Struct, gc=False, eq=False):
     """Its node's device plugin is through with it. That is final: what its annotations say later
     may be its owner's, who could hold the plugin up for ever."""
 
+    @property
+    def asks_plugins(self) -> bool:
+        """Whether device plugins have a say in whether the pod starts."""
+        return bool(self.holdings) or any(n and "/" in name for name, n in self.extended)
+
     def see(self, fact: PodObserved) -> None:
         """Take over what was last seen of the pod."""
         self.fact = fact
@@ -151,6 +156,47 @@ def is_acknowledged(fact: PodObserved, holdings: Iterable[Holding]) -> bool:
 
 CardPlace = tuple[str, str, str]
 """Node, family, card id: of some families ids tell cards apart on one node only."""
+
+
+class Strike(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A pod of ours that its node turned away: the record that says so, the decision that sent it
+    there, and what kubelet said."""
+
+    seq: int
+    decision: int
+    pod: str
+    namespace: str
+    owner: str
+    cards: tuple[tuple[str, str], ...]
+    """Family and id of each."""
+    message: str
+
+
+class Health(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What is held against a node or a card since the last pod that started there; see `health`."""
+
+    strikes: tuple[Strike, ...] = ()
+    """The last ones, one a stranger, the newest last."""
+    times: int = 0
+    """How often in a row it was held back."""
+    since: int = 0
+    """The record since which it is held back; 0: it is not."""
+    until_ms: int = 0
+    """Until when it is held back, or on trial; 0: the log has not told the time since."""
+    trial_seq: int = 0
+    """The record since which a node takes volunteers, 0 if it does not."""
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """Whose pods were turned away."""
+        return frozenset(strike.namespace for strike in self.strikes)
+
+    def concerns(self, namespace: str) -> bool:
+        """Whether it counts for a namespace's pods: its own were turned away, or those of several
+        others. One tenant's pods prove nothing to others."""
+        namespaces = self.namespaces
+        return len(namespaces) > 1 or namespace in namespaces
+
 
 Change = tuple[int, Allocation | None, int]
 """A node's row, and the allocation that was booked (1), released (−1) or acknowledged (0) there, if
@@ -223,6 +269,12 @@ class Node:
         (kubelet lists none of its devices any more) serves nobody.
         """
         return allocation.waits_for_plugin and allocation.holdings[0].family in self.ledgers
+
+    def has_volunteer(self, health: Health) -> bool:
+        """Whether somebody has still to start here since the node is on trial."""
+        return any(
+            held.seq >= health.trial_seq and held.asks_plugins for held in self.allocations.values()
+        )
 
     def rebuild(self, fact: NodeObserved | None) -> list[Allocation]:
         """Take over a new fact and book every allocation on it afresh. Those that hold something
@@ -449,6 +501,8 @@ class ClusterState:
         self.avoided: dict[str, dict[CardPlace, int]] = {}
         """Owner's uid → cards on which its pods could not start, with the sequence of the last
         failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""
+        self.health: dict[CardPlace, Health] = {}
+        """What is held against nodes (no family, no card) and cards on which pods did not start."""
         self.served: dict[str, int] = {}
         """Namespaces in the order in which they were last given something (a place, or that a group
         was let in), with growing numbers: whose turn it is. At most `NAMESPACES_MAX`; noted while
@@ -531,6 +585,11 @@ class ClusterState:
     def turns(self) -> Mapping[str, int] | None:
         """`served` if the policy lets the namespaces take turns, else None."""
         return self.served if self.policy.namespace_turns is True else None
+
+    def scope_of(self, fact: PodObserved) -> str:
+        """A pod's namespace while nodes are held back: pods that ask the same may have other nodes
+        in another namespace. Else empty."""
+        return fact.namespace if any(h.since for h in self.health.values()) else ""
 
     def note_company(self, fact: PodObserved, sign: int) -> None:
         """Note what a pod says about others and shares with them (1), or no more (−1)."""

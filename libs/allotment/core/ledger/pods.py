@@ -8,6 +8,7 @@ import msgspec
 
 from allotment.core.ledger import evictions as fold_evictions
 from allotment.core.ledger import groups as fold_groups
+from allotment.core.ledger import health
 from allotment.core.ledger.books import charge, note_single, release, sort_in, wait_no_more
 from allotment.core.ledger.claims import agrees, claimed, confirmed, served_with
 from allotment.core.ledger.model import (
@@ -21,9 +22,6 @@ from allotment.core.ledger.model import (
 )
 from allotment_proto.events import Corrected, PodGone, PodObserved
 from allotment_proto.volcano.keys import PHASE_ALLOCATING, PHASE_FAILED, PHASE_SUCCESS
-
-_NOT_ADMITTED = "UnexpectedAdmissionError"
-"""What kubelet says (`reason`) of a pod that it does not start."""
 
 
 def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
@@ -55,6 +53,7 @@ def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
     fold_evictions.forgive(state, event)
     _learn_start(state, pod, before, seq)
     _note_forged(state, pod, before)
+    health.learn(state, pod, before, seq)
     if event.phase in ENDED:
         fold_evictions.end_eviction(state, event.uid, seq)
         release(state, pod, seq)
@@ -228,7 +227,7 @@ def _learn_start(state: ClusterState, pod: Pod, before: PodObserved | None, seq:
 def was_turned_away(fact: PodObserved) -> bool:
     """Whether the device plugin of a pod's node turned it away, or kubelet, which may refuse what
     the plugin has served."""
-    return fact.bind_phase == PHASE_FAILED or fact.reason == _NOT_ADMITTED
+    return fact.bind_phase == PHASE_FAILED or fact.reason == health.NOT_ADMITTED
 
 
 def _start_of(fact: PodObserved) -> str:

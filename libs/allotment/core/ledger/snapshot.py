@@ -19,6 +19,7 @@ from allotment.core.ledger.model import (
     CardPlace,
     ClusterState,
     Group,
+    Health,
     Node,
     Nominated,
     Pod,
@@ -41,7 +42,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import Amounts, Holding, Policy
 
-_SNAPSHOT_VERSION = 8
+_SNAPSHOT_VERSION = 9
 _STEP = 250
 """So many groups, nodes or pods are encoded in one step."""
 _Avoided = tuple[str, tuple[tuple[CardPlace, int], ...]]
@@ -125,7 +126,8 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     corrected: tuple[tuple[int, Corrected], ...] = ()
     forged: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
     served: tuple[str, ...] = ()
-    """This and the two fields before are left out if there are none: states without any have the
+    health: tuple[tuple[CardPlace, Health], ...] = ()
+    """This and the three fields before are left out if there are none: states without any have the
     bytes that they always had.
     """
 
@@ -191,6 +193,7 @@ def encoding(state: ClusterState) -> Generator[None, None, bytes]:
                 if (found := state.pods[uid].forged)
             ),
             served=tuple(state.served),
+            health=tuple(sorted(state.health.items())),
         )
     )
 
@@ -238,6 +241,7 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.config_sources = dict(image.config_sources)
     state.avoided = {owner: dict(cards) for owner, cards in image.avoided}
     state.served = {namespace: number for number, namespace in enumerate(image.served, start=1)}
+    state.health = dict(image.health)
     state.order_seq, state.nodes_seq = image.order_seq, image.nodes_seq
     state.time_ms, state.holds = image.time_ms, image.holds
     state.groups = {entry.key: _restored_group(entry) for entry in image.groups}

@@ -19,6 +19,7 @@ import msgspec
 
 from allotment.core.ledger import evictions as fold_evictions
 from allotment.core.ledger import groups as fold_groups
+from allotment.core.ledger import health
 from allotment.core.ledger.books import charge, forget_if_empty, node_of, release, sort_in
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import (
@@ -149,6 +150,10 @@ def _node_observed(state: ClusterState, event: NodeObserved, seq: int) -> None:
     node = node_of(state, event.name)
     if node.fact is not None and node.fact.uid == event.uid and node.fact.rv > event.rv:
         return
+    if node.fact is not None and (
+        node.fact.uid != event.uid or (node.fact.unschedulable and not event.unschedulable)
+    ):
+        health.forget(state, event.name)
     _rebuild(state, node, event)
     state.room_seq = state.nodes_seq = seq
 
@@ -157,6 +162,7 @@ def _node_gone(state: ClusterState, event: NodeGone, seq: int) -> None:
     node = state.nodes.get(event.name)
     if node is None or node.fact is None or node.fact.uid != event.uid:
         return
+    health.forget(state, event.name)
     _rebuild(state, node, None)
     state.nodes_seq = seq
     if state.followers:
@@ -196,6 +202,7 @@ def _devices_configured(state: ClusterState, event: DevicesConfigured, seq: int)
 def _time_passed(state: ClusterState, event: TimePassed, seq: int) -> None:
     state.time_ms = max(state.time_ms, event.at_ms)
     state.order_seq = seq
+    health.time_passed(state, seq)
 
 
 def _configuration_checked(state: ClusterState, event: ConfigurationChecked, seq: int) -> None:

@@ -25,6 +25,7 @@ from allotment.core.placement.instances import smallest
 from allotment.core.placement.least_busy import least_busy
 from allotment.core.placement.rules.bounds import texts_of
 from allotment.core.placement.rules.counted_cards import models_note
+from allotment.core.placement.rules.failing import has_volunteer, is_concerned, without_tried
 from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.local_volumes import choice, stands, within
 from allotment.core.placement.rules.predicates import fits
@@ -108,14 +109,17 @@ def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
     state = ranker.state
     given = taken(state, ranker.assumed) if pod.local_claims else {}
 
+    def narrowed(asked: PodRequest) -> PodRequest:
+        return within(without_tried(asked, pod, state, ranker.assumed), pod, state, given)
+
     def find(asked: PodRequest) -> tuple[PodRequest, Ranking] | None:
-        request = within(asked, pod, state, given)
+        request = narrowed(asked)
         ranking = ranker.rank(request)
         return None if ranking.best is None else (request, ranking)
 
     found = least_busy(pod, state, find, _node_of)
     if found is None:
-        request = within(situated(pod, state), pod, state, given)
+        request = narrowed(situated(pod, state))
         nodes = ranker.rank(request).nodes
         return refuse(state, pod, request, nodes, ranker.reasons(request))
     request, ranking = found
@@ -211,6 +215,8 @@ def recheck(state: ClusterState, trial: Trial, placement: Placement) -> str | No
     cards: dict[tuple[str, int], set[str]] = {}
     for held in placement.holdings:
         cards.setdefault((held.family, held.container), set()).add(held.card)
+    if has_volunteer(state, node, pod.fact.namespace) and is_concerned(request):
+        return reasons.NODE_FAILING
     asked = situated(pod.fact, state)
     around = None
     if asked.company != ALONE:

@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.rules.failing import if_possible, without
 from allotment.core.placement.rules.interpod import situated
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import PodRequest
@@ -67,14 +68,15 @@ def least_busy(
     asked for fewer nodes first, and last for what the pod itself asks for, so that nothing can cost
     the pod its place. `node_of` is the best node of what was found.
 
-    Cards on which pods of its owner could not start come last.
+    Nodes that have still to show that they are well come last, and so do nodes and cards on which
+    pods of its owner could not start.
     """
-    request = careful(pod, state)
-    waits = patience(pod, state)
-    found = _least_busy(request, waits, state, find, node_of)
-    if found is None and request.selection.avoided:
-        found = _least_busy(situated(pod, state), waits, state, find, node_of)
-    return found
+    request, waits = careful(pod, state), patience(pod, state)
+    for asked in dict.fromkeys((if_possible(request, pod, state), request, situated(pod, state))):
+        found = _least_busy(asked, waits, state, find, node_of)
+        if found is not None:
+            return found
+    return None
 
 
 def _least_busy(
@@ -124,5 +126,4 @@ def careful(pod: PodObserved, state: ClusterState) -> PodRequest:
     avoided = state.avoided.get(pod.owner) if pod.owner and request.devices else None
     if not avoided:
         return request
-    selection = msgspec.structs.replace(request.selection, avoided=tuple(sorted(avoided)))
-    return msgspec.structs.replace(request, selection=selection)
+    return without(request, (), tuple(avoided))

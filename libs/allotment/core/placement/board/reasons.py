@@ -4,6 +4,7 @@ The order of the checks is that of `predicates.fits`; a node fails a device step
 its card that got furthest.
 """
 
+import msgspec
 import numpy as np
 
 from allotment.core import reasons
@@ -19,7 +20,7 @@ from allotment.core.placement.board.rows import (
     take,
     value_keys,
 )
-from allotment.core.placement.board.shapes import Ask, plugin_need
+from allotment.core.placement.board.shapes import Ask, allowed_cards, plugin_need
 from allotment.core.placement.policies.base import View
 from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PLUGIN, PODS
 from allotment.core.reasons import NUMBER, REFUSAL_ORDER
@@ -113,5 +114,9 @@ def _steps(row: Row, ask: Ask, view: View, kind: Ints) -> Ints:
         if not takes.all():
             steps[~takes[kind]] = _STEP[code]
     if row.allowed is not None:
-        steps[~row.allowed.take(view.at, axis=0)] = _STEP[reasons.GPU_NOT_SELECTED]
+        steps[~row.allowed.take(view.at, axis=0)] = _STEP[reasons.CARD_FAILING]
+        selection = msgspec.structs.replace(row.shape.request.selection, avoided=())
+        selected = allowed_cards(view.columns, selection)
+        if selected is not None:
+            steps[~selected.take(view.at, axis=0)] = _STEP[reasons.GPU_NOT_SELECTED]
     return steps

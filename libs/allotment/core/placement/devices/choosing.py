@@ -45,7 +45,7 @@ def card_refusal(free: Free, request: DeviceRequest, rules: Rules, family: Famil
     if not _selected(fact.id, fact.index, selection):
         return reasons.GPU_NOT_SELECTED
     if selection.avoided and (rules.node, family.name, fact.id) in selection.avoided:
-        return reasons.GPU_NOT_SELECTED
+        return reasons.CARD_FAILING
     if not (
         family.accepts_model(fact.model)
         and (not request.chip or request.chip == fact.model)

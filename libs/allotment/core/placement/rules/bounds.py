@@ -28,7 +28,8 @@ class Bound(NamedTuple):
 
 
 class Excluded(NamedTuple):
-    """Nodes that are there for somebody else: `code` and, in words, `text` say for whom and why."""
+    """Nodes that are there for somebody else, or held back because they fail: `code` and, in words,
+    `text` say for whom and why."""
 
     code: str
     nodes: frozenset[str]
@@ -81,12 +82,15 @@ def bounds_of(request: PodRequest) -> Bounds:
 
 
 def by_itself(request: PodRequest) -> PodRequest:
-    """The request as it would be asked if there were no other pods: nothing is kept for others, and
-    no rule is about them.
+    """The request as it would be asked if there were no other pods: nothing is kept for others, no
+    rule is about them, and none of them failed anywhere.
     """
     bounds = bounds_of(request)
     if bounds.excluded:
         request = msgspec.structs.replace(request, bounds=bounds._replace(excluded=()))
+    if request.selection.avoided:
+        selection = msgspec.structs.replace(request.selection, avoided=())
+        request = msgspec.structs.replace(request, selection=selection)
     return msgspec.structs.replace(request, company=ALONE)
 
 

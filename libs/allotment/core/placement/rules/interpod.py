@@ -18,6 +18,7 @@ import msgspec
 from allotment.core import reasons
 from allotment.core.ledger.model import ClusterState, Node, RulesAbout
 from allotment.core.placement.rules.attachments import merged
+from allotment.core.placement.rules.failing import without_failing
 from allotment.core.placement.rules.selectors import (
     affinity_matches,
     selector_matches,
@@ -179,16 +180,17 @@ def _in_conflict(a: HostPort, b: HostPort) -> bool:
 
 
 def situated(pod: PodObserved, state: ClusterState) -> PodRequest:
-    """The pod's request with what the rules of other pods say about it, its volumes `merged`.
+    """The pod's request with what the rules of other pods say about it, its volumes `merged`, and
+    without the nodes and cards that are held back (`failing`).
 
-    The very request of the pod if there are neither. Rules of all pods that are known count, also
-    of those that are not placed: whether such a pod is anywhere near is asked later.
+    The very request of the pod if there are none of these. Rules of all pods that are known count,
+    also of those that are not placed: whether such a pod is anywhere near is asked later.
 
     However many rules others have about the pod, they are one question for each topology key. So a
     pod that somebody else has to keep away from costs no more than the pods that say so, and one
     tenant's many rules do not become many rules of everybody's request.
     """
-    request = merged(pod.request, state)
+    request = without_failing(merged(pod.request, state), pod, state)
     if not state.keep_away and not state.preferences:
         return request
     rules = _rules_about(pod, state)

@@ -1,4 +1,5 @@
-"""When groups that wait have waited long enough (plugin `sla`): the log has to hear of that.
+"""When groups that wait have waited long enough (plugin `sla`), and when nodes that are held back
+are tried again: the log has to be told.
 
 A round goes by what is recorded and not by a clock. While nothing happens nothing is recorded, so
 whoever has a clock asks here whether a deadline has passed, and appends the moment if one has.
@@ -15,11 +16,14 @@ _WAITING_TIME = "sla-waiting-time"
 
 
 def has_passed(state: ClusterState, now_ms: int) -> bool:
-    """Whether a deadline of somebody who waits lies between the log's last moment and now."""
+    """Whether a deadline lies between the log's last moment and now."""
     return any(state.time_ms < deadline_ms <= now_ms for deadline_ms in _deadlines(state))
 
 
 def _deadlines(state: ClusterState) -> Iterator[int]:
+    for health in state.health.values():
+        if health.since:
+            yield health.until_ms or state.time_ms + 1
     use = next((u for tier in state.policy.tiers for u in tier if u.name == _SLA), None)
     if use is None or not state.is_batched:
         return

@@ -49,9 +49,9 @@ class Places:
         self._given = 0
         self._bounding = Bounding(state, self.placements)
         self._most: dict[tuple[PodRequest, int], int] = {}
-        self._refused: dict[PodRequest, Refusal] = {}
+        self._refused: dict[tuple[PodRequest, str], Refusal] = {}
         """What was said of requests since anything was assumed or given back: groups that wait in
-        vain are often alike."""
+        vain are often alike. By namespace where nodes are held back for some."""
 
     @property
     def made(self) -> list[Placement]:
@@ -139,14 +139,15 @@ class Places:
         is_usual = pod.problem is None and not pod.local_claims
         if not is_usual or careful(pod, self._state) is not request:
             return place(pod, self._ranker)
-        known = self._refused.get(request)
+        key = request, self._state.scope_of(pod)
+        known = self._refused.get(key)
         if known is not None:
             return msgspec.structs.replace(
                 known, uid=pod.uid, namespace=pod.namespace, name=pod.name
             )
         answer = place(pod, self._ranker)
         if isinstance(answer, Refusal):
-            self._refused[request] = answer
+            self._refused[key] = answer
         return answer
 
     def _forget(self) -> None:

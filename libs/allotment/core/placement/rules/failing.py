@@ -1,0 +1,113 @@
+"""Nodes and cards that are held back because pods did not start there (`ledger.health`).
+
+They become bounds of a pod's request, asked of nodes when all else fits. A node that is on trial
+takes one lone pod at a time, and only if no other node takes it. Members of a gang are no
+volunteers: one of them would cost all others their place.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.placement.rules.bounds import Excluded, bounded, bounds_of
+from allotment.core.reasons import NODE_FAILING
+from allotment_proto.events import Placement, PodObserved
+from allotment_proto.facts import PodRequest
+
+_Card = tuple[str, str, str]
+"""Node, family, card id."""
+_NAMED = 3
+
+
+def is_concerned(request: PodRequest) -> bool:
+    """Whether a request is for something that device plugins hand out."""
+    return bool(request.devices) or any(n and "/" in name for name, n in request.extended)
+
+
+def without_failing(request: PodRequest, pod: PodObserved, state: ClusterState) -> PodRequest:
+    """The request without the nodes and cards that are held back; itself if none is."""
+    if not state.health or not is_concerned(request):
+        return request
+    is_gang = state.is_gang(pod.group)
+    nodes: list[str] = []
+    cards: list[_Card] = []
+    for place, health in state.health.items():
+        if not health.since or not health.concerns(pod.namespace):
+            continue
+        name, family, _ = place
+        if family:
+            cards.append(place)
+        elif not health.trial_seq or is_gang or state.nodes[name].has_volunteer(health):
+            nodes.append(name)
+    return without(request, nodes, cards)
+
+
+def if_possible(request: PodRequest, pod: PodObserved, state: ClusterState) -> PodRequest:
+    """The request without the nodes that have still to show that they are well, and those on which
+    pods of the same owner did not start; itself if there are none.
+    """
+    if not state.health or not is_concerned(request):
+        return request
+    nodes = [
+        name
+        for (name, family, _), health in state.health.items()
+        if not family
+        and (
+            (health.times and health.concerns(pod.namespace))
+            or (pod.owner and any(strike.owner == pod.owner for strike in health.strikes))
+        )
+    ]
+    return without(request, nodes)
+
+
+def without_tried(
+    request: PodRequest, pod: PodObserved, state: ClusterState, assumed: Iterable[Placement]
+) -> PodRequest:
+    """The request without the nodes on trial to which the same batch has sent a volunteer."""
+    if not state.health or not is_concerned(request):
+        return request
+    tried = [
+        placement.node
+        for placement in assumed
+        if _is_on_trial(state, placement.node, pod.namespace)
+        and is_concerned(state.pods[placement.uid].fact.request)
+    ]
+    return without(request, tried)
+
+
+def _is_on_trial(state: ClusterState, name: str, namespace: str) -> bool:
+    """Whether a node takes a namespace's pods one at a time."""
+    health = state.health.get((name, "", ""))
+    return health is not None and bool(health.trial_seq) and health.concerns(namespace)
+
+
+def has_volunteer(state: ClusterState, node: Node, namespace: str) -> bool:
+    """Whether such a node, with what is assumed on it, has a pod that has still to start."""
+    return _is_on_trial(state, node.name, namespace) and node.has_volunteer(
+        state.health[node.name, "", ""]
+    )
+
+
+def without(
+    request: PodRequest, nodes: Sequence[str], cards: Sequence[_Card] = ()
+) -> PodRequest:
+    """The request without these nodes and cards."""
+    if cards:
+        avoided = tuple(sorted({*request.selection.avoided, *cards}))
+        selection = msgspec.structs.replace(request.selection, avoided=avoided)
+        request = msgspec.structs.replace(request, selection=selection)
+    if nodes:
+        bounds = bounds_of(request)
+        excluded = Excluded(NODE_FAILING, frozenset(nodes), _text(sorted(set(nodes))))
+        request = bounded(request, bounds._replace(excluded=(*bounds.excluded, excluded)))
+    return request
+
+
+def _text(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    one, is_are = ("node", "is") if len(names) == 1 else ("nodes", "are")
+    return (
+        f"{one} {', '.join(names[:_NAMED])}{more} {is_are} held back because pods did not start "
+        "there: allot doctor has the records"
+    )

@@ -1,0 +1,341 @@
+"""A node or card that turns away strangers one after the other is held back, then tried again."""
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from allotment.core import reasons
+from allotment.core.ledger import health
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.snapshot import decode, encode
+from allotment.core.ledger.state import apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import recheck_all, run_cycle
+from allotment.core.placement.evaluator import Evaluator
+from allotment.core.queues.round.deadlines import has_passed
+from allotment_proto.events import (
+    Event,
+    NodeGone,
+    Placement,
+    PodObserved,
+    Refusal,
+    TimePassed,
+)
+from allotment_proto.facts import PodRequest
+from tests.build import decided, node, pod, policy, request, state_of, wants
+from tests.unit.both_rankers import chosen
+
+START_MS = 1_000_000
+WHOLE = request(wants(memory_mib=0, cores_pct=100))
+COUNTED = PodRequest(cpu_milli=100, extended=(("nvidia.com/gpu", 1),))
+REFUSED = "UnexpectedAdmissionError"
+
+
+class Cluster:
+    """Equal nodes, on which pods are placed as a cycle would, and end as a test says."""
+
+    def __init__(self, *names: str, cards: int = 4, **changes: Any) -> None:
+        facts = [
+            node(name, cards=cards, extended=(("nvidia.com/gpu", 4),), **changes) for name in names
+        ]
+        self.state = state_of(policy(device_policy="binpack"), *facts)
+        self.told_ms = START_MS
+
+    def tell(self, event: Event) -> None:
+        apply(self.state, event, self.state.seq + 1)
+
+    def wait(self, ms: int) -> None:
+        """What the watcher's clock tells meanwhile."""
+        end_ms = self.told_ms + ms
+        while self.told_ms < end_ms:
+            self.told_ms = min(self.told_ms + 5_000, end_ms)
+            if has_passed(self.state, self.told_ms):
+                self.tell(TimePassed(at_ms=self.told_ms))
+
+    def make(self, uid: str, wanted: PodRequest = WHOLE, **changes: Any) -> Placement | Refusal:
+        """A new pod, placed if it can be."""
+        self.tell(pod(uid, wanted, **changes))
+        return self.place(uid)
+
+    def place(self, uid: str) -> Placement | Refusal:
+        answer = chosen(self.state, self.state.pods[uid].fact)
+        if isinstance(answer, Placement):
+            assert recheck_all(self.state, [answer], []).dropped == ()
+            self.tell(decided(answer))
+        return answer
+
+    def seen(self, uid: str, **changes: Any) -> PodObserved:
+        fact, held = self.state.pods[uid].fact, self.state.pods[uid].allocation
+        assert held is not None
+        values = {"rv": fact.rv + 1, "node": held.node, "holdings": held.holdings, **changes}
+        return msgspec.structs.replace(fact, **values)
+
+    def refuse(self, uid: str, **changes: Any) -> None:
+        self.tell(self.seen(uid, bind_phase="allocating"))
+        self.tell(self.seen(uid, **{"phase": "Failed", "reason": REFUSED, **changes}))
+
+    def run(self, uid: str) -> None:
+        self.tell(self.seen(uid, phase="Running", bind_phase="success"))
+
+    def lose(self, uid: str, wanted: PodRequest = WHOLE, **changes: Any) -> str:
+        """A new pod that its node turns away; gives the node."""
+        answer = self.make(uid, wanted, **changes)
+        assert isinstance(answer, Placement), answer
+        self.refuse(uid)
+        return answer.node
+
+    def node_of(self, uid: str, wanted: PodRequest = WHOLE, **changes: Any) -> str:
+        answer = self.make(uid, wanted, **changes)
+        return answer.node if isinstance(answer, Placement) else ""
+
+    def held(self) -> set[str]:
+        return {place[0] for place, h in self.state.health.items() if h.since and not place[1]}
+
+
+def fail_everything(
+    cluster: Cluster, number: int, bad: str = "a", wanted: PodRequest = WHOLE
+) -> int:
+    """So many pods come one after the other, and `bad` turns away all of its own: how many died."""
+    died = 0
+    for count in range(number):
+        answer = cluster.make(f"p{count}", wanted)
+        if not isinstance(answer, Placement):
+            continue
+        if answer.node == bad:
+            cluster.refuse(f"p{count}")
+            died += 1
+        else:
+            cluster.run(f"p{count}")
+    return died
+
+
+def test_a_node_that_turns_everybody_away_costs_three_pods() -> None:
+    """review/peers.md A1: 30 of 30 died on gpu-a while two equal nodes stood empty."""
+    cluster = Cluster("a", "b", "c")
+    assert fail_everything(cluster, 11) == 3
+    assert cluster.held() == {"a"}
+
+
+def test_so_does_one_whose_cards_are_only_counted() -> None:
+    cluster = Cluster("a", "b", "c", cards=0)
+    assert fail_everything(cluster, 10, wanted=COUNTED) == 2
+    assert cluster.held() == {"a"}
+
+
+def test_who_finds_no_other_place_waits_and_is_told_so() -> None:
+    cluster = Cluster("a", cards=2)
+    cluster.lose("x")
+    cluster.lose("y")
+    cluster.lose("z")
+    answer = cluster.make("w")
+    assert isinstance(answer, Refusal)
+    assert answer.reasons == ((reasons.NODE_FAILING, 1),)
+    assert answer.notes == (
+        "node a is held back because pods did not start there: allot doctor has the records",
+    )
+    cpu = cluster.make("cpu", PodRequest(cpu_milli=100))
+    assert isinstance(cpu, Placement), "it needs no device plugin"
+
+
+def test_a_card_that_fails_is_lost_alone() -> None:
+    cluster = Cluster("a")
+    died = []
+    for count in range(8):
+        answer = cluster.make(f"p{count}", request(wants(memory_mib=8_000)))
+        assert isinstance(answer, Placement)
+        if answer.holdings[0].card == "GPU-0":
+            cluster.refuse(f"p{count}")
+            died.append(count)
+        else:
+            cluster.run(f"p{count}")
+    assert len(died) == 2
+    assert cluster.held() == set()
+    assert cluster.state.health["a", "vgpu", "GPU-0"].since
+    full = cluster.make("big", request(wants(memory_mib=16_000)))
+    assert isinstance(full, Refusal)
+    assert dict(full.reasons) in ({reasons.CARD_FAILING: 1}, {reasons.INSUFFICIENT_GPU_MEMORY: 1})
+
+
+def test_a_success_clears_all() -> None:
+    cluster = Cluster("a")
+    cluster.lose("x")
+    cluster.make("good")
+    cluster.run("good")
+    assert cluster.state.health == {} or not cluster.held()
+    cluster.lose("y", request(wants(count=3)))
+    assert not cluster.held()
+
+
+def test_a_pod_that_was_admitted_before_the_trouble_proves_nothing() -> None:
+    cluster = Cluster("a", "b", cards=0)
+    assert cluster.node_of("early", COUNTED) == "a"
+    cluster.lose("x", COUNTED)
+    cluster.run("early")
+    cluster.lose("y", COUNTED)
+    assert cluster.held() == {"a"}
+
+
+def held_back() -> Cluster:
+    cluster = Cluster("a", "b", cards=0)
+    cluster.lose("x", COUNTED)
+    cluster.lose("y", COUNTED)
+    assert cluster.held() == {"a"}
+    return cluster
+
+
+def fill(cluster: Cluster, prefix: str = "f") -> None:
+    """Leave no room but that of the node that is held back."""
+    for count in range(4):
+        assert cluster.node_of(f"{prefix}{count}", COUNTED) == "b"
+        cluster.run(f"{prefix}{count}")
+
+
+def test_after_a_while_one_volunteer_at_a_time_is_let_in_and_a_success_opens_the_node() -> None:
+    cluster = held_back()
+    fill(cluster)
+    assert isinstance(cluster.make("v1", COUNTED), Refusal)
+    cluster.wait(20_000)
+    cluster.tell(pod("v2", COUNTED))
+    cycle = run_cycle(cluster.state, ["v1", "v2"], Board(cluster.state))
+    assert cycle == run_cycle(cluster.state, ["v1", "v2"], Evaluator(cluster.state))
+    assert [p.uid for p in cycle.placements] == ["v1"], "one of a batch"
+    assert [(r.uid, r.reasons[0][0]) for r in cycle.refusals] == [
+        ("v2", reasons.NODE_FAILING),
+    ]
+    twice = [cycle.placements[0], msgspec.structs.replace(cycle.placements[0], uid="v2")]
+    twice[1] = msgspec.structs.replace(twice[1], name="pod-v2")
+    assert [d.code for d in recheck_all(cluster.state, twice, []).dropped] == [reasons.NODE_FAILING]
+    assert isinstance(cluster.place("v1"), Placement)
+    assert isinstance(cluster.place("v2"), Refusal)
+    room = cluster.state.room_seq
+    cluster.run("v1")
+    assert cluster.state.room_seq > room, "those who wait are tried again"
+    assert cluster.state.health == {}
+    assert isinstance(cluster.place("v2"), Placement)
+
+
+def test_a_volunteer_goes_there_only_if_nothing_else_takes_it() -> None:
+    cluster = Cluster("a", "b", cards=0)
+    cluster.lose("x", COUNTED)
+    cluster.lose("y", COUNTED)
+    cluster.wait(20_000)
+    assert cluster.node_of("v", COUNTED) == "b"
+
+
+def test_a_volunteer_that_fails_doubles_the_time() -> None:
+    cluster = held_back()
+    fill(cluster)
+    waited = []
+    for count in range(9):
+        ms = 0
+        while cluster.node_of(f"v{count}-{ms}", COUNTED) != "a":
+            cluster.wait(5_000)
+            ms += 5_000
+        cluster.refuse(f"v{count}-{ms}")
+        waited.append(ms)
+    assert waited[:4] == [15_000, 25_000, 45_000, 85_000]
+    assert waited[-1] == health.HELD_MOST_MS + 5_000
+    assert all(b >= a for a, b in pairwise(waited))
+
+
+def test_where_nobody_volunteers_the_node_opens_by_itself_and_the_next_failure_closes_it() -> None:
+    """A gang of two pods on one node can never be a volunteer."""
+    cluster = held_back()
+    fill(cluster)
+    cluster.wait(20_000)
+    assert cluster.held() == {"a"}
+    cluster.wait(health.TRIAL_LEAST_MS + 5_000)
+    assert cluster.held() == set()
+    cluster.lose("z", COUNTED)
+    assert cluster.held() == {"a"}
+
+
+def test_one_owner_is_one_stranger() -> None:
+    cluster = Cluster("a", cards=0)
+    for count in range(4):
+        cluster.lose(f"x{count}", COUNTED, owner="job")
+    assert cluster.held() == set()
+
+
+def test_an_owner_goes_to_another_node_at_once() -> None:
+    """A lone Job with `maxRetry: 3` lost a life for each card of the node."""
+    for wanted in (COUNTED, WHOLE):
+        cluster = Cluster("a", "b")
+        assert cluster.lose("x1", wanted, owner="job") == "a"
+        assert cluster.node_of("x2", wanted, owner="job") == "b"
+        assert cluster.node_of("y", wanted, owner="other") in ("a", "b")
+
+
+def test_one_namespace_holds_a_node_back_for_itself_only() -> None:
+    """A tenant that can make a plugin fail costs others nothing."""
+    cluster = Cluster("a", "b", cards=0)
+    cluster.lose("x", COUNTED, namespace="red")
+    cluster.lose("y", COUNTED, namespace="red")
+    red = chosen(cluster.state, pod("z", COUNTED, namespace="red"))
+    assert isinstance(red, Placement)
+    assert red.node == "b"
+    assert cluster.lose("blue", COUNTED, namespace="blue") == "a"
+    assert cluster.node_of("green", COUNTED, namespace="green") == "b", "two namespaces prove it"
+
+
+def test_what_its_owner_may_have_caused_does_not_count() -> None:
+    made: list[dict[str, Any]] = [
+        {"phase": "Failed", "reason": "", "bind_phase": "failed"},
+        {"phase": "Failed", "reason": "Evicted"},
+        {"deleting": True},
+        {"holdings": ()},
+        {"bind_phase": "success"},
+    ]
+    for changes in made:
+        cluster = Cluster("a")
+        for count in range(6):
+            cluster.make(f"x{count}")
+            cluster.refuse(f"x{count}", **changes)
+        assert cluster.state.health == {}, changes
+
+
+def test_a_record_that_was_wrong_before_it_failed_does_not_count() -> None:
+    cluster = Cluster("a")
+    for count in range(6):
+        cluster.make(f"x{count}")
+        held = cluster.state.pods[f"x{count}"].allocation
+        assert held is not None
+        cluster.tell(cluster.seen(f"x{count}", annotated=(held.holdings[0],) * 2))
+        cluster.tell(cluster.seen(f"x{count}", phase="Failed", reason=REFUSED, annotated=()))
+    assert cluster.state.health == {}
+
+
+def test_pods_that_others_bound_do_not_count() -> None:
+    cluster = Cluster("a", cards=0)
+    for count in range(4):
+        fact = pod(f"x{count}", COUNTED, node="a")
+        cluster.tell(fact)
+        cluster.tell(msgspec.structs.replace(fact, rv=2, phase="Failed", reason=REFUSED))
+    assert cluster.state.health == {}
+
+
+def test_uncordoning_clears_a_node_and_so_does_its_end() -> None:
+    cluster = held_back()
+    fact = cluster.state.nodes["a"].fact
+    assert fact is not None
+    cordoned = msgspec.structs.replace(fact, rv=2, unschedulable=True)
+    cluster.tell(cordoned)
+    assert cluster.held() == {"a"}
+    cluster.tell(msgspec.structs.replace(fact, rv=3))
+    assert cluster.state.health == {}
+    cluster = held_back()
+    cluster.tell(NodeGone(name="a", uid=fact.uid, rv=9))
+    assert cluster.state.health == {}
+
+
+def test_a_snapshot_holds_it_and_time_is_told_only_while_somebody_is_held_back() -> None:
+    cluster = held_back()
+    again = decode(encode(cluster.state))
+    assert again.health == cluster.state.health
+    assert encode(again) == encode(cluster.state)
+    assert has_passed(again, START_MS)
+    apply(again, TimePassed(at_ms=START_MS), again.seq + 1)
+    assert not has_passed(again, START_MS + health.HELD_FIRST_MS - 1)
+    assert has_passed(again, START_MS + health.HELD_FIRST_MS)
+    assert not has_passed(ClusterState(), START_MS)
