@@ -257,6 +257,12 @@ def _expose(
         lambda: node_device_problems(world.fold.state),
         ("node", "code"),
     )
+    ctx.metrics.expose(
+        "allot_held_back",
+        "nodes and cards that are held back because pods did not start there",
+        lambda: held_back(world.fold.state),
+        ("node", "part"),
+    )
 
 
 def policy_problem_count(state: ClusterState) -> int:
@@ -272,6 +278,15 @@ def node_device_problems(state: ClusterState) -> Counter[tuple[str, ...]]:
         for name, node in state.nodes.items()
         if node.fact is not None
         for problem in node.fact.problems
+    )
+
+
+def held_back(state: ClusterState) -> Counter[tuple[str, ...]]:
+    """For each node whether it is held back as a whole (``node``), and how many of its cards."""
+    return Counter(
+        (node, "card" if family else "node")
+        for (node, family, _), health in state.health.items()
+        if health.since
     )
 
 

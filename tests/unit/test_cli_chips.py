@@ -102,7 +102,7 @@ def test_pods_that_hold_chips() -> None:
 
 def test_an_unhealthy_chip_without_memory_of_its_own_is_unhealthy_and_not_idle() -> None:
     state = cluster()
-    (found,) = node_problems(state.nodes["n310"])
+    (found,) = node_problems(state, state.nodes["n310"])
     assert found.message == "registered as unhealthy; nobody holds any of it"
     assert [view.cards_idle for view in node_views(state)] == [0, 0]
 
@@ -136,7 +136,8 @@ def test_instances_that_no_geometry_has_are_a_problem_of_their_card() -> None:
     cut = Inventory("vgpu", "mig", (card,), (table,))
     odd = Holding("vgpu", 0, "GPU-a", 5000, 0, "group1-9")
     held = build.pod("a", node="n1", phase="Running", holdings=(odd,))
-    (found,) = node_problems(build.state_of(chips.node("n1", cut), held).nodes["n1"])
+    state = build.state_of(chips.node("n1", cut), held)
+    (found,) = node_problems(state, state.nodes["n1"])
     assert (found.code, found.place) == ("InstancesContradict", "GPU-0")
     assert "[group1-9]" in found.message
 

@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 from allotment.core import reasons
+from allotment.core.explain.doctor import findings
+from allotment.core.explain.node import explain_node
 from allotment.core.ledger import health
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.snapshot import decode, encode
@@ -15,6 +17,7 @@ from allotment.core.placement.cycle import recheck_all, run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.deadlines import has_passed
 from allotment_proto.events import (
+    Ending,
     Event,
     NodeGone,
     Placement,
@@ -23,8 +26,11 @@ from allotment_proto.events import (
     TimePassed,
 )
 from allotment_proto.facts import PodRequest
+from allotment_watcher.__main__ import held_back as held_back_metric
 from tests.build import decided, node, pod, policy, request, state_of, wants
+from tests.recording import Recorder, vgpu
 from tests.unit.both_rankers import chosen
+from tests.unit.replaying import verify
 
 START_MS = 1_000_000
 WHOLE = request(wants(memory_mib=0, cores_pct=100))
@@ -339,3 +345,78 @@ def test_a_snapshot_holds_it_and_time_is_told_only_while_somebody_is_held_back()
     assert not has_passed(again, START_MS + health.HELD_FIRST_MS - 1)
     assert has_passed(again, START_MS + health.HELD_FIRST_MS)
     assert not has_passed(ClusterState(), START_MS)
+
+
+def found(cluster: Cluster) -> dict[str, str]:
+    return {each.subject: each.message for each in findings(cluster.state, 0)}
+
+
+def test_doctor_names_the_node_its_records_and_when_it_is_tried_again() -> None:
+    cluster = Cluster("a", "b", cards=0)
+    cluster.make("x", COUNTED)
+    cluster.refuse("x", ending=Ending(message="Allocate failed due to no pending pod"))
+    assert cluster.state.health["a", "", ""].strikes[0].seq == 7
+    cluster.lose("y", COUNTED)
+    assert found(cluster)["node a"] == (
+        "its device plugin: turned away 2 pods of different owners in a row (default/pod-x at seq "
+        "7, default/pod-y at seq 11); held back since seq 11 for such pods of namespace default; "
+        "until the log is told the time"
+    )
+    (one,) = findings(cluster.state, 0)
+    assert (one.severity, one.code, one.seq) == ("error", reasons.NODE_FAILING, 11)
+    assert held_back_metric(cluster.state) == {("a", "node"): 1}
+    cluster.wait(5_000)
+    assert found(cluster)["node a"].endswith("tried again after 1970-01-01T00:16:55.000Z")
+    cluster.wait(15_000)
+    assert found(cluster)["node a"].endswith(
+        "on trial since seq 13: it takes one pod at a time until one starts"
+    )
+
+
+def test_doctor_says_what_failing_nodes_have_in_common() -> None:
+    new = (("driver", "570"), ("zone", "z1"))
+    cluster = Cluster("a", "b", cards=0, labels=new)
+    cluster.tell(node("c", cards=0, extended=(("nvidia.com/gpu", 4),), labels=(("zone", "z1"),)))
+    lost = [cluster.lose(f"x{count}", COUNTED) for count in range(4)]
+    assert lost == ["a", "a", "b", "b"]
+    assert found(cluster)["nodes a, b"] == (
+        "are held back, and they alone of all nodes with devices have driver=570"
+    )
+
+
+def test_explain_asks_the_node_as_the_decision_did() -> None:
+    cluster = Cluster("a", cards=0)
+    cluster.lose("x", COUNTED)
+    cluster.lose("y", COUNTED)
+    cluster.make("w", COUNTED)
+    seen = explain_node(cluster.state, "a", 0)
+    assert [problem.code for problem in seen.node.problems] == [reasons.NODE_FAILING]
+    (answer,) = seen.answers
+    assert (answer.verdict, answer.step) == (reasons.NODE_FAILING, "nodeHealth")
+    assert "node a is held back" in answer.detail
+
+
+def test_decisions_that_went_around_a_node_are_made_again_from_the_log() -> None:
+    log = Recorder()
+    log.append("allot.log.config", "watcher", policy(families=("vgpu", "gpushare")))
+    for name in ("n1", "n2"):
+        log.node(name, cards=2)
+    for number in range(4):
+        uid = log.pod(f"p{number}", vgpu(1, 3_000, 20))
+        log.decide(uid)
+        fact, held = log.state.pods[uid].fact, log.state.pods[uid].allocation
+        assert held is not None
+        if held.node == "n1":
+            bad = msgspec.structs.replace(
+                fact,
+                rv=fact.rv + 1_000,
+                node=held.node,
+                holdings=held.holdings,
+                phase="Failed",
+                reason=REFUSED,
+            )
+            log.append("allot.log.facts", "watcher", bad)
+    places = [log.state.pods[uid].allocation for uid in log.state.pods]
+    assert [held.node for held in places if held is not None] == ["n2"]
+    report = verify(log.records)
+    assert (report.decisions, report.identical) == (4, 4), report

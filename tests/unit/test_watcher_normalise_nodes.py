@@ -189,7 +189,7 @@ def test_a_node_that_disagrees_with_its_configuration_says_so_wherever_it_is_sho
     places = ["operatingmode", "deviceSplitCount"]
     assert [problem.place for problem in fact.problems] == places
     state = state_of(fact)
-    shown = node_problems(state.nodes["n.example"])
+    shown = node_problems(state, state.nodes["n.example"])
     assert [p.place for p in shown if p.code == "DeviceConfigMismatch"] == places
     assert node_device_problems(state) == {("n.example", "DeviceConfigMismatch"): 2}
 

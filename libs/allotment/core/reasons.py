@@ -461,6 +461,7 @@ TABLE: Final = (
         "repair the node (allot doctor has the records), then cordon and uncordon it, or wait",
         step="nodeHealth",
         distance=-1,
+        is_error=True,
     ),
     Reason(
         DEVICE_PLUGIN_BUSY,

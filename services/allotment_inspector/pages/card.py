@@ -114,8 +114,8 @@ def card_cell(
         id=fact.id,
         model=model_text(fact.model),
         mode=fact.mode,
-        state=_state(node, card),
-        free=free_text(node, card),
+        state=_state(state, node, card),
+        free=free_text(state, node, card),
         about=about_text(fact, len({s.uid for s in pieces}), card),
         ticks=MIG_PARTS if is_cut else 0 if by_memory else fact.cores_pct,
         segments=pieces,
@@ -141,23 +141,30 @@ def _phase(state: ClusterState, card: Card, key: tuple[str, int, str], deleting:
     return held.phase if held is not None else ""
 
 
-def _state(node: Node, card: Card) -> CardState:
+def _is_closed(state: ClusterState, node: Node, card: Card) -> bool:
+    """Whether nobody knows what is held of the card, or it is held back."""
+    places = (node.name, "", ""), (node.name, card.family, card.fact.id)
+    held = (state.health.get(place) for place in places)
+    return node.blocked is not None or any(health and health.since for health in held)
+
+
+def _state(state: ClusterState, node: Node, card: Card) -> CardState:
     if not card.fact.healthy:
         return "ill"
     if card.oversold:
         return "over"
-    return "closed" if node.blocked is not None else ""
+    return "closed" if _is_closed(state, node, card) else ""
 
 
-def free_text(node: Node, card: Card) -> str:
+def free_text(state: ClusterState, node: Node, card: Card) -> str:
     """What is left of a card: ``7.4 GiB free``, ``full``, ``empty``, ``unhealthy``."""
     fact = card.fact
     if not fact.healthy:
         return "unhealthy"
     if card.oversold:
         return f"over by {over_text(card)}"
-    if node.blocked is not None:
-        return "takes nothing"
+    if _is_closed(state, node, card):
+        return "takes nothing" if node.blocked is not None else "held back"
     if not card.holders:
         return "empty"
     if is_full(card):

@@ -19,6 +19,7 @@ from allotment.core.explain.views import (
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.partitions.mig import largest_left_mib
+from allotment.core.reasons import CARD_FAILING, NODE_FAILING
 from allotment.core.units import mib_text
 from allotment_inspector.history import Moment
 from allotment_inspector.index import Gone
@@ -484,7 +485,8 @@ def _look(moment: Moment, nodes: Iterable[Node], gone: Iterable[Gone]) -> list[L
         assert node.fact is not None
         if not node.fact.ready:
             found.append(_of_node(node.name, "not ready", "Kubernetes says so"))
-        found += [_of_problem(moment, node, problem) for problem in node_problems(node)]
+        problems = node_problems(moment.state, node)
+        found += [_of_problem(moment, node, problem) for problem in problems]
         if node.blocked is not None:
             why = "nobody can tell which cards pods on it hold"
             found.append(_of_node(node.name, "takes nothing new", why))
@@ -516,7 +518,7 @@ def _of_problem(moment: Moment, node: Node, problem: NodeProblem) -> Look:
         for each in ledger.cards:
             if card_name(each) == problem.place and not each.fact.healthy:
                 card, family = each.fact.id, name
-    seq = moment.index.ill_since(node.name, family, card, moment.seq) if card else None
+    seq = moment.index.ill_since(node.name, family, card, moment.seq) if card else problem.seq
     named = problem.place.partition("-")[0] in ("GPU", "NPU")
     return Look(
         where=f"{node.name}/{problem.place}" if named else node.name,
@@ -529,4 +531,9 @@ def _of_problem(moment: Moment, node: Node, problem: NodeProblem) -> Look:
     )
 
 
-_WHAT = {"CardUnhealthy": "unhealthy", "CardOversold": "oversold"}
+_WHAT = {
+    "CardUnhealthy": "unhealthy",
+    "CardOversold": "oversold",
+    NODE_FAILING: "held back",
+    CARD_FAILING: "held back",
+}

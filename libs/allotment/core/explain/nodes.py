@@ -214,7 +214,8 @@ def _host_steps(
         yield _step(name, extended_lack(node, name, amount), detail)
     back = kept_back(request, node.name)
     if back is not None:
-        yield _step("keptForOthers", back, "; ".join(texts_of(request, [(back, 1)])))
+        step = STEPS[STEP_NUMBER[back]].key
+        yield _step(step, back, "; ".join(texts_of(request, [(back, 1)])))
 
 
 def _backlog_steps(state: ClusterState, node: Node, pod: PodObserved) -> Iterator[HostStep]:

@@ -17,7 +17,8 @@ from allotment.core.ledger.partitions.mig import CONTRADICTORY
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import Family
 from allotment.core.placement.rules.card_names import PRODUCT
-from allotment.core.reasons import CARDS_QUARANTINED
+from allotment.core.reasons import CARD_FAILING, CARDS_QUARANTINED, NODE_FAILING
+from allotment.core.units import rfc3339
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import Amounts, Holding, Problem
 
@@ -28,6 +29,7 @@ _FAMILY_RESOURCES = frozenset[str]().union(
 )
 GONE = "Gone"
 _HOLDERS_NAMED = 5
+_STRIKES_NAMED = 3
 PERHAPS = "perhaps"
 PERCENT = frozenset((0, 100))
 """What a card's compute amounts to if it is counted in percent; else it is AI cores."""
@@ -104,9 +106,12 @@ class CountedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodeProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """`seq` is the record to look at first, 0 if there is none."""
+
     code: str
     place: str
     message: str
+    seq: int = 0
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -429,7 +434,7 @@ def node_view(state: ClusterState, node: Node) -> NodeView:
         host_memory_bytes=fact.memory_bytes if fact else 0,
         free_host_memory_bytes=node.memory_bytes_free,
         pods=len(node.allocations),
-        problems=(*node_problems(node), *_quarantine(state, node)),
+        problems=(*node_problems(state, node), *_quarantine(state, node)),
     )
 
 
@@ -442,8 +447,10 @@ def node_status(node: Node) -> str:
     return ",".join(words)
 
 
-def node_problems(node: Node) -> list[NodeProblem]:
-    """What the watcher found wrong, and what the books show: unhealthy and oversold cards."""
+def node_problems(state: ClusterState, node: Node) -> list[NodeProblem]:
+    """What the watcher found wrong, what the books show (unhealthy and oversold cards), and what is
+    held back because pods did not start there.
+    """
     fact = node.fact
     if fact is None:
         return [
@@ -454,6 +461,7 @@ def node_problems(node: Node) -> list[NodeProblem]:
             )
         ]
     problems = [_problem(problem) for problem in fact.problems]
+    problems += _held_back(state, node)
     for family in sorted(node.ledgers):
         if family not in FAMILIES:
             problems.append(
@@ -500,6 +508,47 @@ def node_problems(node: Node) -> list[NodeProblem]:
                     )
                 )
     return problems
+
+
+def _held_back(state: ClusterState, node: Node) -> Iterator[NodeProblem]:
+    """The node, or those of its cards, that are held back, with the records that say why."""
+    names = {
+        (family, card.fact.id): card_name(card)
+        for family, ledger in node.ledgers.items()
+        for card in ledger.cards
+    }
+    for place in sorted(state.health):
+        (name, family, card), health = place, state.health[place]
+        if name == node.name and health.since:
+            yield NodeProblem(
+                code=CARD_FAILING if family else NODE_FAILING,
+                place=names.get((family, card), card) if family else "its device plugin",
+                message=_health_text(state, place),
+                seq=health.strikes[-1].seq,
+            )
+
+
+def _health_text(state: ClusterState, place: tuple[str, str, str]) -> str:
+    """``turned away 2 pods of different owners in a row (default/a at seq 8, …): "…"; …``"""
+    health = state.health[place]
+    pods = [f"{strike.pod} at seq {strike.seq}" for strike in health.strikes[-_STRIKES_NAMED:]]
+    more = "the last ones " * (len(health.strikes) > len(pods))
+    count = f"{len(health.strikes)} pods of different owners in a row"
+    if len(health.strikes) == 1:
+        count = "a pod when it was tried again"
+    said = f': "{health.strikes[-1].message}"' if health.strikes[-1].message else ""
+    (only, *others) = sorted(health.namespaces)
+    whom = "all pods that ask for devices" if others else f"such pods of namespace {only}"
+    when = "until the log is told the time"
+    if health.trial_seq:
+        when = f"on trial since seq {health.trial_seq}: it takes one pod at a time until one starts"
+    elif health.until_ms:
+        when = f"tried again after {rfc3339(health.until_ms)}"
+    times = f", for the {health.times}. time" if health.times > 1 else ""
+    return (
+        f"turned away {count} ({more}{', '.join(pods)}){said}; held back since seq {health.since}"
+        f"{times} for {whom}; {when}"
+    )
 
 
 def _holders_text(node: Node, card: Card) -> str:

@@ -174,7 +174,8 @@ def waiting_text(waiting: WaitingFor) -> str:
         return f"for pods to end on {nodes} (tried again each time one ends)"
     if waiting.kind == "HoldEnd":
         return f"until {nodes} that would fit is no longer reserved for others"
-    return f"until {nodes} that has room can be used (now not ready, cordoned or quarantined)"
+    why = "not ready, cordoned, quarantined or held back"
+    return f"until {nodes} that has room can be used (now {why})"
 
 
 def displaced_text(displaced: Displaced) -> str:

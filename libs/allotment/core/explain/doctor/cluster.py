@@ -95,6 +95,7 @@ def of_cluster(state: ClusterState, time_ms: int) -> list[Finding]:
     return [
         *(_books(state)),
         *(one for node in state.nodes.values() for one in _of_node(state, node)),
+        *_of_failing_nodes(state),
         *_of_pods(state, time_ms // 1000),
         *_of_bindings(state),
         *_of_groups(state),
@@ -158,7 +159,7 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
     subject = f"node {node.name}"
     if node.fact is None or not node.fact.ready:
         yield from _of_absent_node(node)
-    for problem in node_problems(node):
+    for problem in node_problems(state, node):
         if problem.code == _NODE_GONE:
             continue
         if _FAMILY_OF.get(problem.code, "") not in ("", *state.policy.families):
@@ -170,6 +171,7 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
             subject=subject,
             message=f"{problem.place}: {problem.message}",
             remedy=f"allot ledger --node {node.name}" if reason is None else reason.advice,
+            seq=problem.seq,
         )
     for uid in sorted(node.broken):
         pod = state.pods[uid].fact
@@ -205,6 +207,35 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
                     remedy="look after the device plugin, or end the pod",
                     seq=held.seq,
                 )
+
+
+def _of_failing_nodes(state: ClusterState) -> Iterator[Finding]:
+    """What nodes that are held back have in common, and no other node with devices has: a version
+    of the driver or the device plugin, where labels tell it, or a model of card.
+    """
+    here = [n for n in state.nodes.values() if n.fact and (n.ledgers or n.fact.extended)]
+    held = {place[0] for place, health in state.health.items() if health.since and not place[1]}
+    failing = [_marks(node) for node in here if node.name in held]
+    if len(failing) < 2 or len(failing) == len(here):
+        return
+    others = set[str]().union(*(_marks(node) for node in here if node.name not in held))
+    alike = sorted(set.intersection(*failing) - others)
+    if alike:
+        names = sorted(held)
+        yield Finding(
+            severity=WARNING,
+            code="FailingNodesAlike",
+            subject=f"nodes {shown_names(names)}",
+            message="are held back, and they alone of all nodes with devices have "
+            + shown_names(alike),
+            remedy="see first whether that is the cause",
+        )
+
+
+def _marks(node: Node) -> set[str]:
+    """A node's labels and the models of its cards, in words."""
+    models = {card.fact.model for ledger in node.ledgers.values() for card in ledger.cards}
+    return {f"{key}={value}" for key, value in node.labels.items()} | {f"{m} cards" for m in models}
 
 
 def _of_absent_node(node: Node) -> Iterator[Finding]:

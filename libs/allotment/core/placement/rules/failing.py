@@ -89,9 +89,7 @@ def has_volunteer(state: ClusterState, node: Node, namespace: str) -> bool:
     )
 
 
-def without(
-    request: PodRequest, nodes: Sequence[str], cards: Sequence[_Card] = ()
-) -> PodRequest:
+def without(request: PodRequest, nodes: Sequence[str], cards: Sequence[_Card] = ()) -> PodRequest:
     """The request without these nodes and cards."""
     if cards:
         avoided = tuple(sorted({*request.selection.avoided, *cards}))
