@@ -26,6 +26,7 @@ from allotment_proto.events import (
     TimePassed,
 )
 from allotment_proto.facts import PodRequest
+from allotment_proto.observed import Standing
 from allotment_watcher.__main__ import held_back as held_back_metric
 from tests.build import decided, node, pod, policy, request, state_of, wants
 from tests.recording import Recorder, vgpu
@@ -309,6 +310,17 @@ def test_a_record_that_was_wrong_before_it_failed_does_not_count() -> None:
         assert held is not None
         cluster.tell(cluster.seen(f"x{count}", annotated=(held.holdings[0],) * 2))
         cluster.tell(cluster.seen(f"x{count}", phase="Failed", reason=REFUSED, annotated=()))
+    assert cluster.state.health == {}
+
+
+def test_nobody_is_a_witness_where_a_pod_forges_device_records() -> None:
+    cluster = Cluster("a", cards=0)
+    forger = pod("forger", COUNTED, node="a")
+    cluster.tell(forger)
+    standing = Standing(node="a", family="vgpu", devices=1)
+    cluster.tell(msgspec.structs.replace(forger, rv=2, standing=standing))
+    for count in range(4):
+        cluster.lose(f"x{count}", PodRequest(extended=(("nvidia.com/gpu", 1),)))
     assert cluster.state.health == {}
 
 

@@ -12,7 +12,7 @@ What counts is kept narrow, because whoever can hold back a healthy node harms o
 * Only kubelet's own words count (the status, which tenants cannot write), and only of pods that a
   decision placed. How a container ends is the business of its owner and never counts.
 * A pod whose annotations are not what was decided, or which is being deleted, is no witness: its
-  owner may have made the plugin fail.
+  owner may have made the plugin fail. Nor is anybody while a pod forges device records there.
 * Strikes from one namespace hold a place back for the pods of that namespace only.
 
 Time is what the log tells of it (`TimePassed`): a place that is held back waits for the next such
@@ -61,7 +61,11 @@ def learn(state: ClusterState, pod: Pod, before: PodObserved | None, seq: int) -
     if fact.phase in _STARTED:
         if before.phase == ACTIVE and state.health and held.asks_plugins:
             _started(state, held, seq)
-    elif fact.reason == NOT_ADMITTED != before.reason and _is_witness(before, fact, held):
+    elif (
+        fact.reason == NOT_ADMITTED != before.reason
+        and _is_witness(before, fact, held)
+        and not _has_forger(state, held.node)
+    ):
         _turned_away(state, fact, held, seq)
 
 
@@ -109,6 +113,12 @@ def _is_witness(before: PodObserved, fact: PodObserved, held: Allocation) -> boo
         for seen in (before, fact)
         if seen.node
     )
+
+
+def _has_forger(state: ClusterState, node: str) -> bool:
+    """Whether a pod there wrote records with which the device plugin serves others: what they make
+    of a plugin says nothing of the node."""
+    return any(pod.forged and node in pod.forged for pod in state.pods.values())
 
 
 def _started(state: ClusterState, held: Allocation, seq: int) -> None:
