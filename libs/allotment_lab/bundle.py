@@ -144,6 +144,7 @@ class _Reader:
             ),
             self.policy,
             tuple(facts),
+            placed_then=sum(a.fact.uid in self._decided_s for a in arrivals),
         )
 
     def _arrival(self, uid: str, pod: _Seen) -> Arrival | None:

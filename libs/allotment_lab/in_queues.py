@@ -73,6 +73,8 @@ class InQueues(ComeAndGo):
         state = self._simulation.state
         match event:
             case GroupObserved():
+                # Made again under its name while pods of the one before leave: it stays.
+                self._ending.pop(f"{event.namespace}/{event.name}", None)
                 known = _fact_of(state, event)
                 phase = known.phase if known is not None and known.uid == event.uid else ""
                 event = msgspec.structs.replace(event, phase=phase)

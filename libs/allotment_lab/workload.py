@@ -45,7 +45,8 @@ class Arrival(msgspec.Struct, frozen=True, gc=False):
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """Nodes and pods. `policy` is the recorded one, where the source holds one.
+    """Nodes and pods. `policy` is the recorded one, where the source holds one, and `placed_then`
+    how many of our pods were placed as it was recorded.
 
     `facts` are what else the scheduler is told, each with its second: queues, PodGroups and
     priority classes.
@@ -55,6 +56,7 @@ class Workload(msgspec.Struct, frozen=True):
     arrivals: tuple[Arrival, ...]
     policy: Policy | None = None
     facts: tuple[tuple[int, Event], ...] = ()
+    placed_then: int = 0
 
     @property
     def ours(self) -> list[Arrival]:

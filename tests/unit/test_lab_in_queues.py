@@ -17,6 +17,7 @@ from allotment_lab.simulate.curve import svg
 from allotment_lab.workload import Workload
 from allotment_proto import subjects
 from allotment_proto.events import (
+    GroupGone,
     GroupObserved,
     PodObserved,
     PriorityClassObserved,
@@ -256,3 +257,20 @@ def test_where_pods_come_and_go_the_picture_is_over_time(span_s: int, unit: str)
     assert f"{unit} since the first pod" in drawn
     assert "everything placed" not in drawn
     assert drawn.index(">high</text>") < drawn.index(">low</text>")
+
+
+def test_a_group_that_is_made_again_while_its_old_pods_leave_stays() -> None:
+    """As a Job that starts anew: the second life's pods belong to the second PodGroup."""
+    log = Told()
+    first = log.group("job", 2, least=2)
+    log.now_ms += 10_000
+    gone = GroupGone(uid=uid_of("job"), namespace="default", name="job", rv=2)
+    log.append(subjects.FACTS, "watcher/0", gone)
+    log.group("job", 0, least=2)
+    log.now_ms += 5_000
+    for uid in first:
+        log.gone(uid)
+    log.now_ms += 5_000
+    second = [log._member(f"job-again-{at}", "job", "", "job") for at in range(2)]
+    log.node("n2", cards=1)
+    assert played(log).holding == {*second}

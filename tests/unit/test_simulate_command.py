@@ -12,7 +12,7 @@ from allotment.core.placement.policies.typical import SHAPES_MOST
 from allotment_cli.main import main
 from allotment_lab.simulate import curve
 from allotment_lab.simulate.policies import NAMES
-from tests.recording import busy_cluster
+from tests.recording import Recorder, busy_cluster
 from tests.simulating import CONFIGURATION, NODES, TEXT, simulate
 
 WANTED = (
@@ -235,3 +235,19 @@ def test_what_cannot_be_measured_is_refused_and_what_is_left_out_is_said(
     assert simulate(*trace).stdout.startswith("1 node, 1 card;")
     nodes.write_text("sn,cpu_milli,memory_mib,gpu,model\na,9000,9000,0,\n")
     assert "the nodes have no cards" in simulate(*trace, code=2).stderr
+
+
+def test_a_log_is_compared_with_itself_before_policies_are(tmp_path: Path) -> None:
+    """A comparison whose zero is wrong misleads: so its zero is shown, and refused if it is."""
+    log = Recorder()
+    log.node("n1", cards=2)
+    for number in range(4):
+        log.decide(log.pod(f"p{number}"))
+    path = str(log.write(tmp_path / "log.jsonl"))
+    for policy in ("recorded", "spread"):
+        assert "the log placed 4 pods" in simulate("--file", path, "--policy", policy).stderr
+    log.node("n1", cards=2, cpu_milli=0)  # nodes are those at the end of the log
+    path = str(log.write(tmp_path / "shrunk.jsonl"))
+    assert "(-100.0%)" in simulate("--file", path).stderr
+    refused = simulate("--file", path, "--policy", "spread", code=2)
+    assert "cannot compare policies" in refused.stderr

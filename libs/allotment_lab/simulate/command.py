@@ -13,7 +13,7 @@ from allotment_cli.progress import in_silence, progress
 from allotment_lab.simulate import curve as picture
 from allotment_lab.simulate.inputs import read
 from allotment_lab.simulate.outputs import kept, refuse_overwriting
-from allotment_lab.simulate.policies import NAMES, WORDS, choose
+from allotment_lab.simulate.policies import NAMES, WORDS, as_recorded, choose
 from allotment_lab.simulate.report import (
     Curve,
     RunReport,
@@ -23,8 +23,9 @@ from allotment_lab.simulate.report import (
     lines,
     summary,
 )
-from allotment_lab.simulate.run import Plan, assumed, draw
+from allotment_lab.simulate.run import Plan, assumed, check_history, draw
 from allotment_lab.simulate.run import simulate as run_once
+from allotment_proto.facts import Policy
 
 DIFFERENCES = 1
 
@@ -133,11 +134,16 @@ def simulate(
             "every seed gives the same run here: no dice are part of this workload or its policy",
             "leave out --repeat, or give --inflate or --policy random",
         )
+    own = as_recorded(source.recorded or Policy())
+    is_history = bool(source.placed_then) and is_churn and inflate is None
     differing = 0
     reports: list[RunReport] = []
     curves: dict[str, list[Curve]] = {chosen.name: [] for chosen in policies}
     for number in range(seed, seed + repeat):
         drawn = draw(plan, number)
+        if number == seed and is_history and policies != [own]:
+            history, _ = run_once(plan, drawn, own, number, in_silence, None)
+            note(check_history(source.placed_then, history.placed, compares=True))
         for chosen in policies:
             title = f"{chosen.name}, seed {number}"
             with kept(record) as sink, progress(title, len(drawn.ours)) as advance:
@@ -154,6 +160,8 @@ def simulate(
             curves[chosen.name].append(curve)
             if as_json:
                 click.echo(msgspec.json.encode(report).decode())
+    if is_history and policies == [own]:
+        note(check_history(source.placed_then, reports[0].placed, compares=False))
     _conclude(reports, as_json)
     if svg is not None:
         _draw(svg, curves, reports)

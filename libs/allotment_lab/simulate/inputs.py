@@ -27,6 +27,8 @@ class Source(NamedTuple):
     comes_and_goes: bool
     """Whether that is how it is meant to be run."""
     recorded: Policy | None = None
+    placed_then: int = 0
+    """How many of its pods were placed as it was recorded."""
     has_queues: bool = False
     """Whether it says of queues and groups, and how they come and go."""
     is_made_up: bool = False
@@ -47,6 +49,7 @@ def read(nodes: Path | None, pods: Path | None, file: Path | None, recipe: Path 
                 is_timed=True,
                 comes_and_goes=True,
                 recorded=recorded.policy,
+                placed_then=recorded.placed_then,
                 has_queues=recorded.has_queues,
             )
         if recipe is not None:

@@ -42,6 +42,11 @@ def choose(words: tuple[str, ...], recorded: Policy | None) -> list[Chosen]:
     return [_choose(word, recorded) for word in dict.fromkeys(given)]
 
 
+def as_recorded(policy: Policy) -> Chosen:
+    """The policy of a log."""
+    return Chosen(RECORDED, policy)
+
+
 def shown(names: Iterable[str]) -> dict[str, str]:
     """Policies by name as tables and drawings show them: a file without the folders that it is in,
     unless another policy is called the same.
@@ -54,7 +59,7 @@ def shown(names: Iterable[str]) -> dict[str, str]:
 def _choose(word: str, recorded: Policy | None) -> Chosen:
     names = Policy().scheduler_names if recorded is None else recorded.scheduler_names
     if word == RECORDED and recorded is not None:
-        return Chosen(word, recorded)
+        return as_recorded(recorded)
     if word in NAMES:
         is_random = word == RANDOM
         policy = msgspec.structs.replace(

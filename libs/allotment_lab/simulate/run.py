@@ -60,6 +60,29 @@ def assumed(plan: Plan) -> list[str]:
     return []
 
 
+STRAYS_PERCENT_MAX = 10
+"""A run of a log's own policy that places more or fewer pods than the log by more than this shows
+that the run is not what happened: how other policies compare with it says nothing."""
+
+
+def check_history(then: int, placed: int, *, compares: bool) -> str:
+    """How a run of a log's own policy, which places `placed` pods, differs from the log, in which
+    `then` (at least one) were placed: in a line. Raises `CliError` if that is too much to compare
+    other policies (`compares`) with it.
+    """
+    percent = 100 * abs(placed - then) / then
+    said = (
+        f"the log placed {then:,} pods; the same pods run again under its own policy: {placed:,} "
+        f"placed ({'' if placed < then else '+'}{100 * (placed - then) / then:.1f}%)"
+    )
+    if compares and percent > STRAYS_PERCENT_MAX:
+        raise CliError(
+            f"{said}: this run does not reproduce what happened, so it cannot compare policies",
+            "give --policy recorded alone to see what differs, or report this log",
+        )
+    return said
+
+
 class Drawn(NamedTuple):
     """One seed's pods in order, those of others, and the shapes that are typical of the source."""
 
