@@ -351,3 +351,32 @@ def test_a_round_may_be_abandoned_in_the_middle_and_leaves_nothing() -> None:
             Rounds(world.state, checkpoint=abandon).run(batch, board)
         assert snapshot.encode(world.state) == before
         assert Rounds(world.state).run(batch, board) == expected
+
+
+@pytest.mark.parametrize("queue", ["default", "team-b"])
+@pytest.mark.parametrize("runs", [4, 40])
+def test_who_fits_nowhere_and_may_evict_nobody_asks_no_pod_that_runs(runs: int, queue: str) -> None:
+    """Neither pods as high in its queue, nor those of others if its queue deserves nothing."""
+    world = Contest(*(build.node(f"n{number}", 4) for number in range(runs // 4)))
+    actions = ("enqueue", "allocate", "backfill", "preempt", "reclaim")
+    policy = msgspec.structs.replace(CAPACITY, actions=actions)
+    world.tell(PolicyLoaded(policy=policy, source="", text_sha256=""))
+    world.tell(QueueObserved(uid="team-b", name="team-b", rv=1))
+    for number in range(runs):
+        one = build.request(build.wants(16_000, 0))
+        world.tell(build.pod(f"p{number:02}", one, queue="default"))
+    world.decide()
+    world.run(sorted(world.placed()))
+    assert len(world.placed()) == runs
+    rounds, made = Rounds(world.state), list[int]()
+    for number in range(3):
+        huge = build.request(build.wants(1_000_000, 0))
+        world.tell(build.pod(f"huge{number}", huge, queue=queue))
+        found = rounds.run([f"huge{number}"], Board(world.state))
+        assert found.refusals
+        assert found == Rounds(world.state, one_by_one=True).run(
+            [f"huge{number}"], Board(world.state)
+        )
+        assert rounds._world is not None
+        made.append(rounds._world.opened)
+    assert made[-1] < 8

@@ -354,6 +354,14 @@ class Session:
         asked = (plugin.preemptive for plugin in self._flat("preemptive"))
         return votes.first_no(asked, self.world.queues[job.queue], job, task)
 
+    @property
+    def evicts_lower_only(self) -> bool:
+        """Whether pods of the same queue are evicted only for jobs of a higher priority than their
+        own: each tier that votes on victims asks `priority`.
+        """
+        tiers = (tier for tier in self._at("preemptable") if tier)
+        return all(any(plugin.name == "priority" for plugin in tier) for tier in tiers)
+
     def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
         """The candidates that may be evicted for a task of the same queue."""
         return votes.victims(

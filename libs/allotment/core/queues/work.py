@@ -12,6 +12,7 @@ from allotment.core.ledger.changes import Trail
 from allotment.core.queues.model import (
     ALLOCATED_SET,
     CHARGED_SET,
+    EVICTABLE_SET,
     READY_SET,
     VALID_SET,
     Changes,
@@ -282,6 +283,7 @@ class World:
         "jobs",
         "now_ms",
         "queues",
+        "standing",
         "trail",
         "unplaced",
     )
@@ -310,6 +312,10 @@ class World:
         """Task uid → the uid of its job."""
         self.job_of: Mapping[str, Job] = _JobOf(self._jobs, self._tasks)
         """Task uid → its job."""
+        self.standing: Counter[tuple[str, int]] = Counter()
+        """By queue and priority, how many jobs may have pods to evict: groups, and lone pods that
+        run. Kept, so that a round need not ask everybody to learn that nobody can be evicted.
+        """
         self.trail = Trail()
         """The jobs that changed from session to session."""
         self._reckonings: dict[str, Reckoning] = {}
@@ -360,6 +366,18 @@ class World:
         for reckoning in self._reckonings.values():
             reckoning.follow(changes)
 
+    def _stand(self, job: JobView | Lone, number: int) -> None:
+        if isinstance(job, Lone):
+            view = job.kind.sample
+            if view.tasks[0].status not in EVICTABLE_SET:
+                return
+        else:
+            view = job
+        key = job.queue, view.priority
+        self.standing[key] += number
+        if not self.standing[key]:
+            del self.standing[key]
+
     def _add(self, job: JobView | Lone, known: _Jobs | None = None) -> None:
         uid, queue = job.uid, job.queue
         if queue not in self.queues:
@@ -370,6 +388,7 @@ class World:
             names = self.by_queue[queue] = {}
         names[uid] = None
         self._jobs.add(job, known)
+        self._stand(job, 1)
         if isinstance(job, Lone):
             self._tasks[job.task] = uid
         else:
@@ -382,6 +401,9 @@ class World:
         """A lone pod is of another kind: most changes are one getting its place, and starting."""
         if self._jobs.replace(now):
             self._forget_made(uid)
+        if before.kind is not now.kind:
+            self._stand(before, -1)
+            self._stand(now, 1)
         was_at_gate = before.kind.is_at_gate
         if was_at_gate != now.kind.is_at_gate:
             if was_at_gate:
@@ -398,6 +420,7 @@ class World:
         if job is None:
             self.unplaced.pop(uid, None)
             return
+        self._stand(job, -1)
         if self._jobs.drop(uid):
             self._forget_made(uid)
         if isinstance(job, Lone):

@@ -334,7 +334,10 @@ class Rounds:
                 session = self.session()
             take_over(session, found, {uid: each.node for uid, each in places.placements.items()})
         in_force = holds_in_force(session, opening.holds)
-        hunt = Hunt(self.state, session, places, in_force, wanted, self._checkpoint)
+        hunt = Hunt(
+            *(self.state, session, places, in_force, wanted, self._checkpoint),
+            one_by_one=self._one_by_one,
+        )
         return hunt.run(self.state.policy.actions, on_step)
 
     def _take_orphan(

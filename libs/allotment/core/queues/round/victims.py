@@ -92,7 +92,11 @@ class Hunt:
         in_force: HoldsInForce,
         wanted: Collection[str],
         checkpoint: Checkpoint = unending,
+        *,
+        one_by_one: bool = False,
     ) -> None:
+        """With `one_by_one` each pod is asked about, also where no queue has any to spare."""
+        self._one_by_one = one_by_one
         self._state = state
         self._session = session
         self._places = places
@@ -105,6 +109,14 @@ class Hunt:
 
     def run(self, actions: Collection[str], on_step: OnStep = untimed) -> Victims:
         """Victims for the wanted groups, in their order, first by preemption."""
+        is_hunt = self._one_by_one or any(
+            self._may_find(job, actions) for job in self._takers(actions)
+        )
+        if not is_hunt:
+            for action in _SOURCES:
+                if action in actions:
+                    on_step(ACTION, action)
+            return Victims()
         mark = self._places.mark()
         found: list[Victims] = []
         for action, sources in _SOURCES.items():
@@ -116,6 +128,27 @@ class Hunt:
         return Victims(
             tuple(eviction for victims in found for eviction in victims.evictions),
             tuple(nomination for victims in found for nomination in victims.nominations),
+        )
+
+    def _may_find(self, job: Job, actions: Collection[str]) -> bool:
+        """Whether anybody might be evicted for a job, by what queues and priorities have to spare.
+
+        It asks no pod. If nobody can be evicted for any job of the round, there is nothing to hunt
+        for: what jobs would take of the free room has no effect without an eviction.
+        """
+        session, standing = self._session, self._session.world.standing
+        if _PREEMPT in actions:
+            if any(job.counts[status] for status in EVICTABLE_SET):
+                return True
+            is_lower = session.evicts_lower_only
+            for queue, priority in standing:
+                if queue == job.queue and (priority < job.view.priority or not is_lower):
+                    return True
+        return (
+            _RECLAIM in actions
+            and session.overused(job.queue) is None
+            and any(q != job.queue and session.queue(q).reclaimable for q, _ in standing)
+            and any(session.preemptive(job, task) is None for task in session.due_tasks(job))
         )
 
     def _takers(self, actions: Collection[str]) -> Iterator[Job]:
