@@ -168,6 +168,12 @@ def _expose_decisions(ctx: Context, decider: Decider) -> None:
         kind="counter",
     )
     ctx.metrics.expose(
+        "allot_cycles_superseded_total",
+        "cycles that were dropped because the filter had opened another one instead",
+        lambda: decider.superseded,
+        kind="counter",
+    )
+    ctx.metrics.expose(
         "allot_proposed_refused_total",
         "parts of proposals to which the binder's own round did not lead",
         decider.refused,

@@ -32,6 +32,7 @@ from anyio.abc import TaskGroup
 
 from allotment.adapters.service.heap import collect_seldom
 from allotment.adapters.service.http import CannotListen, Readiness, serve_http
+from allotment.adapters.service.loop_watch import LoopWatch
 from allotment.adapters.service.settings import CommonSettings, SettingsError, as_fields, load
 from allotment.adapters.telemetry.log import Logger, LogSink, library_lines, one_line
 from allotment.adapters.telemetry.metrics import ServiceMetrics
@@ -148,6 +149,7 @@ async def serve(
             log.info("started", http=ctx.http_address, settings=as_fields(settings))
             with anyio.CancelScope() as whole:
                 beside.start_soon(_drain, ctx, whole, drain_s, on_stop)
+                beside.start_soon(LoopWatch(metrics).run)
                 if handle_signals:
                     await beside.start(_watch_signals, ctx, whole)
                 await run(ctx)
