@@ -17,6 +17,11 @@ bench = LazyGroup(
             "pipeline",
             "Facts in the log to decisions in the log: three services and NATS.",
         ),
+        "loops": (
+            "allotment_lab.bench.loops",
+            "loops",
+            "How long event loops answer nobody while victims are hunted.",
+        ),
         "e2e": (
             "allotment_lab.bench.e2e",
             "e2e",

@@ -41,6 +41,7 @@ from allotment_lab.processes import (
     services,
 )
 from allotment_proto.events import Event, PolicyLoaded
+from allotment_proto.facts import PodRequest
 
 PLACED_MIN = 0.95
 SILENCE_S = 60.0
@@ -155,6 +156,11 @@ def pipeline(as_json: bool, save: Path | None, compare: Path | None, **plan: Any
     publish(report, title, _rows(report), as_json=as_json, save=save, compare=compare)
 
 
+async def _bare(plan: Plan, directory: Path) -> float:
+    wanted = shapes(plan.shapes, Random(plan.seed))
+    return await bare_rate(directory, wanted, pods=plan.pods, seed=plan.seed)
+
+
 async def _measure(plan: Plan, directory: Path) -> PipelineReport:
     note(f"the bare client of a log: {plan.pods} pods …")
     before = await _bare(plan, directory / "bare-a")
@@ -170,27 +176,29 @@ async def _measure(plan: Plan, directory: Path) -> PipelineReport:
     )
 
 
-async def _bare(plan: Plan, directory: Path) -> float:
+async def bare_rate(
+    directory: Path, wanted: Sequence[PodRequest], *, pods: int, seed: int, live: int = 1
+) -> float:
     """Pods a second (wall) of a client that decides nothing: their facts are put into a log of its
     own as the load puts them, and read back.
     """
-    random = Random(plan.seed)
+    random = Random(seed)
     async with (
         nats_server(directory) as server,
         connect(server.url, "bench") as connection,
         anyio.create_task_group() as group,
     ):
         log = await JetStreamLog.open(connection, monitor_url=server.monitor_url)
-        load = Load(log, shapes(plan.shapes, random), plan.live or plan.nodes, random)
+        load = Load(log, wanted, live, random)
         group.start_soon(load.write)
         group.start_soon(load.follow, await log.last_seq())
-        requests = load.pick(plan.pods)
+        requests = load.pick(pods)
         start = anyio.current_time()
         load.arrive(requests)
         await load.written(SILENCE_S)
         took_s = anyio.current_time() - start
         group.cancel_scope.cancel()
-    return plan.pods / took_s
+    return pods / took_s
 
 
 async def _with_server(plan: Plan, directory: Path, server: NatsServer) -> PipelineReport:

@@ -11,8 +11,9 @@ import time
 import anyio
 
 from allotment.adapters.telemetry.metrics import ServiceMetrics
-from allotment.core.metrics.histograms import US_PER_S, Histogram
+from allotment.core.metrics.histograms import Histogram
 
+US_PER_S = 1_000_000
 LOOK_S = 0.01
 IDLE_LOOK_S = 0.2
 BUSY_PART = 0.05

@@ -1,0 +1,347 @@
+"""`allot bench loops`: for how long services' event loops answer nobody while victims are hunted.
+
+A full cluster on which pods of a low priority run, all five actions, and two replicas each of
+filter, scorer and binder (`--no-bind`). Pods of a high priority come, for each of which somebody
+has to be evicted, and between them small pods that find room at once. It fails if a loop computed
+for longer than the bound without answering anybody. What counts is the CPU time of the loop's own
+thread: on a busy machine other processes take the processor for as long as they like.
+"""
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+import anyio
+import click
+from prometheus_client.parser import text_string_to_metric_families
+
+from allotment.adapters.kube.result import text_of
+from allotment.adapters.log.connection import connect
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.nats_server import NatsServer
+from allotment.adapters.service.loop_watch import CPU, WALL
+from allotment.testing.churn import CARDS, DEFAULT_QUEUE, GIB, queue_fact
+from allotment_cli.errors import CliError
+from allotment_cli.output import note
+from allotment_lab.bench.pipeline import BARE_CLIENT, STAGES, bare_rate
+from allotment_lab.bench.pipeline_load import NAMESPACE, write_at_once
+from allotment_lab.bench.policies import policy_of
+from allotment_lab.bench.report import Report, have_compiled, publish, reporting, versions
+from allotment_lab.bench.yardstick import Yardstick
+from allotment_lab.percentiles import percentile
+from allotment_lab.processes import (
+    CpuClock,
+    Services,
+    nats_server,
+    peak_rss_mib,
+    run,
+    scores_compiled,
+    services,
+)
+from allotment_local.specs import DEFAULT_POLICY
+from allotment_proto import subjects
+from allotment_proto.codec import decode_envelope, encode
+from allotment_proto.events import (
+    Decided,
+    Envelope,
+    Event,
+    NodeObserved,
+    PodObserved,
+    PolicyLoaded,
+    PriorityClassObserved,
+)
+from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, PodRequest
+from allotment_proto.registry import version_of
+
+REPLICAS = 2
+SILENCE_S = 300.0
+LOW, HIGH = 0, 1000
+CARD_MIB = 15_360
+MODE = "hami-core"
+WHOLE = PodRequest(
+    cpu_milli=1000,
+    memory_bytes=GIB,
+    devices=(DeviceRequest("vgpu", 0, "main", 1, CARD_MIB, 0, 0),),
+)
+SMALL = PodRequest(cpu_milli=100, memory_bytes=GIB)
+BLOCKED = "allot_loop_blocked_seconds"
+
+
+class LoopsReport(Report, frozen=True, kw_only=True):
+    """One run of `allot bench loops`. `p50_us` and `p99_us` are of the small pods, from their fact
+    to their decision, while victims are hunted (wall time); rates count decided pods.
+    """
+
+    cards_per_node: int
+    policy: str
+    pods: int
+    live_pods: int
+    evictions: int
+    blocked_cpu_ms_max: dict[str, float]
+    """By replica: no time that the loop computed for was longer than that (a bucket's bound)."""
+    blocked_wall_ms_max: dict[str, float]
+    """The same by the clock."""
+    lease_changes: int
+    """How often another binder began."""
+
+
+class Plan(NamedTuple):
+    """What to run."""
+
+    nodes: int
+    preemptors: int
+    small: int
+    bound_ms: int
+
+
+@click.command()
+@click.option("--nodes", default=10_000, show_default=True, type=click.IntRange(1, 100_000))
+@click.option("--preemptors", default=2, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--small", default=20, show_default=True, type=click.IntRange(1, 1000))
+@click.option(
+    "--bound-ms",
+    default=50,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Fail if a loop computed for longer without answering anybody.",
+)
+@reporting
+def loops(as_json: bool, save: Path | None, compare: Path | None, **plan: Any) -> None:
+    """For how long event loops answer nobody: five actions, two replicas, pods that must evict."""
+    planned = Plan(**plan)
+    have_compiled(planned.nodes, policy_of(str(DEFAULT_POLICY)))
+    with tempfile.TemporaryDirectory(prefix="allot-bench-") as directory:
+        report = run(_measure, planned, Path(directory))
+    title = f"loops: {report.nodes} nodes × {CARDS} cards, {report.live_pods} pods run"
+    publish(report, title, _rows(report), as_json=as_json, save=save, compare=compare)
+    late = {n: ms for n, ms in report.blocked_cpu_ms_max.items() if ms > planned.bound_ms}
+    if late:
+        raise CliError(f"event loops computed for longer than {planned.bound_ms} ms: {late}")
+
+
+async def _measure(plan: Plan, directory: Path) -> LoopsReport:
+    note("the bare client of a log …")
+    bare = await bare_rate(directory / "bare", [WHOLE], pods=2000, seed=1)
+    async with (
+        nats_server(directory / "nats") as server,
+        connect(server.url, "bench") as connection,
+    ):
+        log = await JetStreamLog.open(connection, monitor_url=server.monitor_url)
+        note(f"writing {plan.nodes} nodes, and pods on all cards …")
+        await write_at_once(log, _cluster(plan))
+        note(f"starting {REPLICAS} replicas of filter, scorer and binder …")
+        async with services(_commands(server), directory) as running:
+            return await _run(plan, log, running, server, bare)
+
+
+def _cluster(plan: Plan) -> Iterator[Event]:
+    policy = policy_of(str(DEFAULT_POLICY))
+    yield PolicyLoaded(policy=policy, source="bench", text_sha256="")
+    yield queue_fact()
+    yield PriorityClassObserved(uid="high", name="high", rv=1, value=HIGH)
+    for node in range(plan.nodes):
+        cards = tuple(
+            CardFact(f"GPU-{node}-{card}", card, "NVIDIA-Tesla T4", 10, CARD_MIB, 100, True, MODE)
+            for card in range(CARDS)
+        )
+        yield NodeObserved(
+            name=f"gpu-{node:06d}",
+            uid=str(node),
+            rv=1,
+            cpu_milli=128_000,
+            memory_bytes=1024 * GIB,
+            pods=110,
+            inventories=(Inventory("vgpu", MODE, cards),),
+        )
+    for node, card in itertools.product(range(plan.nodes), range(CARDS)):
+        held = Holding("vgpu", 0, f"GPU-{node}-{card}", CARD_MIB, 0)
+        number = node * CARDS + card
+        yield _pod(f"low-{number}", WHOLE, LOW, node=f"gpu-{node:06d}", holdings=(held,))
+
+
+def _pod(uid: str, request: PodRequest, priority: int, **more: Any) -> PodObserved:
+    return PodObserved(
+        uid=uid,
+        namespace=NAMESPACE,
+        name=uid,
+        rv=1,
+        created_ms=1,
+        queue=DEFAULT_QUEUE,
+        scheduler="allotment",
+        request=request,
+        priority=priority,
+        phase="Running" if "node" in more else "Pending",
+        **more,
+    )
+
+
+async def _add(log: JetStreamLog, pods: Sequence[PodObserved]) -> None:
+    """Append these pods, in one record."""
+    envelope = Envelope(v=version_of(tuple(pods)), at_ms=0, by="watcher/bench", events=tuple(pods))
+    await log.append(subjects.FACTS, encode(envelope), msg_id=f"bench/{pods[0].uid}")
+
+
+def _commands(server: NatsServer) -> dict[str, list[str]]:
+    nats = ["--nats-url", server.url, "--nats-monitor-url", server.monitor_url]
+    own = {"binder": ["--no-bind"]}
+    return {
+        f"{name}-{replica}": [
+            *(f"allotment_{name}", *nats, "--instance", f"{name}-{replica}"),
+            *own.get(name, []),
+        ]
+        for name in STAGES
+        for replica in range(REPLICAS)
+    }
+
+
+async def _run(
+    plan: Plan, log: JetStreamLog, running: Services, server: NatsServer, bare: float
+) -> LoopsReport:
+    names = list(_commands(server))
+    pids = running.pids() | {"nats": server.pid, "bench": os.getpid()}
+    follower = _Follower(log)
+    async with anyio.create_task_group() as group:
+        group.start_soon(follower.run, await log.last_seq())
+        await _add(log, [_pod("warm", SMALL, LOW)])
+        await follower.until(lambda: "warm" in follower.placed_ns)
+        before = {name: await _blocked(running.http(name)) for name in names}
+        begun, clock = follower.begun, CpuClock(pids)
+        high = [
+            _pod(f"high-{n}", WHOLE, HIGH, priority_class="high") for n in range(plan.preemptors)
+        ]
+        await _add(log, high)
+        note(f"{plan.preemptors} pods that must evict, {plan.small} small ones …")
+        for number in range(plan.small):
+            await _add(log, [_pod(f"small-{number}", SMALL, LOW)])
+            await anyio.sleep(0.1)
+        pods = plan.preemptors + plan.small
+        await follower.until(
+            lambda: (
+                len(follower.evicted) >= plan.preemptors and len(follower.placed_ns) > plan.small
+            )
+        )
+        cpu_us = clock.passed_us()
+        running.check()
+        group.cancel_scope.cancel()
+    after = {name: await _blocked(running.http(name)) for name in names}
+    times_us = sorted(
+        (follower.placed_ns[uid] - seen_ns) / 1000
+        for uid, seen_ns in follower.seen_ns.items()
+        if uid.startswith("small-")
+    )
+    total_us = sum(us for name, us in cpu_us.items() if name != "bench")
+    rate = round(1e6 * pods / max(total_us, 1), 2)
+    return LoopsReport(
+        versions=versions(is_compiled=await scores_compiled(running.http("scorer-0"))),
+        bench="loops",
+        nodes=plan.nodes,
+        shapes=2,
+        cards_per_node=CARDS,
+        policy="five actions",
+        pods=pods,
+        live_pods=plan.nodes * CARDS,
+        evictions=len(follower.evicted),
+        rate_per_cpu_second=rate,
+        p50_us=percentile(times_us, 50),
+        p99_us=percentile(times_us, 99),
+        cpu_us={name: round(us / pods, 1) for name, us in cpu_us.items()},
+        rss_mib={name: peak_rss_mib(pid) for name, pid in pids.items()},
+        yardstick=Yardstick(BARE_CLIENT, round(bare, 1)),
+        ratio_to_yardstick=round(rate / bare, 6),
+        blocked_cpu_ms_max=_longest_ms(before, after, CPU),
+        blocked_wall_ms_max=_longest_ms(before, after, WALL),
+        lease_changes=follower.begun - begun,
+    )
+
+
+class _Follower:
+    """Reads what is decided."""
+
+    def __init__(self, log: JetStreamLog) -> None:
+        self.seen_ns: dict[str, int] = {}
+        self.placed_ns: dict[str, int] = {}
+        self.evicted: set[str] = set()
+        self.begun = 0
+        """Lives of binders."""
+        self._log = log
+        self._turn = anyio.Event()
+
+    async def run(self, after_seq: int) -> None:
+        async for batch in self._log.follow(after_seq):
+            for record in batch:
+                envelope = decode_envelope(record.payload, record.subject)
+                self.begun += record.subject == subjects.DECISION and not envelope.events
+                for event in envelope.events:
+                    if isinstance(event, PodObserved):
+                        self.seen_ns[event.uid] = record.time_ns
+                    elif isinstance(event, Decided):
+                        for placement in event.placements:
+                            self.placed_ns[placement.uid] = record.time_ns
+                        self.evicted.update(eviction.uid for eviction in event.evictions)
+            turn, self._turn = self._turn, anyio.Event()
+            turn.set()
+
+    async def until(self, holds: Any) -> None:
+        """Raises CliError if nothing is decided any more."""
+        while not holds():
+            with anyio.move_on_after(SILENCE_S) as silence:
+                await self._turn.wait()
+            if silence.cancelled_caught:
+                raise CliError(
+                    f"nothing decided for {SILENCE_S:.0f} s: {len(self.placed_ns)} placed, "
+                    f"{len(self.evicted)} evicted"
+                )
+
+
+_Times = Mapping[str, Mapping[float, float]]
+"""By clock, how many times were at most how long (s)."""
+
+
+async def _blocked(address: str) -> _Times:
+    """By clock, how many times were at most how long (s), as a service says."""
+    url = f"http://{address}/metrics"
+    try:
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            page = await response.text()
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise CliError(f"{url}: {text_of(error)}") from error
+    found: dict[str, dict[float, float]] = {CPU: {}, WALL: {}}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if sample.name == f"{BLOCKED}_bucket":
+                found[sample.labels["clock"]][float(sample.labels["le"])] = sample.value
+    if not found[CPU]:
+        raise CliError(f"{url}: no {BLOCKED}")
+    return found
+
+
+def _longest_ms(
+    before: Mapping[str, _Times], after: Mapping[str, _Times], clock: str
+) -> dict[str, float]:
+    """By replica, the least bound that all times between two looks stayed within."""
+    found = {}
+    for name, rows in after.items():
+        counts = {le: count - before[name][clock].get(le, 0) for le, count in rows[clock].items()}
+        found[name] = 1000 * min(
+            le for le, count in counts.items() if count == max(counts.values())
+        )
+    return found
+
+
+def _rows(report: LoopsReport) -> list[tuple[str, str]]:
+    def shown(figures: Mapping[str, float]) -> str:
+        return ", ".join(f"{name} {value:,g}" for name, value in figures.items())
+
+    return [
+        ("a loop computed for at most, ms", shown(report.blocked_cpu_ms_max)),
+        ("a loop answered nobody for at most, ms (wall)", shown(report.blocked_wall_ms_max)),
+        ("evicted", str(report.evictions)),
+        ("binders that took over", str(report.lease_changes)),
+        ("a small pod beside them: p50, p99", f"{report.p50_us:,} µs, {report.p99_us:,} µs"),
+        ("CPU per pod, µs", shown(report.cpu_us)),
+        ("memory, peak, MiB", shown(report.rss_mib)),
+    ]
