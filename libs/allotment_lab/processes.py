@@ -11,6 +11,7 @@ import aiohttp
 import anyio
 import anyio.to_thread
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from allotment.adapters.kube.result import text_of
 from allotment.adapters.log.nats_server import NatsServer, NatsServerError
@@ -135,8 +136,8 @@ class Services:
         return path.read_text(errors="replace")[-_TAIL_CHARS:] if path.exists() else ""
 
 
-async def scores_compiled(address: str) -> bool:
-    """Whether the scorer that answers at `host:port` scores by compiled loops: its metric says so.
+async def samples_of(address: str, metric: str) -> list[Sample]:
+    """What the service at `host:port` says of one metric; its page may have very many of others.
 
     Raises CliError if it does not say.
     """
@@ -146,10 +147,19 @@ async def scores_compiled(address: str) -> bool:
             page = await response.text()
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise CliError(f"{url}: {text_of(error)}") from error
-    for family in text_string_to_metric_families(page):
-        if family.name == COMPILED_LOOPS:
-            return any(sample.value == 1 for sample in family.samples)
-    raise CliError(f"{url}: no {COMPILED_LOOPS}")
+    lines = "\n".join(line for line in page.splitlines() if line.startswith(metric))
+    found = [each for family in text_string_to_metric_families(lines) for each in family.samples]
+    if not found:
+        raise CliError(f"{url}: no {metric}")
+    return found
+
+
+async def scores_compiled(address: str) -> bool:
+    """Whether the scorer that answers at `host:port` scores by compiled loops: its metric says so.
+
+    Raises CliError if it does not say.
+    """
+    return any(sample.value == 1 for sample in await samples_of(address, COMPILED_LOOPS))
 
 
 class CpuClock:

@@ -13,6 +13,7 @@ from aiohttp import web
 from tests.build import node, pod, policy
 from tests.contract.binder_loops import at_work
 from tests.contract.kube_server import client_of, scripted
+from tests.waiting import until
 
 from allotment.adapters.kube.result import Refused, Unknown
 from allotment.adapters.log.bus import Message
@@ -64,6 +65,7 @@ async def test_a_basis_that_the_log_does_not_have(tmp_path: Path) -> None:
         )
         for _ in range(3):
             await decider.on_proposal(Message(subjects.PROPOSAL, encode(ahead), {}, ""))
+        await until(lambda: decider.ctx.refusals.total == {("bus", "Proposal"): 3})
         await scene.propose("a")
         assert decider.ctx.refusals.total == {("bus", "Proposal"): 3}
 

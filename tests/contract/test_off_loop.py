@@ -11,6 +11,7 @@ from tests.build import card, node, pod
 from tests.contract.binder_loops import add
 from tests.waiting import patience, until
 
+from allotment.adapters.log import fold as fold_module
 from allotment.adapters.log.bus import Message
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.fold import Fold
@@ -114,6 +115,36 @@ async def test_records_wait_while_the_state_is_read() -> None:
         with patience():
             await fold.wait_for(3)
         assert seen == [1, 1]
+        group.cancel_scope.cancel()
+
+
+async def test_a_sequence_is_reached_although_records_had_to_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long the state stands still: the log has the record."""
+    monkeypatch.setattr(fold_module, "REACH_FIRST_S", 0.01)
+    monkeypatch.setattr(fold_module, "REACH_S", 0.02)
+    log = MemoryLog()
+    await add(log, node())
+    fold = Fold(log, logger())
+    go_on = threading.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(fold.run)
+        await fold.caught_up.wait()
+        group.start_soon(fold.off_loop, go_on.wait)
+        await until(lambda: fold._still.locked())
+        await add(log, pod("a"))
+        reached = list[bool]()
+
+        async def reach() -> None:
+            reached.append(await fold.reach(2))
+
+        group.start_soon(reach)
+        await anyio.sleep(0.3)
+        assert (reached, fold.state.seq) == ([], 1)
+        go_on.set()
+        await until(lambda: reached)
+        assert reached == [True]
         group.cancel_scope.cancel()
 
 

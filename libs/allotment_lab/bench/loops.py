@@ -14,12 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import aiohttp
 import anyio
 import click
-from prometheus_client.parser import text_string_to_metric_families
 
-from allotment.adapters.kube.result import text_of
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
@@ -39,6 +36,7 @@ from allotment_lab.processes import (
     nats_server,
     peak_rss_mib,
     run,
+    samples_of,
     scores_compiled,
     services,
 )
@@ -303,19 +301,9 @@ _Times = Mapping[str, Mapping[float, float]]
 
 async def _blocked(address: str) -> _Times:
     """By clock, how many times were at most how long (s), as a service says."""
-    url = f"http://{address}/metrics"
-    try:
-        async with aiohttp.ClientSession() as session, session.get(url) as response:
-            page = await response.text()
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise CliError(f"{url}: {text_of(error)}") from error
     found: dict[str, dict[float, float]] = {CPU: {}, WALL: {}}
-    for family in text_string_to_metric_families(page):
-        for sample in family.samples:
-            if sample.name == f"{BLOCKED}_bucket":
-                found[sample.labels["clock"]][float(sample.labels["le"])] = sample.value
-    if not found[CPU]:
-        raise CliError(f"{url}: no {BLOCKED}")
+    for sample in await samples_of(address, f"{BLOCKED}_bucket"):
+        found[sample.labels["clock"]][float(sample.labels["le"])] = sample.value
     return found
 
 

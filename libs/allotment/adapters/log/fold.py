@@ -144,18 +144,22 @@ class Fold:
 
         A message may name any: one that the log does not have holds nobody up for long.
         """
-        with anyio.move_on_after(REACH_FIRST_S):
-            await self.wait_for(seq)
-        if self.state.seq >= seq:
+        if await self._reached(seq, REACH_FIRST_S):
             return True
         try:
             if seq > await self._log.last_seq():
                 return False
         except LogUnavailable as error:
             self._logger.debug("where the log ends is not known now", reason=str(error))
-        with anyio.move_on_after(REACH_S):
-            await self.wait_for(seq)
-        return self.state.seq >= seq
+        return await self._reached(seq, REACH_S)
+
+    async def _reached(self, seq: int, within_s: float) -> bool:
+        """Wait for so long, and for whoever keeps records waiting meanwhile (`off_loop`)."""
+        while True:
+            with anyio.move_on_after(within_s):
+                await self.wait_for(seq)
+            if self.state.seq >= seq or not self._still.locked():
+                return self.state.seq >= seq
 
     async def changed(self) -> None:
         """Wait until something new took effect."""
