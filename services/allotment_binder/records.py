@@ -135,7 +135,8 @@ class Unserved:
         fact, place = pod.fact, standing(pod)
         if place is None or fact.rv <= self._version.get(uid, -1):
             left = self.strays.pop(uid, None)
-            if left is not None and (fact.bind_phase == keys.PHASE_SUCCESS or not fact.node):
+            is_ended = fact.bind_phase == keys.PHASE_SUCCESS or not fact.node
+            if left is not None and is_ended and fact.rv > self._version.get(uid, -1):
                 self._note_taken(left)
         elif uid not in self.strays or place not in self.strays[uid].places:
             decided = None if held is None else _place_of(held)
@@ -167,9 +168,8 @@ class Unserved:
         self._version.pop(uid, None)
 
     def _note_taken(self, stray: Stray) -> None:
-        if stray.uid not in self._version:  # what we erased nobody was served with
-            self._taken.append(stray)
-            del self._taken[:-TAKEN_KEPT]
+        self._taken.append(stray)
+        del self._taken[:-TAKEN_KEPT]
 
     def erased(self, state: ClusterState, uid: str, erased: "Erased") -> None:
         """The record of a pod is gone: what its annotations say at that version is known."""

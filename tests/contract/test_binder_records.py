@@ -240,6 +240,23 @@ def test_a_record_that_nobody_gave_is_in_the_way_on_whatever_pod(changes: Json) 
     assert "did nothing wrong" in found["pod default/pod-v", "Misdelivered"].remedy
 
 
+def test_a_record_that_was_written_anew_after_it_was_erased_may_be_served_too() -> None:
+    world = Told()
+    stood = {"node": "n1", "phase": "Running", "bind_phase": "success"}
+    for rv in (101, 103):
+        thief = pod("t", PodRequest(), rv=rv, node="n1", phase="Running", standing=FORGED)
+        apply(world.state, thief, world.state.seq + 1)
+        world.records.look(world.state, "t")
+        if rv == 101:
+            world.records.erased(world.state, "t", Erased(102))
+    world.rv = 103
+    world.see("b", "Running", "allocating")
+    assert world.corrections() == [], "nobody knows yet whether it was taken"
+    apply(world.state, pod("t", PodRequest(), rv=104, **stood), world.state.seq + 1)
+    world.records.look(world.state, "t")
+    assert world.corrections() == [("b", "Misdelivered", ("GPU-1", "GPU-1"))]
+
+
 def test_another_scheduler_is_given_the_time_to_bind_what_it_wrote() -> None:
     now_s = 100.0
     theirs = pod("t", PodRequest(), scheduler="volcano", card_resources=("volcano.sh/vgpu-number",))
