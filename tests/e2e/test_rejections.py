@@ -1,6 +1,7 @@
 """A kubelet rejects what was decided: that pod fails, and its remains harm nobody else."""
 
 import signal
+import time
 from pathlib import Path
 
 from tests.e2e.audit import assert_sound, fold, held
@@ -65,3 +66,24 @@ def test_a_plugin_that_fails_fails_one_pod_only(tmp_path: Path) -> None:
         )
         assert stack.pod("unlucky")["status"]["phase"] == "Failed"
         assert_sound(stack)
+
+
+def test_a_node_that_refuses_everybody_costs_three_pods(tmp_path: Path) -> None:
+    """Lone pods have no owner, and binpack sends each to the same node: 30 of 30 died there."""
+    nodes = "".join(NODES.replace("name: g,", f"name: {name},") for name in "abc")
+    with Stack(tmp_path, nodes) as stack:
+        fault = ",".join(f"allocate-fails={number}" for number in range(4))
+        stack.patch_node("a", {"metadata": {"annotations": {"allotment.dev/fault": fault}}})
+        names = [f"p{number}" for number in range(8)]
+        for name in names:
+            stack.create_pod(name, vgpu(1000, 10))
+            stack.until(
+                lambda name=name: stack.pod(name)["status"]["phase"] in ("Running", "Failed"),  # type: ignore[misc]
+                f"{name} has ended or runs",
+            )
+            time.sleep(0.2)
+        died = frozenset(name for name in names if stack.pod(name)["status"]["phase"] == "Failed")
+        assert 0 < len(died) <= 3
+        assert {stack.node_of(name) for name in died} == {"a"}
+        state = assert_sound(stack)
+        assert state.health["a", "", ""].since
