@@ -4,8 +4,10 @@ from collections.abc import Iterable
 
 import pytest
 
+from allotment.adapters.telemetry.metrics import ROWS_MAX, ServiceMetrics
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
+from allotment.core.metrics.cards import Gauge
 from allotment.core.metrics.queues import queue_gauges
 from allotment.core.placement import unserved
 from allotment.core.placement.board.board import Board
@@ -193,3 +195,21 @@ def test_pods_alike_and_single_costly_ones_are_not_held_up() -> None:
     assert list(map(len, batches(waiting(f"p{n}", alike, "ta") for n in range(100)))) == [100]
     huge = PodRequest(1, company=Company(away=terms("k{}", EFFORT_MAX + 1)))
     assert sum(map(len, batches([waiting("huge", huge, "ta"), waiting("p", huge, "ta")]))) == 2
+
+
+def test_a_metric_has_so_many_rows_and_says_how_many_it_lacks() -> None:
+    metrics = ServiceMetrics("test")
+    rows: dict[tuple[str, ...], int] = {}
+    metrics.expose("allot_made_up", "of tenants", lambda: rows, ("name",))
+    gauge = Gauge("allot_more_made_up", "of tenants", ("name",), rows)
+    metrics.expose_gauges(lambda: [gauge], [gauge._replace(rows={})])
+    for number in range(ROWS_MAX + 7):
+        rows[(f"n{number}",)] = 1
+    for _ in range(2):  # what is left out is known once it was written
+        page = metrics.encode("")[0].decode()
+    for name in ("allot_made_up", "allot_more_made_up"):
+        assert page.count(f"\n{name}{{") == ROWS_MAX
+        assert f'allot_metrics_rows_left_out{{metric="{name}"}} 7.0' in page
+    rows.clear()
+    metrics.encode("")
+    assert "allot_metrics_rows_left_out{" not in metrics.encode("")[0].decode()

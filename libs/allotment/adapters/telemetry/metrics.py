@@ -10,6 +10,7 @@ from collections import Counter as PlainCounter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
+from itertools import islice
 from typing import Any, Literal
 
 from prometheus_client import (
@@ -36,13 +37,25 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 say nothing more."""
 
 MS_PER_S = 1000
+ROWS_MAX = 5_000
+"""Rows of one metric: tenants name groups and namespaces, and make as many as they like."""
 _END = b"# EOF\n"
 """How a page of OpenMetrics ends."""
 _ESCAPING = re.compile(r";\s*escaping=(\"[^\"]*\"|[\w-]*)")
 STAGE_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
-Reading = int | float | Mapping[tuple[str, ...], int | float]
+_Rows = Mapping[tuple[str, ...], int | float]
+Reading = int | float | _Rows
 """One value, or one for each tuple of label values."""
+
+
+def _some(rows: _Rows, name: str, left_out: dict[str, int]) -> _Rows:
+    """The first rows of a metric, and a note of how many there are beyond."""
+    if len(rows) <= ROWS_MAX:
+        left_out.pop(name, None)
+        return rows
+    left_out[name] = len(rows) - ROWS_MAX
+    return dict(islice(rows.items(), ROWS_MAX))
 
 
 class _Callback(Collector):
@@ -55,7 +68,9 @@ class _Callback(Collector):
         kind: Literal["gauge", "counter"],
         labels: Sequence[str],
         read: Callable[[], Reading],
+        left_out: dict[str, int],
     ) -> None:
+        self._left_out = left_out
         self._name = name
         self._text = text
         self._kind = kind
@@ -69,8 +84,8 @@ class _Callback(Collector):
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         family = self._family()
         reading = self._read()
-        rows = reading if isinstance(reading, Mapping) else {(): reading}
-        for values, value in rows.items():
+        rows: _Rows = reading if isinstance(reading, Mapping) else {(): reading}
+        for values, value in _some(rows, self._name, self._left_out).items():
             family.add_metric(values, value)
         yield family
 
@@ -83,9 +98,15 @@ class _Callback(Collector):
 class _Gauges(Collector):
     """Many gauges that are read together, each time anew."""
 
-    def __init__(self, read: Callable[[], Sequence[Gauge]], known: Sequence[Gauge]) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Sequence[Gauge]],
+        known: Sequence[Gauge],
+        left_out: dict[str, int],
+    ) -> None:
         self._read = read
         self._known = known
+        self._left_out = left_out
 
     def describe(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """The names alone, so that registering asks for no value."""
@@ -95,7 +116,7 @@ class _Gauges(Collector):
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         for gauge in self._read():
             family = _family(gauge)
-            for values, value in gauge.rows.items():
+            for values, value in _some(gauge.rows, gauge.name, self._left_out).items():
                 family.add_metric(values, value if gauge.divisor == 1 else value / gauge.divisor)
             yield family
 
@@ -183,6 +204,7 @@ class ServiceMetrics:
         read."""
         self._failed: PlainCounter[str] = PlainCounter()
         self._failing: set[str] = set()
+        self._left_out: dict[str, int] = {}
         self._kept: dict[str, Kept] = {}
         """By the name of the first of each."""
         self._collectors: list[Collector] = [
@@ -192,6 +214,12 @@ class ServiceMetrics:
         build = (version("allotment"), commit or "unknown")
         labels = ("version", "commit")
         self.expose("allot_build_info", "what is running", lambda: {build: 1}, labels)
+        self.expose(
+            "allot_metrics_rows_left_out",
+            "rows that metrics with too many of them were left without at the last scrape",
+            lambda: {(name,): count for name, count in self._left_out.items()},
+            ("metric",),
+        )
         self.append_conflicts = Counter(
             "allot_log_append_conflicts_total",
             "appends that lost the race for their place in the log",
@@ -225,7 +253,7 @@ class ServiceMetrics:
 
         Raises ValueError if the registry already has a metric of that name.
         """
-        self._register(_Callback(name, text, kind, labels, read))
+        self._register(_Callback(name, text, kind, labels, read, self._left_out))
 
     def expose_gauges(
         self, read: Callable[[], Sequence[Gauge]], known: Sequence[Gauge] = ()
@@ -234,7 +262,7 @@ class ServiceMetrics:
 
         `known` are the names it can give. Raises ValueError if the registry has one of them.
         """
-        self._register(_Gauges(read, known))
+        self._register(_Gauges(read, known, self._left_out))
 
     def expose_kept(self, kept: Kept) -> None:
         """Publish gauges with very many rows, whose text is kept from scrape to scrape.
@@ -242,7 +270,9 @@ class ServiceMetrics:
         Raises ValueError if the registry has one of their names.
         """
         known = kept.known()
-        self.registry.register(_Gauges(tuple, known))  # nobody else may have these names
+        self.registry.register(
+            _Gauges(tuple, known, self._left_out)
+        )  # nobody else may have these names
         self._kept[known[0].name] = kept
 
     def expose_histograms(self, counted: Sequence[Counted]) -> None:
