@@ -132,7 +132,8 @@ class Eviction(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Nomination(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A pod of `preemptor`, for which others make room, and the node where it will be placed.
 
-    That need not be where a victim goes: some pods of a group may find room as it is.
+    That need not be where a victim goes: some pods of a group may find room as it is, or room that
+    others make. `holdings` are the cards that were found for it there.
     """
 
     uid: str
@@ -140,6 +141,7 @@ class Nomination(msgspec.Struct, frozen=True, array_like=True, gc=False):
     name: str
     node: str
     preemptor: str
+    holdings: tuple[Holding, ...] = ()
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -8,7 +8,7 @@ from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Rechecked, recheck_all, same_refusal, stamped
 from allotment.core.queues.round.objections import objection
 from allotment.core.queues.round.rounds import Rounds
-from allotment_proto.events import Decided, Placement, StageTime
+from allotment_proto.events import Decided, Nomination, Placement, StageTime
 from allotment_proto.messages import Proposal, digest_of
 
 NOTHING: Final = "nothing"
@@ -211,7 +211,17 @@ def _is_news_of_groups(state: ClusterState, proposal: Proposal) -> bool:
         any(s.group in groups and groups[s.group].short != s for s in proposal.shorts)
         or any(a.group in groups and groups[a.group].gate != a for a in proposal.admissions)
         or any(e.uid in state.pods and e.uid not in state.evicting for e in proposal.evictions)
+        or not all(_is_known(state, nomination) for nomination in proposal.nominations)
         or (proposal.holds is not None and proposal.holds != state.holds)
+    )
+
+
+def _is_known(state: ClusterState, nomination: Nomination) -> bool:
+    """Whether the pod is nominated so already."""
+    found = state.nominated.get(nomination.preemptor)
+    return found is not None and (nomination.node, nomination.holdings) == (
+        found.nodes.get(nomination.uid),
+        found.holdings.get(nomination.uid),
     )
 
 

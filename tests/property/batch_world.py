@@ -92,7 +92,8 @@ class World(Cluster):
         assert not is_overtaken(state, proposal)
         answer = self.deciding.decide(proposal, 0, StageTime("binder", "b", 1, 2))
         if is_fresh:
-            assert bool(answer.objection) == bool(found.evictions), answer.objection
+            has_victims = bool(found.evictions or found.nominations)
+            assert bool(answer.objection) == has_victims, answer.objection
             assert answer.refused == ()
         decided = answer.decided
         if not isinstance(decided, Decided):

@@ -2,12 +2,13 @@
 
 A preemptor's pods are nominated for nodes by the decision that evicts for them. The places are
 theirs until the last victim is gone (or stays for good) and a decision tried them on that state: by
-then they are there, or cannot be. A decision whose placements did not stand tried nothing.
+then they are there, or cannot be. A decision whose placements did not stand tried nothing. Who was
+nominated where others make room, and evicted nobody, waits for those whom the others evicted.
 """
 
 from allotment.core.ledger.groups import changed
 from allotment.core.ledger.model import ClusterState, Nominated
-from allotment_proto.events import Decided, Evicted, PodObserved
+from allotment_proto.events import Decided, Evicted, Nomination, PodObserved
 
 
 def evictions_decided(state: ClusterState, event: Decided, seq: int) -> None:
@@ -21,13 +22,23 @@ def evictions_decided(state: ClusterState, event: Decided, seq: int) -> None:
         if pod is not None:
             state.evicting[eviction.uid] = eviction
             changed(state, pod.fact, seq)
-    places: dict[str, dict[str, str]] = {}
+    places: dict[str, list[Nomination]] = {}
     for nomination in event.nominations:
         if nomination.uid in state.pending:
-            places.setdefault(nomination.preemptor, {})[nomination.uid] = nomination.node
-    for preemptor, nodes in places.items():
-        is_ripe = not _is_awaited(state, preemptor)
-        state.nominated[preemptor] = Nominated(nodes, seq if is_ripe else 0)
+            places.setdefault(nomination.preemptor, []).append(nomination)
+    for preemptor, found in places.items():
+        nodes = {each.uid: each.node for each in found}
+        awaited = _awaited(state, preemptor, set(nodes.values()))
+        holdings = {each.uid: each.holdings for each in found}
+        state.nominated[preemptor] = Nominated(nodes, holdings, awaited, 0 if awaited else seq)
+
+
+def _awaited(state: ClusterState, preemptor: str, nodes: set[str]) -> set[str]:
+    """Who makes room for a preemptor: its own victims; on nodes where it has none, others'."""
+    going = state.evicting.values()
+    own = [each for each in going if each.preemptor == preemptor]
+    ridden = nodes - {each.node for each in own}
+    return {each.uid for each in own} | {each.uid for each in going if each.node in ridden}
 
 
 def _settle_nominated(state: ClusterState, event: Decided, seq: int) -> None:
@@ -36,7 +47,7 @@ def _settle_nominated(state: ClusterState, event: Decided, seq: int) -> None:
     for preemptor, nominated in list(state.nominated.items()):
         is_tried = 0 < nominated.ripe_seq <= event.basis and not batch.isdisjoint(nominated.nodes)
         for uid in [uid for uid in nominated.nodes if uid not in state.pending]:
-            del nominated.nodes[uid]
+            del nominated.nodes[uid], nominated.holdings[uid]
         if not nominated.nodes or (is_tried and undone.isdisjoint(nominated.nodes)):
             del state.nominated[preemptor]
             state.order_seq = seq  # what was kept is there for others
@@ -44,11 +55,14 @@ def _settle_nominated(state: ClusterState, event: Decided, seq: int) -> None:
 
 def end_eviction(state: ClusterState, uid: str, seq: int) -> bool:
     """A pod that had to make room is gone, or stays; whether there was one."""
-    eviction = state.evicting.pop(uid, None)
-    if eviction is None:
+    if state.evicting.pop(uid, None) is None:
         return False
-    nominated = state.nominated.get(eviction.preemptor)
-    if nominated is not None and not _is_awaited(state, eviction.preemptor):
+    for nominated in state.nominated.values():
+        if uid not in nominated.awaited:
+            continue
+        nominated.awaited.remove(uid)
+        if nominated.awaited:
+            continue
         nominated.ripe_seq = seq
         for waiting in nominated.nodes:
             pod = state.pods.get(waiting)
@@ -58,8 +72,10 @@ def end_eviction(state: ClusterState, uid: str, seq: int) -> bool:
     return True
 
 
-def _is_awaited(state: ClusterState, preemptor: str) -> bool:
-    return any(eviction.preemptor == preemptor for eviction in state.evicting.values())
+def preemptor_gone(state: ClusterState, uid: str, seq: int) -> None:
+    """A pod that was nominated is not there any more: what was kept for it is there for others."""
+    if any(uid in nominated.nodes for nominated in state.nominated.values()):
+        state.order_seq = seq
 
 
 def evicted(state: ClusterState, event: Evicted, seq: int) -> None:

@@ -463,13 +463,23 @@ class Group:
 class Nominated:
     """The places of a preemptor: they are kept until it was tried there with all victims gone."""
 
-    __slots__ = ("nodes", "ripe_seq")
+    __slots__ = ("awaited", "holdings", "nodes", "ripe_seq")
 
-    def __init__(self, nodes: dict[str, str], ripe_seq: int = 0) -> None:
+    def __init__(
+        self,
+        nodes: dict[str, str],
+        holdings: dict[str, tuple[Holding, ...]],
+        awaited: Iterable[str],
+        ripe_seq: int = 0,
+    ) -> None:
         self.nodes = nodes
         """By uid of a pod that waits."""
+        self.holdings = holdings
+        """By uid, what was found for the pod there."""
+        self.awaited = set(awaited)
+        """The pods that make room for it and are still there."""
         self.ripe_seq = ripe_seq
-        """When the last victim was gone, or stayed for good; 0 while some are still to go."""
+        """When the last of them was gone, or stayed for good; 0 while some are still to go."""
 
 
 class RulesAbout(NamedTuple):

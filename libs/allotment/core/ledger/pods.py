@@ -273,6 +273,7 @@ def pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
     state.voided.pop(event.uid, None)
     state.corrected.pop(event.uid, None)
     fold_evictions.end_eviction(state, event.uid, seq)
+    fold_evictions.preemptor_gone(state, event.uid, seq)
 
 
 def pod_corrected(state: ClusterState, event: Corrected, seq: int) -> None:

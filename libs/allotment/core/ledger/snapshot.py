@@ -42,7 +42,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import Amounts, Holding, Policy
 
-_SNAPSHOT_VERSION = 8
+_SNAPSHOT_VERSION = 9
 _STEP = 250
 """So many groups, nodes or pods are encoded in one step."""
 _Avoided = tuple[str, tuple[tuple[CardPlace, int], ...]]
@@ -94,6 +94,13 @@ class _Group(msgspec.Struct, frozen=True, array_like=True):
     changed_seq: int
 
 
+class _Nominated(msgspec.Struct, frozen=True, array_like=True):
+    job: str
+    ripe_seq: int
+    pods: tuple[tuple[str, str, tuple[Holding, ...]], ...]
+    awaited: tuple[str, ...]
+
+
 class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     v: int
     seq: int
@@ -115,7 +122,7 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     classes: tuple[PriorityClassObserved, ...]
     holds: tuple[Held, ...]
     evicting: tuple[Eviction, ...]
-    nominated: tuple[tuple[str, int, tuple[tuple[str, str], ...]], ...]
+    nominated: tuple[_Nominated, ...]
     spared: tuple[tuple[str, str], ...]
     nodes_seq: int
     rows: int
@@ -176,7 +183,12 @@ def encoding(state: ClusterState) -> Generator[None, None, bytes]:
             holds=state.holds,
             nodes_seq=state.nodes_seq,
             nominated=tuple(
-                (job, found.ripe_seq, tuple(sorted(found.nodes.items())))
+                _Nominated(
+                    job,
+                    found.ripe_seq,
+                    tuple((u, found.nodes[u], found.holdings[u]) for u in sorted(found.nodes)),
+                    tuple(sorted(found.awaited)),
+                )
                 for job, found in sorted(state.nominated.items())
             ),
             evicting=tuple(state.evicting[uid] for uid in sorted(state.evicting)),
@@ -250,7 +262,13 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.queues = {queue.name: queue for queue in image.queues}
     state.classes = {found.name: found for found in image.classes}
     state.nominated = {
-        job: Nominated(dict(nodes), ripe_seq) for job, ripe_seq, nodes in image.nominated
+        saved.job: Nominated(
+            {uid: node for uid, node, _ in saved.pods},
+            {uid: holdings for uid, _, holdings in saved.pods},
+            saved.awaited,
+            saved.ripe_seq,
+        )
+        for saved in image.nominated
     }
     state.evicting = {eviction.uid: eviction for eviction in image.evicting}
     state.spared = dict(image.spared)

@@ -137,11 +137,13 @@ queue are asked first, then lower pods of the same group, then other queues. A g
 victims for all that it lacks or none. Nobody is placed by an eviction: the decision nominates
 the group's pods for the nodes that were found.
 
-What was freed is whose it was freed for. The nodes of nominated pods, and their part of the
-quota, are kept from all but jobs of their queue that outrank them, until a decision tried them
-there with the last victim gone (`core/ledger/evictions.py`). Other queues have no claim to them
-whatever their rank, or a queue that gave back what it had borrowed would take it again. They
-are tried on their own nodes first, so that all fit as they did on the books. So nobody is
-evicted twice for one place, however fast victims are made anew and whoever comes first in the
-round. A place that a fact took away ends the nomination, and what was kept is there for others.
+Room freed by an eviction is reserved for the preemptor. What nominated pods need on their nodes
+(cards and host resources, `round/kept.py`), and their part of the quota, is kept from all but
+jobs of their queue that outrank them, until a decision tried them there with the last victim gone
+(`core/ledger/evictions.py`). Other queues have no claim to it whatever their rank, or a queue that
+gave back what it had borrowed would take it again. Nominated pods are tried on their own nodes
+first. Several may be nominated for one node, since what is kept is an amount there and not the
+node. So nobody is evicted twice for one place, however many preemptors come at once, however fast
+victims are made anew and whoever comes first in the round. A place that a fact took away ends the
+nomination, and what was kept is there for others.
 """

@@ -54,6 +54,15 @@ class BucketPoints(NamedTuple):
     most: int
 
 
+class Kept(NamedTuple):
+    """Pods for whom room is kept on the nodes that they are nominated for, and in words for whom
+    that is."""
+
+    pods: tuple[tuple[str, str], ...]
+    """Uid and node."""
+    text: str
+
+
 class Limits(NamedTuple):
     """What the port must heed for a task, besides what fits."""
 
@@ -66,6 +75,8 @@ class Limits(NamedTuple):
     nodes score."""
     bucket: BucketPoints | None = None
     excluded: tuple[Excluded, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    """Only what these leave."""
     node: str = ""
     """Only this node; empty: any."""
 

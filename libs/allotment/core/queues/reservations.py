@@ -34,11 +34,11 @@ import msgspec
 
 from allotment.core.placement.rules.bounds import Excluded
 from allotment.core.queues.answers import No
-from allotment.core.queues.limits import Limits
+from allotment.core.queues.limits import Kept, Limits
 from allotment.core.queues.model import ROOT, Status, Task
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
-from allotment.core.reasons import HELD_FOR_GANG, KEPT_FOR_PREEMPTOR
+from allotment.core.reasons import HELD_FOR_GANG
 
 _T = TypeVar("_T")
 
@@ -65,8 +65,9 @@ class Wait(msgspec.Struct, frozen=True):
 class Hold(msgspec.Struct, frozen=True):
     """What is held for a group: nodes, or a queue's quota; until it has its minimum.
 
-    `promised` are nodes by task, for which others were told to go: these are kept, and the tasks'
-    part of the quota, whatever the group has; only jobs of its queue that outrank it may use them.
+    `promised` are nodes by task, for which others were told to go: on these what the tasks ask for
+    is kept, and their part of the quota, whatever the group has; only jobs of its queue that
+    outrank it may use it.
     """
 
     job: str
@@ -182,6 +183,9 @@ class HoldsInForce:
         """By queue, while nothing is held."""
         self._promises = [hold for hold in holds if hold.promised]
         self._places = {hold.job: dict(hold.promised) for hold in self._promises}
+        self._kept = {
+            hold.job: Kept(hold.promised, _whose_text(session, hold)) for hold in self._promises
+        }
 
     def nodes(self, job: Job) -> frozenset[str]:
         """The nodes that a job must leave alone."""
@@ -199,22 +203,30 @@ class HoldsInForce:
                 self._usual[job.queue] = known
             return known
         excluded = tuple(
-            Excluded(
-                KEPT_FOR_PREEMPTOR if hold.promised else HELD_FOR_GANG,
-                frozenset(hold.nodes),
-                _whose_text(session, hold),
-            )
+            Excluded(HELD_FOR_GANG, frozenset(hold.nodes), _whose_text(session, hold))
             for hold in self._holds
-            if hold.nodes and self._binds(hold, job)
+            if hold.nodes and not hold.promised and self._binds(hold, job)
         )
         return Limits(
-            rules=session.node_rules(job), points=session.node_points(job), excluded=excluded
+            rules=session.node_rules(job),
+            points=session.node_points(job),
+            excluded=excluded,
+            kept=self.kept_from(job),
         )
 
+    def kept_from(self, job: Job) -> tuple[Kept, ...]:
+        """For whom room is kept from a job."""
+        return tuple(self._kept[hold.job] for hold in self._promises if self._binds(hold, job))
+
     def limits_of(self, job: Job, task: Task, limits: Limits) -> Limits:
-        """The job's limits with the cards that one of its tasks may have now, and what nodes are
-        worth to it beside those that are placed.
+        """The job's limits with the cards that one of its tasks may have now, what nodes are worth
+        to it beside those that are placed, and what is kept for other tasks of the job.
         """
+        own = self._kept.get(job.uid)
+        if own is not None:
+            others = tuple(pair for pair in own.pods if pair[0] != task.uid)
+            if others:
+                limits = limits._replace(kept=(*limits.kept, Kept(others, own.text)))
         cards = self.cards(job, task)
         points = self._session.card_points(job, task) if cards else None
         bucket = self._session.bucket_points(job, task)

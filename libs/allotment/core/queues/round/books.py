@@ -1,11 +1,12 @@
 """Copies of nodes' books on which it is tried who would have to go.
 
-They show the cluster as it will be: with what the round placed, and without the pods that are
-ending already. On each node the lowest in rank go first, one by one, until the pod fits there; then
-whoever need not go after all is spared, the highest first.
+They show the cluster as it will be: with what the round placed, without the pods that are ending
+already, and with the preemptors for whom those go, where they were nominated. On each node the
+lowest in rank go first, one by one, until the pod fits there; then whoever need not go after all is
+spared, the highest first.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState, Node
@@ -15,6 +16,7 @@ from allotment.core.placement.rules.bounds import kept_back
 from allotment.core.placement.rules.interpod import Around, look_around
 from allotment.core.placement.rules.predicates import Fit, fits
 from allotment.core.queues.model import Task
+from allotment.core.queues.round.kept import ending, on_trial, put_promised
 from allotment.core.queues.timings import Checkpoint, unending
 from allotment_proto.events import Placement
 from allotment_proto.facts import ALONE, PodRequest
@@ -31,6 +33,15 @@ class Choice(NamedTuple):
     victims: tuple[Task, ...]
 
 
+class Mark(NamedTuple):
+    """How books were before something was tried; see `Books.mark`."""
+
+    nodes: int
+    freed: frozenset[str]
+    evicted_on: frozenset[str]
+    kept: frozenset[str]
+
+
 class Books:
     """What is free once all that is known to go is gone."""
 
@@ -45,20 +56,56 @@ class Books:
         self._nodes = Overlay(state)
         self._freed: set[str] = set()
         """Nodes on which somebody goes."""
+        self._evicted_on: set[str] = set()
+        """Those of them on which somebody was evicted."""
+        given: set[str] = set()
         for placement in assumed:
             self._nodes.change(placement.node).charge(allocation_of(placement, 0))
-        for pod in state.pods.values():
-            held = pod.allocation
-            if held is not None and (pod.fact.deleting or pod.fact.uid in state.evicting):
-                self._nodes.change(held.node).release(held)
-                self._freed.add(held.node)
+            given.add(placement.uid)
+        for uid in ending(state):
+            held = state.pods[uid].allocation
+            assert held is not None
+            self._nodes.change(held.node).release(held)
+            self._freed.add(held.node)
+            if uid in state.evicting:
+                self._evicted_on.add(held.node)
+        self._promised = {
+            uid: (name, nominated.holdings.get(uid, ()))
+            for _, nominated in sorted(state.nominated.items())
+            for uid, name in sorted(nominated.nodes.items())
+            if uid in state.pending and uid not in given and name in state.nodes
+        }
+        self._kept: set[str] = set()
+        """The nominated pods that are charged."""
+        self.keep(self._promised)
 
-    def mark(self) -> tuple[int, frozenset[str]]:
-        return self._nodes.mark(), self.freed()
+    def mark(self) -> Mark:
+        kept = frozenset(self._kept)
+        return Mark(self._nodes.mark(), self.freed(), frozenset(self._evicted_on), kept)
 
-    def undo(self, mark: tuple[int, frozenset[str]]) -> None:
-        self._nodes.undo(mark[0])
-        self._freed = set(mark[1])
+    def undo(self, mark: Mark) -> None:
+        self._nodes.undo(mark.nodes)
+        self._freed, self._evicted_on = set(mark.freed), set(mark.evicted_on)
+        self._kept = set(mark.kept)
+
+    def keep(self, uids: Iterable[str]) -> None:
+        """Charge nominated pods on their nodes, those that have room there."""
+        for uid in uids:
+            name, holdings = self._promised[uid]
+            if put_promised(self._state, self._nodes.change(name), uid, holdings):
+                self._kept.add(uid)
+
+    def lift_but(self, uids: Collection[str]) -> list[str]:
+        """Give back what is kept for nominated pods, but for these; for whom it was."""
+        lifted = [uid for uid in self._promised if uid in self._kept and uid not in uids]
+        for uid in lifted:
+            node = self._nodes.change(self._promised[uid][0])
+            node.release(node.allocations[uid])
+        self._kept.difference_update(lifted)
+        return lifted
+
+    def is_evicted_on(self, name: str) -> bool:
+        return name in self._evicted_on
 
     def is_freed(self, name: str) -> bool:
         return name in self._freed
@@ -67,19 +114,18 @@ class Books:
         """The nodes on which somebody goes."""
         return frozenset(self._freed)
 
-    def put_on_freed(self, task: Task, requests: Sequence[PodRequest]) -> str:
-        """Put the task where room will be without anybody else going; empty if there is none."""
+    def put_on_freed(self, task: Task, requests: Sequence[PodRequest]) -> Placement | None:
+        """Put the task where room will be without anybody else going; None if there is none."""
         for request in requests:
             around = self._surroundings(request)
             for name in sorted(self._freed):
                 node = self._peek(name)
                 found = fits(node, request, self._state.policy, around=around(node))
                 if isinstance(found, Fit):
-                    self._nodes.change(name).charge(
-                        allocation_of(placement_of(task.uid, name, request, found), 0)
-                    )
-                    return name
-        return ""
+                    placement = placement_of(task.uid, name, request, found)
+                    self.put(placement)
+                    return placement
+        return None
 
     def put(self, placement: Placement) -> None:
         """The task has a place that is free now."""
@@ -106,14 +152,17 @@ class Books:
                 best = choice
         return best
 
-    def take(self, task: Task, request: PodRequest, choice: Choice) -> None:
+    def take(self, task: Task, request: PodRequest, choice: Choice) -> Placement:
         """The victims are gone, and the task is there."""
         node = choice.node
         found = fits(node, request, self._state.policy, around=self._surroundings(request)(node))
         assert isinstance(found, Fit), "victims were chosen so that it fits"
-        node.charge(allocation_of(placement_of(task.uid, node.name, request, found), 0))
+        placement = placement_of(task.uid, node.name, request, found)
+        node.charge(allocation_of(placement, 0))
         self._nodes.put(node)
         self._freed.add(node.name)
+        self._evicted_on.add(node.name)
+        return placement
 
     def _try(
         self,
@@ -199,18 +248,5 @@ def _corrected(everywhere: Around, was: Around, now: Around) -> Around:
 
 def placement_of(uid: str, node: str, request: PodRequest, found: Fit) -> Placement:
     """A place as it is charged; for trials, so that nothing is said about its score."""
-    return Placement(
-        uid=uid,
-        namespace="",
-        name="",
-        node=node,
-        holdings=tuple(held for chosen in found.chosen for held in chosen.holdings),
-        cpu_milli=request.cpu_milli,
-        memory_bytes=request.memory_bytes,
-        extended=request.extended,
-        score_micro=0,
-        terms=(),
-        runners_up=(),
-        feasible=0,
-        nodes=0,
-    )
+    holdings = tuple(held for chosen in found.chosen for held in chosen.holdings)
+    return on_trial(uid, node, request, holdings)

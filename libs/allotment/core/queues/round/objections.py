@@ -19,6 +19,7 @@ from allotment.core.queues.model import WAITING, Status, Task
 from allotment.core.queues.reservations import HoldsInForce, holds_in_force
 from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.round.covered import Covered
+from allotment.core.queues.round.kept import KeptRoom
 from allotment.core.queues.round.rounds import RULES, Opening, Rounds
 from allotment.core.queues.work import Job
 from allotment.core.reasons import REASONS
@@ -35,7 +36,7 @@ def objection(rounds: Rounds, proposal: Proposal, kept: Sequence[Placement]) -> 
     if found:
         return found
     if proposal.evictions or proposal.nominations:
-        return "it evicts pods"
+        return "it evicts or nominates pods"
     if not state.is_batched:
         speaks = proposal.shorts or proposal.admissions or proposal.wholes
         is_of_groups = bool(speaks) or proposal.holds is not None
@@ -105,7 +106,7 @@ def _of_places(
         job = session.world.job_of.get(placement.uid)
         if job is None:
             return f"pod {placement.uid} is in no queue's turn"
-        found = trial.take(job, job.tasks[placement.uid], placement.node, in_wholes)
+        found = trial.take(job, job.tasks[placement.uid], placement, in_wholes)
         if found:
             return f"pod {placement.namespace}/{placement.name}: {found}"
         placed[placement.uid] = job
@@ -125,11 +126,12 @@ class _Places:
         self._session = opening.session
         self._in_force: HoldsInForce = holds_in_force(opening.session, opening.holds)
         self._bounding = Bounding(state)
+        self._kept = KeptRoom(state)
         self._job: Job | None = None
         self._limits = Limits()
         self._needs_let_in = "enqueue" in state.policy.actions
 
-    def take(self, job: Job, task: Task, node: str, in_wholes: set[str]) -> str:
+    def take(self, job: Job, task: Task, placement: Placement, in_wholes: set[str]) -> str:
         """Give a task its place, or say why it may not have it."""
         if job is not self._job:
             found = self._turn(job, task)
@@ -148,10 +150,14 @@ class _Places:
                 return no.message
             limits = self._in_force.limits_of(job, task, limits)
             limits = limits._replace(bucket=None)  # which node is best is not asked here
+        node = placement.node
+        if not self._kept.takes(placement, limits.kept):
+            return f"node {node} has no room for it beside what is kept for others"
         for cards in limits.choices:
             if self._is_within(task.uid, node, limits, cards):
                 card = self._bounding.card_at(node, cards)
                 self._session.assume(job, task, Status.ALLOCATED, card)
+                self._kept.add(placement)
                 return ""
         return f"node {node} is not for it"
 

@@ -21,6 +21,7 @@ from allotment.core.queues.answers import No
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import Task
 from allotment.core.queues.round.bounding import Bounding
+from allotment.core.queues.round.kept import KeptRoom
 from allotment.core.reasons import NOT_ENOUGH_RESOURCES, main_cause, refusal_text
 from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import PodRequest
@@ -48,6 +49,7 @@ class Places:
         self._order: list[str] = []
         self._given = 0
         self._bounding = Bounding(state, self.placements)
+        self._kept = KeptRoom(state)
         self._most: dict[tuple[PodRequest, int], int] = {}
         self._refused: dict[tuple[PodRequest, str], Refusal] = {}
         """What was said of requests since anything was assumed or given back: groups that wait in
@@ -71,8 +73,8 @@ class Places:
         if mark < len(self._order):
             self._forget()
         self._ranker.undo(mark)
-        for uid in self._order[mark:]:
-            del self.placements[uid]
+        for uid in reversed(self._order[mark:]):
+            self._kept.take_back(self.placements.pop(uid))
         del self._order[mark:]
 
     def hopeless(self, tasks: Sequence[Task], needed: int, limits: Limits) -> Hopeless | None:
@@ -93,7 +95,7 @@ class Places:
             for pod in pods
             if pod.problem is not None or most[asked[pod.uid]] < wanted[asked[pod.uid]]
         )
-        answer = self._place(short)
+        answer = self._look(short, limits)
         if isinstance(answer, Placement):
             message = f"of {needed} pods that must start together at most {together} fit now"
             return Hopeless(together, No(NOT_ENOUGH_RESOURCES, message))
@@ -106,7 +108,7 @@ class Places:
         """A place for a pod that waits."""
         refusals: list[Refusal] = []
         for cards in limits.choices:
-            answer = self._place(self._pod(uid, limits, cards))
+            answer = self._look(self._pod(uid, limits, cards), limits)
             if isinstance(answer, Placement):
                 self._assume(answer)
                 return Placed(answer.node, self._bounding.card_at(answer.node, cards))
@@ -116,7 +118,7 @@ class Places:
     def find(self, task: Task, limits: Limits) -> Placement | None:
         """The same without a word about why not."""
         for cards in limits.choices:
-            answer = place(self._pod(task.uid, limits, cards), self._ranker)
+            answer = self._look(self._pod(task.uid, limits, cards), limits)
             if isinstance(answer, Placement):
                 self._assume(answer)
                 return answer
@@ -132,6 +134,18 @@ class Places:
         if most is None:
             most = self._most[request, count] = self._ranker.holds_at_most(request, count)
         return most
+
+    def _look(self, pod: PodObserved, limits: Limits) -> Placement | Refusal:
+        """A place for the pod that leaves preemptors what is kept for them; or its refusal."""
+        kept = limits.kept
+        if not kept:
+            return self._place(pod)
+        asked = self._kept.within(pod, kept, limits.node)
+        answer = self._place(asked)
+        while isinstance(answer, Placement) and not self._kept.takes(answer, kept):
+            asked = self._kept.without(asked, answer)
+            answer = self._place(asked)
+        return answer
 
     def _place(self, pod: PodObserved) -> Placement | Refusal:
         """A place for the pod; or its refusal, if the very same was refused to another before."""
@@ -159,6 +173,7 @@ class Places:
         self._ranker.assume(placement)
         self._order.append(placement.uid)
         self.placements[placement.uid] = placement
+        self._kept.add(placement)
 
     def _no(self, refusal: Refusal) -> No:
         self.refusals[refusal.uid] = refusal

@@ -54,6 +54,7 @@ from allotment.core.queues.resources import (
 )
 from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.round.holds import holds_now
+from allotment.core.queues.round.kept import KeptRoom
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.rounds import RULES, Rounds
 from allotment.core.queues.round.victims import keeping
@@ -602,9 +603,9 @@ def _tries(opened: _Opened, job: Job, task: Task, fact: PodObserved) -> tuple[Po
     if in_force.allocatable(job, task) is None:
         anywhere = in_force.limits_of(job, task, anywhere)
     promised = in_force.node_of(job, task)
-    bounding = Bounding(opened.state)
+    bounding, kept = Bounding(opened.state), KeptRoom(opened.state)
     return tuple(
-        _within(fact, bounding.bounds(limits, cards))
+        kept.within(_within(fact, bounding.bounds(limits, cards)), limits.kept, limits.node)
         for limits in ((anywhere._replace(node=promised), anywhere) if promised else (anywhere,))
         for cards in limits.choices
     )

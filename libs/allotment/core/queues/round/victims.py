@@ -14,11 +14,13 @@ quota does not cover it even so, or on nodes that are held for others. Nobody go
 `preemptionPolicy` is Never, nor for a group whose PriorityClass says so; they take what room there
 is.
 
-Nobody is placed by this. The group's pods are nominated for the nodes that were found, and these
-are kept for it (`keeping`), with its part of the quota, until it was tried there with the last
-victim gone. Whoever does not outrank it cannot take what was made free, so nobody goes twice for
-the same. While victims of a group are still there, it gets no more. A pod whose eviction was
-refused is not asked to go again before something happens to one of its owner's pods.
+Nobody is placed by this. The group's pods are nominated for the nodes that were found, and the room
+that they need there is kept for it (`keeping`, `kept`), with its part of the quota, until it was
+tried there with the last victim gone. Whoever does not outrank it cannot take what was made free,
+so nobody goes twice for the same. A group that finds room beside what others made, and would have
+had others evicted for it, is nominated as well. While the pods are still there that make room for a
+group, it gets no victims. A pod whose eviction was refused is not asked to go again before
+something happens to one of its owner's pods.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +40,7 @@ from allotment.core.queues.session import Session
 from allotment.core.queues.timings import ACTION, Checkpoint, OnStep, unending, untimed
 from allotment.core.queues.work import Job
 from allotment.core.reasons import KEPT_FOR_PREEMPTOR
-from allotment_proto.events import Eviction, Nomination
+from allotment_proto.events import Eviction, Nomination, Placement
 
 _PREEMPT, _RECLAIM = "preempt", "reclaim"
 
@@ -63,7 +65,7 @@ MAKING_ROOM = frozenset(_SOURCES)
 
 
 def keeping(state: ClusterState) -> tuple[Hold, ...]:
-    """The nodes that are kept for the pods for which others had to go."""
+    """What is kept for the pods for which others had to go: room on nodes."""
     found = []
     for job in sorted(state.nominated):
         nodes = state.nominated[job].nodes
@@ -104,6 +106,7 @@ class Hunt:
         self._wanted = wanted
         self._checkpoint = checkpoint
         self._served = {eviction.preemptor for eviction in state.evicting.values()}
+        self._served.update(job for job, found in state.nominated.items() if found.awaited)
         self._books: Books | None = None
         self._evictable: list[tuple[Job, Task, tuple[int, int]]] = []
 
@@ -199,37 +202,48 @@ class Hunt:
             return Victims()
         books = self._open_books()
         marks = books.mark(), session.mark(), self._places.mark()
+        kept = {uid for each in self._in_force.kept_from(job) for uid, _ in each.pods}
+        lifted = books.lift_but(kept)
         limits = self._in_force.limits(job)
         evictions: list[Eviction] = []
         nominations: list[Nomination] = []
+        is_spared = False
+        """Whether others need not go only because somebody was evicted already."""
         for task in tasks:
-            node = self._room(books, job, task, limits)
-            if not node:
-                choice = self._choose(books, job, task, source, limits) if task.preempts else None
-                if choice is None:
+            place = self._room(books, job, task, limits)
+            if place is None:
+                found = self._choose(books, job, task, source, limits) if task.preempts else None
+                if found is None:
                     break
-                node = choice.node.name
+                place, choice = found
                 evictions += [
-                    Eviction(v.uid, v.namespace, v.name, node, action, job.uid)
+                    Eviction(v.uid, v.namespace, v.name, place.node, action, job.uid)
                     for v in choice.victims
                 ]
-            nominations.append(Nomination(task.uid, task.namespace, task.name, node, job.uid))
+            elif not is_spared and books.is_evicted_on(place.node) and task.preempts:
+                is_spared = self._may_take(job, task, source)
+            nominations.append(
+                Nomination(task.uid, task.namespace, task.name, place.node, job.uid, place.holdings)
+            )
             if is_pipelined(job):
                 self._served.add(job.uid)
-                return Victims(tuple(evictions), tuple(nominations) if evictions else ())
+                own = job.tasks
+                books.keep(uid for uid in lifted if uid not in own)
+                is_kept = bool(evictions) or is_spared
+                return Victims(tuple(evictions), tuple(nominations) if is_kept else ())
         books.undo(marks[0])
         session.undo(marks[1])
         self._places.undo(marks[2])
         return Victims()
 
-    def _room(self, books: Books, job: Job, task: Task, limits: Limits) -> str:
-        """Give the task a place for which nobody else has to go; its node, empty without one."""
+    def _room(self, books: Books, job: Job, task: Task, limits: Limits) -> Placement | None:
+        """Give the task a place for which nobody else has to go; None without one."""
         places = self._places
         if self._in_force.allocatable(job, task) is not None:
-            return ""
+            return None
         limits = self._in_force.limits_of(job, task, limits)
-        node = books.put_on_freed(task, places.requests(task, limits))
-        if not node:
+        found = books.put_on_freed(task, places.requests(task, limits))
+        if found is None:
             mark = places.mark()
             placement = places.find(task, limits)
             if placement is not None and books.is_freed(placement.node):
@@ -237,17 +251,17 @@ class Hunt:
                 freed = Excluded(KEPT_FOR_PREEMPTOR, books.freed(), "")
                 placement = places.find(task, limits._replace(excluded=(*limits.excluded, freed)))
             if placement is None:
-                return ""
+                return None
             books.put(placement)
-            node = placement.node
+            found = placement
         card = next(iter(limits.cards or ()), "")
-        self._session.assume(job, task, Status.PIPELINED, card, node)
-        return node
+        self._session.assume(job, task, Status.PIPELINED, card, found.node)
+        return found
 
     def _choose(
         self, books: Books, job: Job, task: Task, source: _Source, limits: Limits
-    ) -> Choice | None:
-        """The cheapest victims for a task, who are then gone from everybody's books."""
+    ) -> tuple[Placement, Choice] | None:
+        """A task's place and its cheapest victims, who are then gone from everybody's books."""
         session = self._session
         if source is _Source.OTHER_QUEUES and session.preemptive(job, task) is not None:
             return None
@@ -260,12 +274,19 @@ class Hunt:
         for request in self._places.requests(task, limits):
             choice = books.cheapest(request, victims, partial(self._is_covered, job, task))
             if choice is not None:
-                books.take(task, request, choice)
+                place = books.take(task, request, choice)
                 self._vacate(choice.victims)
                 card = next(iter(in_force.cards(job, task) or ()), "")
                 session.assume(job, task, Status.PIPELINED, card, choice.node.name)
-                return choice
+                return place, choice
         return None
+
+    def _may_take(self, job: Job, task: Task, source: _Source) -> bool:
+        """Whether others might be evicted for a task."""
+        is_reclaim = source is _Source.OTHER_QUEUES
+        if is_reclaim and self._session.preemptive(job, task) is not None:
+            return False
+        return next(self._allowed(job, task, source), None) is not None
 
     def _is_covered(self, job: Job, task: Task, victims: Sequence[Task]) -> bool:
         """Whether quota covers the task once the victims are gone."""
