@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import anyio
@@ -105,6 +106,30 @@ async def test_a_holder_that_was_frozen_knows_by_its_own_clock_before_it_hears_a
         ahead_s = float(lease_module.TTL_S)
         assert not lease.is_held
         with patience():
+            await lease.lost()
+            assert await lease.acquired() > epoch
+
+
+async def test_who_is_renewed_after_it_ran_out_loses_it_and_gets_it_again(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A binder that saw it run out ended its life, and waited to hear of that for ever."""
+    ahead_s = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_s)
+    monkeypatch.setattr(lease_module, "time", clock)
+    async with lease_of(connection, uuid.uuid4().hex, "a") as lease:
+        with patience():
+            epoch = await lease.acquired()
+        write = lease._write
+
+        async def late(*said: Any, **more: Any) -> bool:
+            nonlocal ahead_s
+            landed = await write(*said, **more)
+            ahead_s = TTL_S - RENEW_S + 0.2
+            return landed
+
+        monkeypatch.setattr(lease, "_write", late)
+        with anyio.fail_after(60):
             await lease.lost()
             assert await lease.acquired() > epoch
 

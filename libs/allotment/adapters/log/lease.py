@@ -216,10 +216,7 @@ class Lease:
             if is_free or time.monotonic() - renewed_at >= self._ttl_s * STALE_TTLS:
                 sent_at = time.monotonic()
                 if await self._write(0 if record is None else record.seq, self._ttl_s):
-                    self.epoch = self._seq
-                    self._held_until = sent_at + self._ttl_s
-                    self._lost = anyio.Event()
-                    self._acquired.set()
+                    self._take(sent_at)
                     log.info("lease %s: held by %s, epoch %d", self.name, self.holder, self.epoch)
                     return
             if self._hurry:
@@ -244,8 +241,20 @@ class Lease:
             if not renewed:
                 self._drop("another took it, or the server forgot it")
                 return
-            self._held_until = sent_at + self._ttl_s
+            if self.is_held:
+                self._held_until = sent_at + self._ttl_s
+                continue
+            # It had run out, and whoever asked meanwhile ended his work: he is to begin anew.
+            self._drop("renewed too late")
+            self._take(sent_at)
         self._drop("not renewed in time")
+
+    def _take(self, sent_at: float) -> None:
+        """The lease is ours from now on, by the record that was sent at this monotonic time."""
+        self.epoch = self._seq
+        self._held_until = sent_at + self._ttl_s
+        self._lost = anyio.Event()
+        self._acquired.set()
 
     async def _write(self, expected_seq: int, budget_s: float, *, released: bool = False) -> bool:
         """Whether our claim is now the newest record; notes its sequence. The holder writes over
