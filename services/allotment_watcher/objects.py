@@ -173,6 +173,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     topology_spread_constraints: list[SpreadConstraint] | None = None
     volumes: list[Volume] | None = None
     resource_claims: list[msgspec.Raw] | None = None
+    scheduling_group: dict[str, msgspec.Raw] | None = None
 
 
 class PodCondition(msgspec.Struct):

@@ -250,6 +250,20 @@ def test_a_pod_with_resource_claims_is_left_to_others() -> None:
     assert [wanted.count for wanted in found.asks.devices] == [1]
 
 
+def test_a_pod_of_a_kubernetes_gang_is_refused_and_not_placed_alone() -> None:
+    pod = pod_json(container("a", {"volcano.sh/vgpu-number": "1"}))
+    pod["spec"]["schedulingGroup"] = {"podGroupName": "pg1"}
+    found = seen(pod)
+    assert found.problem is not None
+    assert found.problem.place == "spec.schedulingGroup"
+    assert "not supported" in found.problem.message
+    assert found.asks is not None
+    pod["spec"]["schedulingGroup"] = None
+    assert seen(pod).problem is None
+    pod["spec"] |= {"schedulingGroup": {"podGroupName": "pg1"}, "nodeName": "n1"}
+    assert seen(pod).problem is None, "it runs"
+
+
 def test_a_pod_whose_claim_is_missing_says_what_it_asks_for() -> None:
     """Its request stays empty: what decides is that it has a problem."""
     pod = msgspec.convert(pod_json(container("a", {"volcano.sh/vgpu-number": "2"})), PodObject)

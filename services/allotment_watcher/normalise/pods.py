@@ -11,6 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from allotment.core import reasons
+from allotment.core.jobs import keys
 from allotment.core.ledger import claims
 from allotment.core.ledger.model import ENDED
 from allotment.core.placement.devices.base import ContainerSource, PodSource
@@ -35,6 +36,13 @@ ERROR_CHARS_MAX = 300
 ENDING_CHARS_MAX = 500
 """Of each text about a pod's end: enough for kubelet's sentences, whoever else wrote one."""
 DISRUPTION = "DisruptionTarget"
+OF_KUBERNETES_GROUP = Problem(
+    reasons.INVALID_REQUEST,
+    "spec.schedulingGroup",
+    "Kubernetes' own gangs are not supported, and the pod would be placed without the others; name "
+    f"a Volcano PodGroup in the annotation {keys.GROUP_NAME}, or leave the pod to a scheduler that "
+    "knows them (schedulerName: default-scheduler)",
+)
 
 
 def pod_fact(
@@ -79,6 +87,8 @@ def pod_through(
         request = asks = _request_of_kind(_kind(pod), lens)
         if isinstance(wanted, Problem):
             raise Invalid(wanted)
+        if is_of_us and not node and spec.scheduling_group is not None:
+            raise Invalid(OF_KUBERNETES_GROUP)
         if is_of_us and not node and not lens.has_groups_made:
             gang = membership.gang_problem(annotations, standing)
             if gang is not None:
@@ -247,6 +257,7 @@ def _kind(pod: objects.PodObject) -> bytes:
         init_containers=_without_images(pod.spec.init_containers),
         volumes=None,
         topology_spread_constraints=None,
+        scheduling_group=None,
     )
     annotations, labels = pod.metadata.annotations or {}, pod.metadata.labels or {}
     return msgspec.json.encode(

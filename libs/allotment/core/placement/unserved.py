@@ -104,6 +104,15 @@ def _counted(state: ClusterState, name: str) -> Iterator[str]:
     if name in offered:
         yield f"no node lists {name}, though nodes register such devices: does kubelet list them?"
         return
+    labelled = sorted(
+        n.name for n in present if any(key.startswith(f"{name}.") for key in n.labels)
+    )
+    if labelled:
+        yield (
+            f"no node lists {name}, though by its labels node {labelled[0]} has some: a DRA driver "
+            "that hands them out is not supported yet; run the device plugin there instead"
+        )
+        return
     near = nearest(name, offered)
     if near:
         yield f"no node offers {name}; did you mean {near}?"
