@@ -52,6 +52,8 @@ class BatchRecorder(Recorder):
             **{"phase": "Inqueue", **fields},
         )
         self.append(subjects.group("default", name), "watcher/0", fact)
+        known = self.state.classes.get(fact.priority_class)
+        value = 0 if known is None else known.value
         for number in range(pods):
             uid = uid_of(f"default/{name}-worker-{number}")
             pod = PodObserved(
@@ -64,6 +66,8 @@ class BatchRecorder(Recorder):
                 request=vgpu(1, memory_mib, 50),
                 group=f"default/{name}",
                 role="worker",
+                priority=value,
+                priority_class=fact.priority_class,
             )
             self.append(subjects.pod(uid), "watcher/0", pod)
 

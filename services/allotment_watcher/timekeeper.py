@@ -1,4 +1,6 @@
-"""Tells the log what time it is when somebody has waited long enough: the log has no clock."""
+"""Tells the log what time it is when somebody has waited long enough, or was promised something for
+long enough: the log has no clock.
+"""
 
 import time
 from collections.abc import Callable, Iterable
@@ -9,7 +11,8 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.deadlines import has_passed
 from allotment_proto.events import TimePassed
 
-LOOK_S = 5.0
+LOOK_S = 0.9
+"""A promise to a group lasts for two looks at most, and nobody waits for it for 2 s."""
 
 
 async def keep_time(

@@ -59,8 +59,14 @@ class Pods(Log):
             priority=int(settings.get("priority", "0")),
             scheduler=settings.get("scheduler", "allotment"),
             group=f"default/{group}" if group else "",
+            priority_class=self._class_of(group),
             preempts=settings.get("preemption") != "Never",
         )
+
+    def _class_of(self, group: str) -> str:
+        """The PriorityClass of a pod's group: a Job's pods have the Job's, as its PodGroup has."""
+        known = self.state.groups.get(f"default/{group}")
+        return "" if known is None or known.fact is None else known.fact.priority_class
 
     def _read_pod(self, name: str, rv: int) -> PodObserved:
         document, created = self._pods[name]

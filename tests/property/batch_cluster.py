@@ -161,8 +161,14 @@ class Cluster:
                     owner=f"o{a}",
                     queue=QUEUES[b % 3] if a == 5 and b > 1 else "",
                     class_priority=b if c == 4 else None,
+                    priority_class=self._class_of(a) if c else "",
                 )
             )
+
+    def _class_of(self, a: int) -> str:
+        """The PriorityClass of a group, as a Job hands it down."""
+        known = self.state.groups.get(f"default/g{a}")
+        return "" if known is None or known.fact is None else known.fact.priority_class
 
     def pod(self, a: int, b: int, c: int) -> None:
         """Something happens to one of the pods."""

@@ -112,6 +112,7 @@ class Crowd(World):
                     created_ms=self.seq,
                     group=f"default/g{number}",
                     role=f"r{self.made % 2}",
+                    priority_class=CLASSES[group.klass],
                     priority=self.made % 3,
                 )
             )

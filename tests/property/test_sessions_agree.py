@@ -297,10 +297,10 @@ def picture_of_job(job: Job) -> object:
 
 def books_of(plugin: Plugin) -> object:
     if isinstance(plugin, Overcommit):
-        return plugin._inqueue
+        return plugin.book.inqueue_of
     books: Any = getattr(plugin, "books", {})
     return {
-        name: (book.allocated, book.request, book.inqueue, book.elastic)
+        name: (book.allocated, book.request, book.inqueue_of, book.elastic)
         for name, book in books.items()
     }
 

@@ -61,8 +61,11 @@ class World:
     def pods(self, name: str, count: int, memory_mib: int = 16_000, start: int = 0) -> list[str]:
         uids = [f"{name}-w-{n}" for n in range(start, start + count)]
         request = build.request(build.wants(memory_mib, 0))
+        known = self.state.groups.get(f"default/{name}")
+        of_group = "" if known is None or known.fact is None else known.fact.priority_class
+        member = {"group": f"default/{name}", "role": "w", "priority_class": of_group}
         for uid in uids:
-            self.tell(build.pod(uid, request, name=uid, group=f"default/{name}", role="w"))
+            self.tell(build.pod(uid, request, name=uid, **member))
         return uids
 
     def round(self, batch: list[str]) -> Outcome:

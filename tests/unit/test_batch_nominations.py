@@ -265,7 +265,8 @@ def test_roles_are_asked_for_too() -> None:
     world.tell(group("top", 2, priority_class="high", min_task_member=roles))
     workers = world.pods("top", 2)
     request = build.request(build.wants(16_000, 0))
-    world.tell(build.pod("last", request, name="top-x-9", group="default/top", role="x"))
+    member = {"group": "default/top", "role": "x", "priority_class": "high"}
+    world.tell(build.pod("last", request, name="top-x-9", **member))
     going = victims(world)
     assert len(going) == 3
     gone(world, *going)

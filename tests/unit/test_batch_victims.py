@@ -37,6 +37,23 @@ def test_a_high_job_takes_from_a_low_one_of_its_queue() -> None:
     assert world.state.evicting == {}
 
 
+@pytest.mark.parametrize(
+    ("of_pods", "going"), [("high high", 2), ("high none", 0), ("none none", 0), ("low low", 0)]
+)
+def test_a_class_that_its_pods_do_not_have_evicts_nobody(of_pods: str, going: int) -> None:
+    """Anybody may write any class into a PodGroup."""
+    world = Contest(build.node("n1", 2))
+    low = world.job("low", 2, priority="low", members=0)
+    world.decide()
+    world.run(low)
+    world.tell(group("top", 2, priority_class="high"))
+    request = build.request(build.wants(16_000, 0))
+    for number, name in enumerate(of_pods.split()):
+        member = {"group": "default/top", "priority_class": name}
+        world.tell(build.pod(f"top-{number}", request, name=f"top-{number}", **member))
+    assert len(world.decide().evictions) == going
+
+
 def test_equals_are_left_alone() -> None:
     world = Contest(build.node("n1", 1))
     world.run(world.job("a", 1) if world.decide() is None else _placed(world, "a"))
@@ -155,7 +172,8 @@ def test_nobody_goes_for_one_who_never_preempts(by: str, action: str) -> None:
     world.tell(msgspec.structs.replace(high, rv=2, preempts=by == "pod"))
     queue = "default" if action == "preempt" else "other"
     world.tell(group("top", 1, priority_class=name, queue=queue))
-    top = build.pod("top-0", counted, name="top-0", group="default/top", preempts=by != "pod")
+    member = {"group": "default/top", "priority_class": name, "preempts": by != "pod"}
+    top = build.pod("top-0", counted, name="top-0", **member)
     world.tell(top)
     assert world.decide().evictions == ()
     said = with_eligibility(world.state, top, "0/1 nodes are available.")

@@ -238,7 +238,7 @@ def test_a_group_is_let_in_by_its_queue_only() -> None:
         need = (("pods", 2), ("cpu", 200))
         scene.tell(group(name, 2, phase="Pending", min_resources=need))
     honest = scene.proposal()
-    assert [admission.code for admission in honest.admissions] == ["", "QueueQuotaInsufficient"]
+    assert [admission.code for admission in honest.admissions] == ["", "PromisedBefore"]
     forged = (Admission("default/a"), Admission("default/b"), Admission("default/none"))
     answer = scene.settle(msgspec.structs.replace(honest, admissions=forged))
     assert [part.about for part in answer.refused] == ["group default/b", "group default/none"]

@@ -32,7 +32,7 @@ from tests import build
 from tests.build import node, pod, state_of
 from tests.unit.batch_parts import gone
 from tests.unit.lone_pods import GATED, lone, queue
-from tests.unit.rounds_world import World, group
+from tests.unit.rounds_world import World
 
 NOW_MS = 1_060_000
 
@@ -192,25 +192,23 @@ def test_who_asks_for_more_than_a_whole_quota_is_told_to_ask_for_less() -> None:
 def test_who_has_a_queues_quota_is_named_when_pods_wait_for_it() -> None:
     world = World(build.node("n1", 0), policy=GATED)
     world.tell(queue("default", capability=(("cpu", 6_000),)))
-    world.tell(group("train", 1, owner="job", min_resources=(("cpu", 2_000),)))
-    for uid in ("a", "b", "c", "d"):
+    for uid in ("a", "b", "c", "d", "e"):
         world.tell(lone(uid))
     world.decide()
-    assert world.placed() == {"a", "b"}
+    assert world.placed() == {"a", "b", "c"}
     (found,) = findings(world.state, 0)
     assert (found.code, found.subject) == ("QueueQuotaInsufficient", "queue default")
     assert found.message == (
-        "pod default/pod-c and 1 more wait for its quota, which is held by default/train "
-        "(promised, no pods), pod default/pod-a (1 pod), pod default/pod-b (1 pod); 1 of them "
-        "without any pod that has a place"
+        "pod default/pod-d and 1 more wait for its quota, which is held by pod default/pod-a "
+        "(1 pod), pod default/pod-b (1 pod), pod default/pod-c (1 pod)"
     )
     explained = explain_queue(world.state, "default", 0)
     assert [(h.name, h.pods, h.promised.get("cpu", 0)) for h in explained.holders] == [
-        ("train", 0, 2_000),
         ("pod-a", 1, 0),
         ("pod-b", 1, 0),
+        ("pod-c", 1, 0),
     ]
-    for uid in ("c", "d"):
+    for uid in ("d", "e"):
         world.tell(gone(uid))
     assert findings(world.state, 0) == []
     assert explain_queue(world.state, "default", 0).holders == ()

@@ -270,8 +270,7 @@ def test_what_nobody_limits_has_no_most() -> None:
     """The cluster lists no such resource and no queue names it: the gate does not ask for it."""
     world = limited(4_000, build.node("n1", 4))
     least = (("volcano.sh/vgpu-memory-percentage", 400_000), ("volcano.sh/vgpu-number", 4_000))
-    world.tell(group("a", 4, queue="small", min_resources=least))
-    world.pods("a", 4)
+    world.tell(group("a", 4, queue="small", phase="Pending", min_resources=least))
     most = {limit.resource: limit.most for limit in queue(world, "small").limits}
     assert most["volcano.sh/vgpu-memory-percentage"] is None
     assert most["cpu"] == 4_000

@@ -5,6 +5,7 @@ import pytest
 from allotment.core.queues.actions.enqueue import enqueue
 from allotment.core.queues.model import JobView, Phase
 from allotment.core.queues.resources import Resources
+from allotment.core.reasons import PROMISED_BEFORE
 from tests.unit.queues_parts import amounts, job, plugin, queue, session
 
 X = "x"
@@ -97,7 +98,15 @@ def test_ex_oc(least: int, allowed: bool) -> None:
     done = enqueue(found)
     assert (done.let_in == ("a",)) == allowed
     if not allowed:
-        assert done.refused[0][1].message == "resource in cluster is overused: overused x"
+        no = done.refused[0][1]
+        assert (no.code, no.short[0].promised) == (PROMISED_BEFORE, 40)
+
+
+def test_what_is_in_use_leaves_no_room_to_let_others_in() -> None:
+    group = asks("a", None, min_resources=Resources({X: 61}))
+    total, used = Resources({X: 100}), Resources({X: 60})
+    done = enqueue(session(group, tiers=[["overcommit"]], total=total, used=used))
+    assert done.refused[0][1].message == "resource in cluster is overused: overused x"
 
 
 @pytest.mark.parametrize(("factor", "allowed"), [(2_000, True), (1_100, False), (1_000, False)])

@@ -8,7 +8,7 @@ from allotment.core.queues.order import due
 from allotment_binder.deciding import Deciding
 from allotment_filter.groups import Groups
 from allotment_proto.decided import BEHIND_TRIED_AGAIN
-from allotment_proto.events import Decided, Event, PodObserved, QueueGone, QueueObserved, StageTime
+from allotment_proto.events import Decided, Event, PodObserved, QueueGone, StageTime
 from allotment_proto.facts import PluginUse, PodRequest, Policy
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests import build
@@ -135,29 +135,6 @@ def test_a_gang_that_got_nothing(lands: str) -> None:
     assert pipeline.due() == {"first", "default/gang"}
     pipeline.cycle()
     assert pipeline.world.placed() == {"x", "gang-w-0", "gang-w-1"}
-
-
-@pytest.mark.parametrize("said_before", [False, True])
-def test_a_group_that_is_refused_at_its_gate(said_before: bool) -> None:
-    """The quota that was promised to the pod is free again if the pod got no place."""
-    pipeline = Pipeline(build.node("n1", 1), queues=True, policy=GATED)
-    world = pipeline.world
-    world.tell(QueueObserved(uid="q", name="default", rv=2, capability=(("pods", 2),)))
-    world.tell(
-        group("late", 1, phase="Pending", owner="j", created_ms=9_000, min_resources=(("pods", 1),))
-    )
-    if said_before:
-        pipeline.pod("a", ON_HOST)
-        pipeline.pod("b", ON_HOST)
-        pipeline.cycle()
-        world.tell(gone("a"))
-        world.tell(gone("b"))
-    pipeline.pod("first", WHOLE)
-    pipeline.pod("elsewhere", ON_HOST)
-    decided = pipeline.cycle(stranger())
-    assert [dropped.placement.uid for dropped in decided.dropped] == ["first"]
-    assert len(decided.admissions) == (not said_before)
-    assert pipeline.due() == {"first", "default/late"}
 
 
 def test_older_decisions_mean_what_they_meant() -> None:

@@ -72,6 +72,7 @@ QUEUE_OVERUSED: Final = "QueueOverused"
 QUEUE_QUOTA: Final = "QueueQuotaInsufficient"
 CLUSTER_OVERUSED: Final = "ClusterOverused"
 CLUSTER_INSUFFICIENT: Final = "ClusterInsufficient"
+PROMISED_BEFORE: Final = "PromisedBefore"
 EMPTY_CAPABILITY: Final = "EmptyQueueCapability"
 CPU_QUOTA: Final = "InsufficientCPUQuota"
 MEMORY_QUOTA: Final = "InsufficientMemoryQuota"
@@ -557,8 +558,15 @@ TABLE: Final = (
     Reason(
         CLUSTER_INSUFFICIENT,
         Cure.PODS,
-        "the cluster has too little left beside what runs and was promised",
+        "the cluster has too little left beside what runs",
         "ask for less, wait until other pods end, or add nodes",
+        is_of_group=True,
+    ),
+    Reason(
+        PROMISED_BEFORE,
+        Cure.PODS,
+        "groups of its namespace that were let in before it are promised the rest",
+        "wait until the pods of those groups were tried, two seconds at most",
         is_of_group=True,
     ),
     Reason(
@@ -1022,7 +1030,7 @@ def quota_text(short: QuotaShort, *, names_queue: bool = True) -> str:
         resource_text(short.resource, amount, short.unit_bytes)
         for amount in (short.held, short.promised, short.most, short.wants)
     )
-    also = f", {promised} promised to others" if short.promised else ""
+    also = f", {promised} promised to others of its namespace" if short.promised else ""
     where = "" if not names_queue else f"queue {short.queue}: " if short.queue else "the cluster: "
     return f"{where}{held} of {most} {short.resource} held{also}, wants {wants}"
 

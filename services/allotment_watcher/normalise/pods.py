@@ -36,7 +36,7 @@ ERROR_CHARS_MAX = 300
 ENDING_CHARS_MAX = 500
 """Of each text about a pod's end: enough for kubelet's sentences, whoever else wrote one."""
 DISRUPTION = "DisruptionTarget"
-OF_KUBERNETES_GROUP = Problem(
+_OF_KUBERNETES_GROUP = Problem(
     reasons.INVALID_REQUEST,
     "spec.schedulingGroup",
     "Kubernetes' own gangs are not supported, and the pod would be placed without the others; name "
@@ -88,7 +88,7 @@ def pod_through(
         if isinstance(wanted, Problem):
             raise Invalid(wanted)
         if is_of_us and not node and spec.scheduling_group is not None:
-            raise Invalid(OF_KUBERNETES_GROUP)
+            raise Invalid(_OF_KUBERNETES_GROUP)
         if is_of_us and not node and not lens.has_groups_made:
             gang = membership.gang_problem(annotations, standing)
             if gang is not None:

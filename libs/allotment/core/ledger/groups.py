@@ -12,6 +12,7 @@ import msgspec
 
 from allotment.core.jobs.keys import DEFAULT_QUEUE, MADE_GROUP
 from allotment.core.ledger.model import SINGLE, ClusterState, Group, Pod
+from allotment.core.reasons import NOT_ENOUGH_PODS_OF_TASK, NOT_ENOUGH_TASKS
 from allotment_proto.events import (
     Decided,
     GroupGone,
@@ -25,6 +26,11 @@ from allotment_proto.events import (
 
 NOT_ADMITTED = frozenset(("", "Pending"))
 """Phases of a PodGroup that has not passed the gate of its queue."""
+_PROMISED_FOR = 2
+"""For so many moments a group counts for what it was let in for: its pods have to be made. The
+first may be told at once, so it is as long as the time between two, or up to twice that."""
+_PODS_TO_COME = frozenset((NOT_ENOUGH_TASKS, NOT_ENOUGH_PODS_OF_TASK))
+"""Why a group is short some of whose pods are not there: nobody knows yet whether it fits."""
 
 
 def join(state: ClusterState, fact: PodObserved) -> None:
@@ -64,6 +70,7 @@ def _forget_group_if_empty(state: ClusterState, key: str, group: Group) -> None:
     if group.fact is None and not group.members:
         del state.groups[key]
         state.short.pop(key, None)
+        state.promised.pop(key, None)
         state.unseen.pop(key, None)
 
 
@@ -85,6 +92,7 @@ def group_observed(state: ClusterState, event: GroupObserved, seq: int) -> None:
         known is not None and known.phase not in NOT_ADMITTED and event.phase in NOT_ADMITTED
     ):  # sent back: it has to pass the gate again
         group.admitted_seq = 0
+        _end_promise(state, key, group)
     if known is not None and msgspec.structs.replace(known, rv=event.rv) != event:
         state.order_seq = seq  # one that is new helps no other
     group.fact, group.queue = event, event.queue
@@ -95,6 +103,7 @@ def group_observed(state: ClusterState, event: GroupObserved, seq: int) -> None:
 def _forget_decisions(state: ClusterState, key: str, group: Group) -> None:
     state.nominated.pop(key, None)
     group.admitted_seq, group.gate = 0, None
+    _end_promise(state, key, group)
     group.short, group.short_basis, group.short_since, group.passed = None, 0, 0, 0
     state.short.pop(key, None)
 
@@ -181,6 +190,16 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
     started = {fact.group for fact in placed if fact.group}
     if placed:
         _count_passed(state, placed, started)
+    for admission in event.admissions:
+        found = state.groups.get(admission.group)
+        if found is not None:
+            found.gate = admission
+            state.told_trail.add(admission.group)
+            if not admission.code:
+                found.admitted_seq, found.promised_for = seq, _PROMISED_FOR
+                state.promised[admission.group] = None
+                _touch(state, admission.group, found, seq)
+    has_room = False
     for short in event.shorts:
         found = state.groups.get(short.group)
         if found is not None:
@@ -189,21 +208,38 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
             found.short, found.short_basis = short, event.basis
             state.short[short.group] = None
             state.told_trail.add(short.group)
-    for admission in event.admissions:
-        found = state.groups.get(admission.group)
-        if found is not None:
-            found.gate = admission
-            state.told_trail.add(admission.group)
-            if not admission.code:
-                found.admitted_seq = seq
-                _touch(state, admission.group, found, seq)
+            if found.promised_for and short.code not in _PODS_TO_COME:
+                _end_promise(state, short.group, found)
+                has_room = True
+    for key in started & state.promised.keys():
+        _end_promise(state, key, state.groups[key])
+    if has_room:
+        _try_refused_at_gates(state, seq)
     held = state.holds if event.holds is None else event.holds
     if any(hold not in held or hold.group in started for hold in state.holds):
         state.order_seq = seq  # what was held is there for others
     state.holds = held
 
 
-def try_refused_at_gates(state: ClusterState, seq: int) -> None:
+def _end_promise(state: ClusterState, key: str, group: Group) -> None:
+    """A group counts no more for what it was let in for and does not hold."""
+    if group.promised_for:
+        group.promised_for = 0
+        state.promised.pop(key, None)
+        state.jobs_trail.add(key)
+
+
+def promises_age(state: ClusterState) -> None:
+    """A moment passed: who was let in two moments ago had time for its pods to be made."""
+    for key in tuple(state.promised):
+        group = state.groups[key]
+        if group.promised_for > 1:
+            group.promised_for -= 1
+        else:
+            _end_promise(state, key, group)
+
+
+def _try_refused_at_gates(state: ClusterState, seq: int) -> None:
     """Note that the groups that were not let in have to be asked about again."""
     for key, group in state.groups.items():
         if group.gate is not None and group.gate.code:
@@ -226,7 +262,7 @@ def _count_passed(state: ClusterState, placed: Iterable[PodObserved], started: s
         group = state.groups[key]
         group.short, group.passed, group.short_since = None, 0, 0
         state.short.pop(key, None)
-    usual = _usual_priority(state)
+    usual = _usual(state)
     passing = Counter(_standing(state, fact, usual) for fact in placed)
     chains = {each.queue: _chain(state, each.queue) for each in passing}
     passed: dict[tuple[_Standing, str], int] = {}
@@ -245,7 +281,14 @@ def _count_passed(state: ClusterState, placed: Iterable[PodObserved], started: s
         group.passed += passed[waiting]
 
 
-def _standing(state: ClusterState, fact: PodObserved, usual: int) -> _Standing:
+class _Usual(NamedTuple):
+    """The priority of who names no PriorityClass, or one that is not there, and the lowest."""
+
+    priority: int
+    lowest: int
+
+
+def _standing(state: ClusterState, fact: PodObserved, usual: _Usual) -> _Standing:
     group = state.groups.get(fact.group)
     if group is not None:
         return _standing_of(state, group, usual)
@@ -255,15 +298,30 @@ def _standing(state: ClusterState, fact: PodObserved, usual: int) -> _Standing:
     return _Standing(DEFAULT_QUEUE, (_queue_priority(state, DEFAULT_QUEUE), fact.priority))
 
 
-def _standing_of(state: ClusterState, group: Group, usual: int) -> _Standing:
-    queue, fact = group.queue or DEFAULT_QUEUE, group.fact
-    priority = 0 if fact is None else _class_priority(state, fact.priority_class, usual)
+def _standing_of(state: ClusterState, group: Group, usual: _Usual) -> _Standing:
+    queue, priority = group.queue or DEFAULT_QUEUE, group_priority(state, group, usual)
     return _Standing(queue, (_queue_priority(state, queue), priority))
 
 
-def _class_priority(state: ClusterState, name: str, usual: int) -> int:
+def group_priority(state: ClusterState, group: Group, usual: _Usual | None = None) -> int:
+    """The priority of a group among others: that of the class that its PodGroup names, and no more
+    than each of its pods has. What classes a namespace may use Kubernetes says as it admits pods;
+    anybody may write any class into a PodGroup.
+    """
+    fact = group.fact
+    if fact is None:
+        return 0
+    usual = usual or _usual(state)
+    priority = _class_priority(state, fact.priority_class, usual)
+    if priority <= usual.lowest:
+        return priority
+    classes = {state.pods[uid].fact.priority_class for uid in group.members if uid in state.pods}
+    return min([priority, *(_class_priority(state, name, usual) for name in classes)])
+
+
+def _class_priority(state: ClusterState, name: str, usual: _Usual) -> int:
     known = state.classes.get(name)
-    return usual if known is None else known.value
+    return usual.priority if known is None else known.value
 
 
 def _queue_priority(state: ClusterState, name: str) -> int:
@@ -271,9 +329,10 @@ def _queue_priority(state: ClusterState, name: str) -> int:
     return 0 if queue is None else queue.priority
 
 
-def _usual_priority(state: ClusterState) -> int:
-    """The priority of who names no PriorityClass, or one that is not there."""
-    return max((known.value for known in state.classes.values() if known.is_default), default=0)
+def _usual(state: ClusterState) -> _Usual:
+    classes = state.classes.values()
+    priority = max((known.value for known in classes if known.is_default), default=0)
+    return _Usual(priority, min([priority, *(known.value for known in classes)]))
 
 
 def _chain(state: ClusterState, name: str) -> list[str]:

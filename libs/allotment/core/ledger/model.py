@@ -432,6 +432,7 @@ class Group:
         "gate",
         "members",
         "passed",
+        "promised_for",
         "queue",
         "short",
         "short_basis",
@@ -447,6 +448,9 @@ class Group:
         the PodGroup is gone."""
         self.admitted_seq = 0
         """The decision that let it pass the gate of its queue, 0 if none did."""
+        self.promised_for = 0
+        """How many more moments (`TimePassed`) it counts for what it was let in for and does not
+        hold; 0: it counts for nothing but what its pods hold."""
         self.gate: Admission | None = None
         """What was last said of it at the gate."""
         self.short: Short | None = None
@@ -521,6 +525,8 @@ class ClusterState:
         """By ``<namespace>/<name>``."""
         self.short: dict[str, None] = {}
         """The groups that have a `Group.short`."""
+        self.promised: dict[str, None] = {}
+        """The groups that have a `Group.promised_for`."""
         self.unseen: dict[str, None] = {}
         """The groups that pods name and that nobody has seen."""
         self.jobs_trail = Trail()

@@ -92,6 +92,7 @@ class _Group(msgspec.Struct, frozen=True, array_like=True):
     short_since: int
     passed: int
     changed_seq: int
+    promised_for: int
 
 
 class _Nominated(msgspec.Struct, frozen=True, array_like=True):
@@ -258,6 +259,7 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.time_ms, state.holds = image.time_ms, image.holds
     state.groups = {entry.key: _restored_group(entry) for entry in image.groups}
     state.short = {key: None for key, group in state.groups.items() if group.short is not None}
+    state.promised = {key: None for key, group in state.groups.items() if group.promised_for}
     state.unseen = {key: None for key, group in state.groups.items() if group.fact is None}
     state.queues = {queue.name: queue for queue in image.queues}
     state.classes = {found.name: found for found in image.classes}
@@ -337,6 +339,7 @@ def _group(key: str, group: Group) -> _Group:
         group.short_since,
         group.passed,
         group.changed_seq,
+        group.promised_for,
     )
 
 
@@ -347,6 +350,7 @@ def _restored_group(entry: _Group) -> Group:
     group.admitted_seq, group.gate = entry.admitted_seq, entry.gate
     group.short, group.short_basis, group.passed = entry.short, entry.short_basis, entry.passed
     group.short_since, group.changed_seq = entry.short_since, entry.changed_seq
+    group.promised_for = entry.promised_for
     return group
 
 

@@ -201,6 +201,7 @@ def _devices_configured(state: ClusterState, event: DevicesConfigured, seq: int)
 
 def _time_passed(state: ClusterState, event: TimePassed, seq: int) -> None:
     state.time_ms = max(state.time_ms, event.at_ms)
+    fold_groups.promises_age(state)
     state.order_seq = seq
     health.time_passed(state, seq)
 
@@ -252,7 +253,6 @@ def _try_again(state: ClusterState, event: Decided, seq: int) -> None:
     for uid in event.batch:
         if uid in state.pending:
             _avoid(state, uid, seq)
-    fold_groups.try_refused_at_gates(state, seq)
 
 
 def _note_turns(state: ClusterState, event: Decided, seq: int) -> None:

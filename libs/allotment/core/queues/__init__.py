@@ -70,7 +70,7 @@ round at a time. So the controller makes no PodGroup for it. Where it is told to
 (`group-lone-pods`), a pod's place, or the room that is made for it, counts as let in when it is
 tied to its PodGroup, and while many such pods wait for the scheduler's first word their
 PodGroups are made afterwards (`allotment_controller/backlog.py`). A PodGroup made for pods has
-no part in the order while it has none, and one that nobody owns promises nothing before it has
+no part in the order while it has none, and one that nobody owns is promised nothing before it has
 pods. Where no PodGroups are made (`group-pods` false, for the watcher too) pods are judged by
 their own queue annotation, then their namespace's. Both services hear of a namespace before
 they deal with the first pod in it; a pod that has a node stays in the queue in which it was
@@ -91,10 +91,22 @@ nodes (or its queue's quota) is held for it, which only jobs that outrank it may
 (`queues/reservations.py` has the rule and why it is enough). Holds are part of the log. Small
 jobs fill the rest of the cluster meanwhile.
 
-Time is recorded. A round reads no clock: "now" is the newest moment that the log tells of.
-Where the plugin `sla` lets groups wait for so long only, the watcher looks at the clock every 5
-s, and when the time of somebody who waits is up it appends a `TimePassed`. So it is let in
-although nothing else happens, and replay knows when.
+A promise keeps nobody out who could start. In Volcano a group that was let in counts at the gate
+for all that it may ever ask for, until it runs: one Job that fits nowhere keeps everybody out of
+an empty cluster. Here it counts until its pods were tried, for two moments (`TimePassed`) at most,
+and only at the gate of groups of its own namespace whose pods are still to be made
+(`work.Job.counts_promises`, `ledger/groups.py: promises_age`). So a namespace has the pods of its
+Jobs made one Job after the other, and nobody waits for what another namespace was promised. What
+limits a queue is asked of every pod as it is placed. Where it is the cluster that is full and no
+quota, nodes say so, and who outranks others passes the gate, so that these can be evicted.
+
+A PodGroup's class counts as far as its pods have it. Anybody may write any class into a PodGroup;
+Kubernetes looks at the class of pods alone (`ledger/groups.py: group_priority`).
+
+Time is recorded. A round reads no clock: "now" is the newest moment that the log tells of. The
+watcher looks at the clock every 0.9 s, and appends a `TimePassed` when the time of somebody who
+waits is up, where the plugin `sla` lets groups wait for so long only, and as long as something is
+promised to a group. So others are let in although nothing else happens, and replay knows when.
 
 Bounds are asked like a pod's own wishes. Which node groups a queue may use, the cards for which
 there is quota, and what is held for others travel with the request through a round

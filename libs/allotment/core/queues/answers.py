@@ -7,12 +7,15 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
-import msgspec
-
 from allotment.core.placement.devices import memory_units
 from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import NOTHING, Resources
-from allotment.core.reasons import CLUSTER_INSUFFICIENT, QUEUE_CLOSED, QUEUE_QUOTA
+from allotment.core.reasons import (
+    CLUSTER_INSUFFICIENT,
+    PROMISED_BEFORE,
+    QUEUE_CLOSED,
+    QUEUE_QUOTA,
+)
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import QuotaShort
 from allotment_proto.facts import AMOUNT_MOST
@@ -48,9 +51,19 @@ def cluster_insufficient(short: tuple[QuotaShort, ...]) -> No:
     names = ", ".join(each.resource for each in short)
     return No(
         CLUSTER_INSUFFICIENT,
-        f"the cluster has too little {names} left beside what runs and was promised; no queue's "
-        "quota limits it",
-        short=tuple(msgspec.structs.replace(each, queue="") for each in short),
+        f"the cluster has too little {names} left beside what runs; no queue's quota limits it",
+        short=short,
+    )
+
+
+def promised_before(namespace: str, short: tuple[QuotaShort, ...]) -> No:
+    """What a group is told that would be let in but for what others were let in for just now."""
+    return No(
+        PROMISED_BEFORE,
+        f"groups of namespace {namespace} that were let in just before are promised the rest: "
+        "until their pods are tried, or for 2 seconds",
+        short[0].queue,
+        short,
     )
 
 

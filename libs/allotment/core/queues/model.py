@@ -138,14 +138,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A PodGroup and its pods.
 
-    `priority` is its PriorityClass's value. `card_request` is the annotation
-    `volcano.sh/card.request` in thousandths; a name may be alternatives (``A|B``).
+    `priority` is its PriorityClass's value, as far as its pods have it. `card_request` is the
+    annotation `volcano.sh/card.request` in thousandths; a name may be alternatives (``A|B``).
     `waiting_most_ms` is the annotation `sla-waiting-time`. `preempts` as for tasks. `is_single`: it
     is a pod without a PodGroup, which nobody can let in for good. `is_hollow`: it has no pods, and
-    nobody owns it who would make some: nothing is kept for it. `is_precise`: each of its
-    pods hears why it waits, and at the gate whether quota is short or the cluster (not so before
-    version 5 of the log's records). `topology` is what its annotations say of which tasks belong
-    together.
+    nobody owns it who would make some: nothing is promised to it. `is_promised`: it was let in a
+    moment ago, and counts for all that it was let in for (see `Job.counts_promises`). `is_precise`:
+    each of its pods hears why it waits, and at the gate whether quota is short or the cluster (not
+    so before version 5 of the log's records). `topology` is what its annotations say of which tasks
+    belong together.
     """
 
     uid: str
@@ -165,6 +166,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     waiting_most_ms: int | None = None
     is_single: bool = False
     is_hollow: bool = False
+    is_promised: bool = True
     is_precise: bool = False
     sub_groups: tuple[SubGroupRule, ...] = ()
     topology: TaskTopology | None = None

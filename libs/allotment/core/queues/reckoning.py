@@ -15,7 +15,7 @@ from allotment.core.queues.resources import NOTHING, Resources, Tally
 class QueueBook:
     """What one queue has and has promised."""
 
-    __slots__ = ("allocated", "elastic", "inqueue", "pending", "request")
+    __slots__ = ("allocated", "elastic", "inqueue", "inqueue_of", "pending", "request")
 
     def __init__(self) -> None:
         self.allocated = NOTHING
@@ -26,17 +26,37 @@ class QueueBook:
         """What they asked for as the session opened."""
         self.inqueue = NOTHING
         """What groups were let in for and do not hold yet."""
+        self.inqueue_of: dict[str, Resources] = {}
+        """The same of each namespace that has such groups."""
         self.elastic = NOTHING
         """What groups hold beyond their minimum."""
 
-    def promised(self, minimum: Resources) -> Resources:
-        """What the queue would have to stand for if another group were let in."""
-        return minimum.plus(self.allocated).plus(self.let_in)
+    def beside(self, namespace: str | None) -> Resources:
+        """What was promised to groups of a namespace (None: to nobody) beside what is held, less
+        what groups could give back of that.
+        """
+        promised = NOTHING if namespace is None else self.inqueue_of.get(namespace, NOTHING)
+        return promised.minus(self.elastic)
 
-    @property
-    def let_in(self) -> Resources:
-        """What was promised beside what is held, less what groups could give back of that."""
-        return self.inqueue.minus(self.elastic)
+    def promised(self, minimum: Resources, namespace: str | None) -> Resources:
+        """What counts when it is asked whether another group may be let in."""
+        return minimum.plus(self.allocated).plus(self.beside(namespace))
+
+    def at_most(self, minimum: Resources) -> Resources:
+        """The most that may count then, whoever is asked about."""
+        return minimum.plus(self.allocated).plus(self.inqueue).minus(self.elastic)
+
+    def promise(self, namespace: str, amounts: Resources) -> None:
+        """A group of a namespace was let in for so much."""
+        self.inqueue = self.inqueue.plus(amounts)
+        self.inqueue_of[namespace] = self.inqueue_of.get(namespace, NOTHING).plus(amounts)
+
+    def add_below(self, other: "QueueBook") -> None:
+        """Count what a queue below this one has and promised as well."""
+        self.allocated = self.allocated.plus(other.allocated)
+        self.elastic = self.elastic.plus(other.elastic)
+        for namespace, amounts in other.inqueue_of.items():
+            self.promise(namespace, amounts)
 
 
 class Share(NamedTuple):
@@ -55,6 +75,8 @@ _KINDS_MAX = 4096
 class _InQueue(Protocol):
     @property
     def queue(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
 
 
 _Job = TypeVar("_Job", bound=_InQueue)
@@ -63,10 +85,11 @@ _Job = TypeVar("_Job", bound=_InQueue)
 class _Entry:
     """What one job adds, or each of a kind. Two are equal only if they are the same one."""
 
-    __slots__ = ("queue", "share")
+    __slots__ = ("namespace", "queue", "share")
 
-    def __init__(self, queue: str, share: Share) -> None:
+    def __init__(self, queue: str, namespace: str, share: Share) -> None:
         self.queue = queue
+        self.namespace = namespace
         self.share = share
 
 
@@ -79,7 +102,9 @@ class Reckoning:
         self._entries: dict[str, _Entry] = {}
         """By job, what was added for it."""
         self._kinds: dict[LoneKind, _Entry] = {}
-        self._tallies: dict[str, tuple[Tally, Tally, Tally, Tally]] = {}
+        self._tallies: dict[str, tuple[Tally, Tally, Tally]] = {}
+        self._inqueue: dict[str, dict[str, Tally]] = {}
+        """By queue, then by namespace."""
         self._stale: set[str] = set()
         self._more: dict[LoneKind, int] = {}
         """How many more lone pods of each kind there are than were added up."""
@@ -120,7 +145,7 @@ class Reckoning:
                 changes[before] = -1
             job = job_of(uid)
             if job is not None:
-                now = self._entries[uid] = _Entry(job.queue, share_of(job))
+                now = self._entries[uid] = _Entry(job.queue, job.namespace, share_of(job))
                 changes[now] = 1
         self._stale.clear()
         for kind, number in self._more.items():
@@ -128,7 +153,8 @@ class Reckoning:
             if entry is None:
                 if len(self._kinds) >= _KINDS_MAX:
                     self._kinds.clear()
-                entry = self._kinds[kind] = _Entry(kind.queue, share_of(sample_of(kind)))
+                sample = sample_of(kind)
+                entry = self._kinds[kind] = _Entry(kind.queue, "", share_of(sample))
             changes[entry] = number
         self._more.clear()
         for entry, times in changes.items():
@@ -139,17 +165,28 @@ class Reckoning:
     def _parts(self, entry: _Entry) -> Iterator[tuple[Tally, Resources]]:
         tallies = self._tallies.get(entry.queue)
         if tallies is None:
-            tallies = self._tallies[entry.queue] = Tally(), Tally(), Tally(), Tally()
-        for tally, part in zip(tallies, entry.share, strict=True):
+            tallies = self._tallies[entry.queue] = Tally(), Tally(), Tally()
+        allocated, pending, elastic, inqueue = entry.share
+        for tally, part in zip(tallies, (allocated, pending, elastic), strict=True):
             if part is not NOTHING:
                 yield tally, part
+        if inqueue is not NOTHING:
+            of_queue = self._inqueue.setdefault(entry.queue, {})
+            yield of_queue.setdefault(entry.namespace, Tally()), inqueue
 
     def _book(self, name: str) -> QueueBook:
         book = QueueBook()
         tallies = self._tallies.get(name)
         if tallies is not None:
-            allocated, pending, elastic, inqueue = [tally.amounts() for tally in tallies]
+            allocated, pending, elastic = [tally.amounts() for tally in tallies]
             book.allocated, book.pending = allocated, pending
             book.request = allocated.plus(pending) if pending else allocated
-            book.elastic, book.inqueue = elastic, inqueue
+            book.elastic = elastic
+            of_queue = self._inqueue.get(name, {})
+            for namespace, tally in tuple(of_queue.items()):
+                amounts = tally.amounts()
+                if amounts:
+                    book.promise(namespace, amounts)
+                else:  # namespaces come and go
+                    del of_queue[namespace]
         return book

@@ -210,6 +210,8 @@ class Session:
         key = (
             job.queue,
             job.view.is_precise,
+            job.counts_promises,
+            job.view.priority,
             *[plugin.enqueue_key(job) for tier in tiers for plugin in tier],
         )
         try:
@@ -241,7 +243,7 @@ class Session:
     def let_in(self, job: Job) -> None:
         """The group becomes Inqueue, and all who vote on it note what it may ask for."""
         self._gate.clear()
-        if not job.view.is_hollow:
+        if not job.view.is_hollow and job.counts_promises is not None:
             for note in self._ask.job_enqueued:
                 note(job)
         job.phase = Phase.INQUEUE

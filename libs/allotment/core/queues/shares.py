@@ -44,28 +44,21 @@ def share_of(job: Job, of_task: TaskMeasure = _asked, of_minimum: JobMeasure = _
             add_to(held, of_task(job, task))
         elif task.status is Status.PENDING:
             add_to(pending, of_task(job, task))
-    comes = is_still_to_come(job)
+    comes = _is_still_to_come(job)
     has, least = Resources(held), of_minimum(job) if held or comes else NOTHING
     return Share(
-        or_nothing(has),
-        or_nothing(Resources(pending)),
-        or_nothing(has.beyond(least)) if held else NOTHING,
-        or_nothing(least.beyond(has)) if comes else NOTHING,
+        _or_nothing(has),
+        _or_nothing(Resources(pending)),
+        _or_nothing(has.beyond(least)) if held else NOTHING,
+        _or_nothing(least.beyond(has)) if comes else NOTHING,
     )
 
 
-def or_nothing(amounts: Resources) -> Resources:
+def _or_nothing(amounts: Resources) -> Resources:
     """The one object for all that is nothing, so that it need not be added up."""
     return amounts if any(amounts.values()) else NOTHING
 
 
-def is_still_to_come(job: Job) -> bool:
-    """Whether a group holds its place in the queue for what it does not have yet.
-
-    A running one does while it keeps its minimum: one of which most pods are done needs no more.
-    """
-    if job.view.is_hollow:
-        return False
-    if job.phase is Phase.INQUEUE:
-        return True
-    return job.phase is Phase.RUNNING and job.allocated_count >= job.view.min_member
+def _is_still_to_come(job: Job) -> bool:
+    """Whether a group counts for what it was let in for and does not have yet."""
+    return job.phase is Phase.INQUEUE and job.view.is_promised and not job.view.is_hollow

@@ -114,6 +114,23 @@ class Job:
         return self.view.queue
 
     @property
+    def namespace(self) -> str:
+        return self.view.namespace
+
+    @property
+    def counts_promises(self) -> str | None:
+        """The namespace whose groups keep this one at the gate by what they were let in for; None:
+        nobody's do.
+
+        To be let in is to have pods made, so promises are for those whose pods are still to be
+        made: else a namespace had the pods of all its groups made at once. Who has them takes
+        nothing by being let in; whether there is room for them nodes and quotas say. And nobody
+        waits for what other namespaces were promised: they might never use it.
+        """
+        view = self.view
+        return None if self.tasks and self.valid_count >= view.min_member else view.namespace
+
+    @property
     def roles_total(self) -> int:
         return sum(self.role_minima.values())
 
@@ -458,6 +475,11 @@ class World:
     def has_groups_at_gate(self) -> bool:
         """Whether others than lone pods were not let in as the session opened."""
         return bool(self._at_gate[False])
+
+    def outranks_some(self, job: Job) -> bool:
+        """Whether some job of its queue whose pods may be evicted has a lower priority."""
+        own = job.view.priority
+        return any(name == job.queue and priority < own for name, priority in self.standing)
 
     def waiting(self, uids: Iterable[str]) -> Iterator[Job]:
         """Those of these jobs that are there, and wait at their queue's gate or for places."""

@@ -407,18 +407,16 @@ def _of_quotas(state: ClusterState) -> Iterator[Finding]:
     if not state.is_batched or all(node.fact is None for node in state.nodes.values()):
         return  # without nodes what queues may have is a share of nothing
     for name, wait in quota_waits(state).items():
-        jobs, has = wait
-        idle = sum(1 for holder in has if not holder.pods)
+        jobs, has = wait.waiting, [holder for holder in wait.holders if holder.pods]
         shown = [_holder_text(holder) for holder in has[:_HOLDERS_SHOWN]]
         shown += [f"{len(has) - len(shown)} more"] if len(has) > len(shown) else []
         more = f" and {len(jobs) - 1} more wait" if len(jobs) > 1 else " waits"
-        said = f"; {idle} of them without any pod that has a place" if idle else ""
         yield Finding(
             severity=WARNING,
             code=QUEUE_QUOTA,
             subject=f"queue {name}",
             message=f"{jobs[0]}{more} for its quota"
-            + (f", which is held by {', '.join(shown)}{said}" if has else f"; {_NOBODY_HAS_IT}"),
+            + (f", which is held by {', '.join(shown)}" if has else f"; {_NOBODY_HAS_IT}"),
             remedy=f"raise the queue's quota, or {'end what it holds' if has else 'ask for less'}: "
             f"allot explain queue {name}",
         )
@@ -426,6 +424,4 @@ def _of_quotas(state: ClusterState) -> Iterator[Finding]:
 
 def _holder_text(holder: Holder) -> str:
     name = f"{'pod ' * holder.is_pod}{holder.namespace}/{holder.name}"
-    if not holder.pods:
-        return f"{name} (promised, no pods)"
     return f"{name} ({holder.pods} pod{'s' * (holder.pods > 1)})"

@@ -16,7 +16,7 @@ from allotment.core.plugin_arguments import Argument, Arguments, Kind, boolean
 from allotment.core.queues.answers import PERMIT, No, Vote, closed, quota_insufficient, short_of
 from allotment.core.queues.model import OPEN, ROOT, QueueView, Task
 from allotment.core.queues.plugins.base import Key, Plugin, Together
-from allotment.core.queues.plugins.proportion import real_capability, refused_at_gate
+from allotment.core.queues.plugins.proportion import is_all, real_capability, refused_at_gate
 from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
     NOTHING,
@@ -137,10 +137,7 @@ class Capacity(Plugin):
         self.books = {name: QueueBook() for name in world.queues}
         for name, book in leaves.items():
             for above in self.tree.chain(name):
-                total = self.books[above]
-                total.allocated = total.allocated.plus(book.allocated)
-                total.inqueue = total.inqueue.plus(book.inqueue)
-                total.elastic = total.elastic.plus(book.elastic)
+                self.books[above].add_below(book)
 
     def queue_key(self, queue: QueueView) -> Key:
         """From the top down, so that the queues of one parent come together."""
@@ -161,7 +158,7 @@ class Capacity(Plugin):
             short = book.allocated.too_little_left(
                 most, task.request, self._world.rationed(queue.name, task.request)
             )
-            if short:
+            if short and not is_all(self._world, most, short):
                 return quota_insufficient(name, short_of(name, short, book, most, task.request))
         return None
 
@@ -188,14 +185,13 @@ class Capacity(Plugin):
         refused = self._takes_nothing(queue)
         if refused is not None:
             return refused
-        least = job.view.min_resources
-        if least is None:
+        if job.view.min_resources is None:
             return PERMIT
         for name in self.tree.chain(queue.name):
             book, most = self.books[name], self.tree.capability[name]
-            short = book.promised(least).exceeding(most, self._world.listed(queue.name, least))
-            if short:
-                return refused_at_gate(self._world, job, short, name, book, most)
+            refused = refused_at_gate(self._world, job, name, book, most)
+            if refused is not None:
+                return refused
         return PERMIT
 
     def enqueue_key(self, job: Job) -> Hashable:
@@ -210,7 +206,7 @@ class Capacity(Plugin):
                 below.setdefault(name, []).append(leaf)
         return all(
             self.books[name]
-            .promised(total_of([asked[leaf] for leaf in leaves]))
+            .at_most(total_of([asked[leaf] for leaf in leaves]))
             .is_within(
                 self.tree.capability[name],
                 {n for leaf in leaves for n in self._world.listed(leaf, asked[leaf])},
@@ -220,8 +216,7 @@ class Capacity(Plugin):
 
     def job_enqueued(self, job: Job) -> None:
         for name in self.tree.chain(job.queue):
-            book = self.books[name]
-            book.inqueue = book.inqueue.plus(job.view.min_resources or NOTHING)
+            self.books[name].promise(job.namespace, job.view.min_resources or NOTHING)
 
     def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
         """With the task the queue stays within its capability, and somewhere within its due."""

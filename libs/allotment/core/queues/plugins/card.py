@@ -183,12 +183,13 @@ class CapacityCard(Plugin):
             return refused
         book, capability = self.books[queue.name], self.capability[queue.name]
         least = self._minimum(job)
-        promised = book.promised(least)
+        counts = job.counts_promises
+        promised = book.promised(least, counts)
         for name in least.named:
             choices = alternatives(name)
             if len(choices) > 1:
                 future = least[name] + sum(
-                    book.promised(NOTHING).amount(choice) for choice in (name, *choices)
+                    book.promised(NOTHING, counts).amount(choice) for choice in (name, *choices)
                 )
                 limit = sum(capability.amount(choice) for choice in choices)
             else:
@@ -198,8 +199,7 @@ class CapacityCard(Plugin):
         return PERMIT
 
     def job_enqueued(self, job: Job) -> None:
-        book = self.books[job.queue]
-        book.inqueue = book.inqueue.plus(self._minimum(job))
+        self.books[job.queue].promise(job.namespace, self._minimum(job))
 
     def charge(self, job: Job, task: Task, card: str) -> None:
         book = self.books[job.queue]

@@ -12,12 +12,12 @@ from typing import ClassVar
 import msgspec
 
 from allotment.core.plugin_arguments import Argument, Arguments, Kind
-from allotment.core.queues.answers import PERMIT, No, Vote
-from allotment.core.queues.model import Phase, QueueView
+from allotment.core.queues.answers import PERMIT, No, Vote, promised_before
+from allotment.core.queues.model import QueueView
 from allotment.core.queues.plugins.base import Plugin
-from allotment.core.queues.reckoning import Share
+from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import NOTHING, Resources, total_of
-from allotment.core.queues.shares import is_still_to_come, or_nothing
+from allotment.core.queues.shares import open_books
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import CLUSTER_OVERUSED
 from allotment_proto.events import QuotaShort
@@ -46,8 +46,11 @@ class Overcommit(Plugin):
     def __init__(self, arguments: Settings, world: World) -> None:
         self._world = world
         self._factor = arguments.factor
-        books = world.reckon(self.name, _share)
-        self._inqueue = total_of([book.inqueue for book in books.values()])
+        self.book = QueueBook()
+        """What was promised in all queues."""
+        for book in open_books(world, self.name).values():
+            for namespace, amounts in book.inqueue_of.items():
+                self.book.promise(namespace, amounts)
 
     @cached_property
     def _room(self) -> Resources:
@@ -69,16 +72,17 @@ class Overcommit(Plugin):
         if least is None:
             return PERMIT
         names = self._world.listed(job.queue, least)
-        short = self._inqueue.plus(least).exceeding(self._room, names)
-        if short:
-            return No(
-                CLUSTER_OVERUSED,
-                f"resource in cluster is overused: overused {', '.join(short)}",
-                short=tuple(self._short(name, least) for name in short),
-            )
-        return PERMIT
+        inqueue = self.book.beside(job.counts_promises)
+        short = inqueue.plus(least).exceeding(self._room, names)
+        if not short:
+            return PERMIT
+        amounts = tuple(self._short(name, least, inqueue) for name in short)
+        if not least.exceeding(self._room, names):
+            return promised_before(job.namespace, amounts)
+        text = f"resource in cluster is overused: overused {', '.join(short)}"
+        return No(CLUSTER_OVERUSED, text, short=amounts)
 
-    def _short(self, name: str, least: Resources) -> QuotaShort:
+    def _short(self, name: str, least: Resources, inqueue: Resources) -> QuotaShort:
         cluster = self._world.cluster
         used = cluster.used().amount(name)
         held, room = max(int(used), 0), cluster.total.amount(name) * self._factor - used
@@ -86,7 +90,7 @@ class Overcommit(Plugin):
             "",
             name,
             held=held,
-            promised=max(int(self._inqueue.amount(name)), 0),
+            promised=max(int(inqueue.amount(name)), 0),
             most=max(int(room) + held, 0),
             wants=int(least.amount(name)),
         )
@@ -96,19 +100,10 @@ class Overcommit(Plugin):
 
     def lets_all_in(self, asked: Mapping[str, Resources]) -> bool:
         names = {name for queue, part in asked.items() for name in self._world.listed(queue, part)}
-        return self._inqueue.plus(total_of(asked.values())).is_within(self._room, names)
+        return self.book.at_most(total_of(asked.values())).is_within(self._room, names)
 
     def spare(self, queue: QueueView) -> Resources | None:
-        return self._room.minus(self._inqueue)
+        return self._room.minus(self.book.inqueue)
 
     def job_enqueued(self, job: Job) -> None:
-        self._inqueue = self._inqueue.plus(job.view.min_resources or NOTHING)
-
-
-def _share(job: Job) -> Share:
-    """What a group was let in for; of one that runs, what it does not hold of that."""
-    least = job.view.min_resources
-    if least is None or not is_still_to_come(job):
-        return Share()
-    rest = least if job.phase is Phase.INQUEUE else or_nothing(least.beyond(job.allocated))
-    return Share(inqueue=rest)
+        self.book.promise(job.namespace, job.view.min_resources or NOTHING)

@@ -11,7 +11,7 @@ many rounds as there are queues. The first round goes by the weights of all, as 
 guarantees make it count.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from math import gcd, lcm
@@ -23,6 +23,7 @@ from allotment.core.queues.answers import (
     Vote,
     closed,
     cluster_insufficient,
+    promised_before,
     quota_insufficient,
     short_of,
 )
@@ -97,16 +98,34 @@ def real_capability(total: Resources, guaranteed: Resources, queue: QueueView) -
 
 
 def refused_at_gate(
-    world: World, job: Job, names: tuple[str, ...], queue: str, book: QueueBook, most: Resources
-) -> No:
-    """What a job is told that asks for too much, by these names, of what `queue` may have at
-    `most`. Where that is all that the cluster has, it is not quota that is short.
+    world: World, job: Job, queue: str, book: QueueBook, most: Resources
+) -> No | None:
+    """Why a job may not be let in that counts in the book of `queue`, which may have `most`.
+
+    Where that is all that the cluster has, it is not quota that is short; and a job whose pods are
+    there and outrank some that run there is let in: others may be evicted for it.
     """
-    total, least = world.cluster.total, job.view.min_resources or NOTHING
-    short = short_of(queue, names, book, most, least, inqueue=book.let_in)
-    if job.view.is_precise and all(most.amount(name) >= total.amount(name) for name in names):
-        return cluster_insufficient(short)
-    return quota_insufficient(queue, short)
+    least, counts = job.view.min_resources or NOTHING, job.counts_promises
+    names = world.listed(job.queue, least)
+    names = book.promised(least, counts).exceeding(most, names)
+    if not names:
+        return None
+    is_quota = not (job.view.is_precise and is_all(world, most, names))
+    place, inqueue = queue if is_quota else "", book.beside(counts)
+    short = short_of(place, names, book, most, least, inqueue=inqueue)
+    if not book.promised(least, None).exceeding(most, names):
+        return promised_before(job.namespace, short)
+    if is_quota:
+        return quota_insufficient(queue, short)
+    return None if counts is None and world.outranks_some(job) else cluster_insufficient(short)
+
+
+def is_all(world: World, most: Resources, names: Iterable[str]) -> bool:
+    """Whether a queue may have all that the cluster has of these: then it is no quota that limits
+    them, and what nodes have left says better who gets a place.
+    """
+    total = world.cluster.total
+    return all(most.amount(name) >= total.amount(name) for name in names)
 
 
 class _Wants(NamedTuple):
@@ -199,7 +218,7 @@ class Proportion(Plugin):
         names = book.allocated.too_little_left(
             most, task.request, self._world.rationed(queue.name, task.request)
         )
-        if not names:
+        if not names or is_all(self._world, most, names):
             return None
         return quota_insufficient(queue.name, short_of(queue.name, names, book, most, task.request))
 
@@ -236,10 +255,8 @@ class Proportion(Plugin):
             return closed(queue.name, queue.state)
         if job.view.min_resources is None:
             return PERMIT
-        least = job.view.min_resources
         book, most = self.books[queue.name], self.capability[queue.name]
-        short = book.promised(least).exceeding(most, self._world.listed(queue.name, least))
-        return refused_at_gate(self._world, job, short, queue.name, book, most) if short else PERMIT
+        return refused_at_gate(self._world, job, queue.name, book, most) or PERMIT
 
     def enqueue_key(self, job: Job) -> Hashable:
         return job.view.min_resources
@@ -248,14 +265,13 @@ class Proportion(Plugin):
         return all(
             self._world.queues[name].state == OPEN
             and self.books[name]
-            .promised(part)
+            .at_most(part)
             .is_within(self.capability[name], self._world.listed(name, part))
             for name, part in asked.items()
         )
 
     def job_enqueued(self, job: Job) -> None:
-        book = self.books[job.queue]
-        book.inqueue = book.inqueue.plus(job.view.min_resources or NOTHING)
+        self.books[job.queue].promise(job.namespace, job.view.min_resources or NOTHING)
 
     def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
         """Victims of queues that have more than they deserve, until they do not any more."""

@@ -1,5 +1,6 @@
-"""When groups that wait have waited long enough (plugin `sla`), and when nodes that are held back
-are tried again: the log has to be told.
+"""When groups that wait have waited long enough (plugin `sla`), when those that were let in had
+time enough for their pods to be made, when nodes that are held back are tried again: the log has to
+be told.
 
 A round goes by what is recorded and not by a clock. While nothing happens nothing is recorded, so
 whoever has a clock asks here whether a deadline has passed, and appends the moment if one has.
@@ -16,8 +17,12 @@ _WAITING_TIME = "sla-waiting-time"
 
 
 def has_passed(state: ClusterState, now_ms: int) -> bool:
-    """Whether a deadline lies between the log's last moment and now."""
-    return any(state.time_ms < deadline_ms <= now_ms for deadline_ms in _deadlines(state))
+    """Whether a deadline lies between the log's last moment and now, or a group counts for what it
+    was let in for, which it does for two moments only.
+    """
+    return bool(state.promised) or any(
+        state.time_ms < deadline_ms <= now_ms for deadline_ms in _deadlines(state)
+    )
 
 
 def _deadlines(state: ClusterState) -> Iterator[int]:

@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from functools import lru_cache, partial
 
 from allotment.core.jobs.keys import DEFAULT_QUEUE, MADE_GROUP
+from allotment.core.ledger.groups import group_priority
 from allotment.core.ledger.model import RESERVED, SINGLE, ClusterState, Group, Pod
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT, Family
@@ -79,7 +80,7 @@ def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> 
         namespace=fact.namespace,
         name=fact.name,
         queue=fact.queue or DEFAULT_QUEUE,
-        priority=0 if found is None else found.value,
+        priority=group_priority(state, group),
         created_ms=fact.created_ms,
         phase=phase,
         min_member=fact.min_member,
@@ -95,6 +96,7 @@ def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> 
         card_request=_resources(fact.card_request),
         waiting_most_ms=fact.waiting_most_ms if fact.waiting_most_ms >= 0 else None,
         is_hollow=fact.owner == "" and not group.members,
+        is_promised=bool(group.promised_for),
         is_precise=fact.owner is not None,
         sub_groups=tuple(SubGroupRule(one.name, one.size, one.least) for one in fact.sub_groups),
         topology=fact.task_topology,

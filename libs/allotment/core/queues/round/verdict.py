@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core.jobs.keys import DEFAULT_QUEUE
+from allotment.core.ledger.groups import group_priority
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.ledger.volumes import taken
 from allotment.core.placement.board.board import Board
@@ -24,7 +25,7 @@ from allotment.core.placement.rules.local_volumes import within
 from allotment.core.placement.unserved import nearest
 from allotment.core.queues.actions.allocate import beside, take_unit, try_places
 from allotment.core.queues.answers import No, closed, recordable
-from allotment.core.queues.eligible import class_of, is_never
+from allotment.core.queues.eligible import is_never
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import (
     COMPLETED_SET,
@@ -512,11 +513,10 @@ def _pods_of(
 
 
 def priority_of(state: ClusterState, fact: PodObserved) -> int:
-    """By which others are compared with a pod: that of its group's class, or its own."""
+    """By which others are compared with a pod: that of its group, or its own."""
     group = state.groups.get(fact.group)
     if group is not None and group.fact is not None:
-        found = class_of(state, group.fact.priority_class)
-        return 0 if found is None else found.value
+        return group_priority(state, group)
     return fact.priority
 
 
