@@ -39,6 +39,7 @@ from allotment_cli import source as logs
 from allotment_cli.apiserver import Access, Cluster, open_cluster
 from allotment_cli.errors import CliError
 from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold, fold_at
+from allotment_cli.kubeconfig import Choice
 from allotment_cli.moments import AtTime
 from allotment_cli.output import (
     DOCUMENTS,
@@ -51,7 +52,7 @@ from allotment_cli.output import (
 )
 from allotment_cli.params import at_option, output_option
 from allotment_cli.progress import waiting
-from allotment_cli.source import Origin, chosen_cluster, open_source, source_options
+from allotment_cli.source import Origin, chosen_cluster, cluster_of, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, NodeGone, PodObserved
 from allotment_proto.subjects import DECISION, LOG_ALL, STREAM
@@ -128,7 +129,7 @@ class Drift(NamedTuple):
     "--services",
     metavar="HOST:PORT,...",
     default="",
-    help="HTTP addresses of services to ask, in addition to those of local mode.",
+    help="HTTP addresses of services to ask, in addition to those that are found.",
 )
 @output_option(*DOCUMENTS)
 @click.pass_context
@@ -148,9 +149,9 @@ def doctor(
     start as they are, by cause; nodes that are gone or not ready with pods on them; configuration
     that is refused or has no effect; cards that are unhealthy, oversold or in quarantine; pods that
     no device plugin serves. From NATS: whether the log is nearly full, and settings that can lose
-    history. In local mode, and with --services, services that do not answer or are not ready, and
-    objects that services refuse. From the API server (local mode's, or the one that --kubeconfig
-    or --context names), where it differs from the log, and which of the two is wrong.
+    history. In local mode, in a cluster, and with --services: services that do not answer or are
+    not ready, and objects that services refuse. From the API server (local mode's, or the one that
+    --kubeconfig or --context names), where it differs from the log, and which of the two is wrong.
 
     --fix asks the watcher to list pods and nodes again. It believes nothing but the API server, and
     corrects the log by recording what it sees; what is right then is printed.
@@ -237,12 +238,23 @@ class _Answers:
         async def of_local_mode() -> None:
             self.rows += (await local.status(origin.home))["services"]
 
+        async def of_cluster(choice: Choice) -> None:
+            from allotment_cli import in_cluster
+
+            try:
+                self.rows += await in_cluster.services(choice)
+            except CliError as error:
+                note(f"the services are not asked: {error.message}")
+
         async def of(address: str) -> None:
             by_address[address] = await local.ask_service(address)
 
         async with anyio.create_task_group() as asking:
-            if origin.file is None and not origin.nats and chosen_cluster() is None:
-                asking.start_soon(of_local_mode)
+            if origin.file is None and not origin.nats:
+                if (choice := cluster_of(origin)) is None:
+                    asking.start_soon(of_local_mode)
+                else:
+                    asking.start_soon(of_cluster, choice)
             for address in named:
                 asking.start_soon(of, address)
         self.rows += [by_address[address] for address in named]

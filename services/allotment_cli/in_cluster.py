@@ -9,8 +9,9 @@ import binascii
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import anyio
 import msgspec
 
 from allotment.adapters.kube.client import KubeClient, connect
@@ -18,6 +19,7 @@ from allotment.adapters.kube.config import KubeConfigError
 from allotment.adapters.kube.portforward import LOOPBACK, Forward, forwarded
 from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment.adapters.log.nats_users import READER, SEED
+from allotment_cli import local
 from allotment_cli.errors import CliError
 from allotment_cli.kubeconfig import Choice
 from allotment_cli.nats_users import NAMESPACE, secret_of
@@ -25,7 +27,11 @@ from allotment_cli.output import note
 
 NATS = "app.kubernetes.io/name=nats,app.kubernetes.io/part-of=allotment"
 """The labels of the servers' pods, as they are shipped."""
-PORT = 4222
+SERVICES = (
+    "app.kubernetes.io/part-of=allotment,"
+    "app.kubernetes.io/component in (watcher,filter,scorer,binder,controller,inspector)"
+)
+PORT, HTTP_PORT = 4222, 8080
 TIMEOUT_S = 20.0
 T = TypeVar("T")
 
@@ -86,6 +92,36 @@ async def reached(choice: Choice, user: str = READER) -> AsyncIterator[Reached]:
         raise CliError(str(error), "name a cluster with --context, or run: allot up") from error
 
 
+async def services(choice: Choice) -> list[dict[str, Any]]:
+    """What each service of this cluster says of itself, as in a row of `allot status`.
+
+    Raises `CliError` where that is not allowed.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    try:
+        async with connect(choice.kubeconfig, choice.context, timeout_s=TIMEOUT_S) as client:
+            namespace, _ = await _servers(client)
+            path = f"/api/v1/namespaces/{namespace}/pods"
+            async with anyio.create_task_group() as asking:
+                for pod in await _pods(client, path, SERVICES, "the services"):
+                    asking.start_soon(_ask, client, namespace, pod, rows)
+    except KubeConfigError as error:
+        raise CliError(str(error), "name a cluster with --context, or run: allot up") from error
+    return [rows[name] for name in sorted(rows)]
+
+
+async def _ask(
+    client: KubeClient, namespace: str, pod: _Pod, rows: dict[str, dict[str, Any]]
+) -> None:
+    name = pod.metadata.name
+    async with forwarded(client, namespace, [name], HTTP_PORT) as forward:
+        row = await local.ask_service(f"{LOOPBACK}:{forward.local_port}")
+        if not row["ready"] and forward.problem:
+            row["detail"] = f"it cannot be asked: {forward.problem}"
+    log = f"kubectl -n {namespace} logs {name}"
+    rows[name] = {**row, "name": name, "log": log}
+
+
 def _names_a_key() -> bool:
     return bool(os.environ.get("ALLOT_NATS_NKEY") or os.environ.get("ALLOT_NATS_CREDS"))
 
@@ -115,9 +151,11 @@ async def _servers(client: KubeClient) -> tuple[str, list[str]]:
     return namespace, [pod.metadata.name for pod in running]
 
 
-async def _pods(client: KubeClient, path: str) -> list[_Pod]:
-    answer = await client.list(path, {"labelSelector": NATS}, timeout_s=TIMEOUT_S)
-    return _decoded(answer, "pods of NATS", "list", _Pods).items or []
+async def _pods(
+    client: KubeClient, path: str, labels: str = NATS, what: str = "NATS"
+) -> list[_Pod]:
+    answer = await client.list(path, {"labelSelector": labels}, timeout_s=TIMEOUT_S)
+    return _decoded(answer, f"pods of {what}", "list", _Pods).items or []
 
 
 async def _seed(client: KubeClient, namespace: str, user: str) -> str | None:

@@ -217,6 +217,14 @@ async def open_source(origin: Origin) -> AsyncIterator[Source]:
             raise
 
 
+def cluster_of(origin: Origin) -> Choice | None:
+    """The cluster whose log these options read; None where they name no cluster's."""
+    chosen = chosen_cluster()
+    if origin.file is not None or origin.nats or chosen is not None:
+        return chosen
+    return None if _running(origin.home) or not _is_a_cluster_known() else Choice()
+
+
 def _running(home: Path) -> str:
     """Where the NATS of local mode is; empty if it does not run."""
     from allotment_cli import local

@@ -7,8 +7,10 @@ to a real nats-server, which takes nobody without a key.
 import asyncio
 import base64
 import contextlib
+import json
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,8 @@ class ApiServer:
         self.nats_port = nats_port
         self.seed = seed
         self.pods = {"allotment-nats-0": True}
+        self.services: dict[str, int] = {}
+        """Pods of services, and where on this machine their HTTP port is."""
         self.elsewhere: dict[str, str] = {}
         """Pods of other namespaces with the same labels, and where they are."""
         self.forbidden: set[str] = set()
@@ -86,7 +90,9 @@ class ApiServer:
             return await self.forward(request)
         if path == PODS:
             self.queries.append(dict(request.query))
-            return web.json_response({"items": [self._pod(name) for name in self.pods]})
+            of_nats = "name=nats" in request.query["labelSelector"]
+            names = self.pods if of_nats else self.services
+            return web.json_response({"items": [self._pod(name) for name in names]})
         if path == "/api/v1/pods":
             items = [self._pod(name, space) for name, space in self.elsewhere.items()]
             return web.json_response({"items": items})
@@ -107,16 +113,17 @@ class ApiServer:
         """The kubelet's side: a port number on each channel, then bytes."""
         name = request.path.split("/")[-2]
         self.forwarded.append(name)
-        assert request.query["ports"] == str(PORT)
+        port = int(request.query["ports"])
+        target = self.nats_port if port == PORT else self.services[name]
         socket = web.WebSocketResponse(protocols=(PROTOCOL,))
         await socket.prepare(request)
         for channel in (0, 1):
-            await socket.send_bytes(bytes([channel]) + PORT.to_bytes(2, "little"))
+            await socket.send_bytes(bytes([channel]) + port.to_bytes(2, "little"))
         if name in self.unreachable:
             await socket.send_bytes(b"\x01connection refused")
             await socket.close()
             return socket
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.nats_port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", target)
 
         async def down() -> None:
             while chunk := await reader.read(65_536):
@@ -282,3 +289,33 @@ def test_in_a_services_own_pod_its_key_reads_the_log(scene: Scene, user: str) ->
     result = scene.allot("get", "nodes", ALLOT_NATS_URL=scene.url, ALLOT_NATS_NKEY=key)
     assert result.exit_code == 0, result.output
     assert "gpu-01" in result.stdout
+
+
+class Unready(BaseHTTPRequestHandler):
+    """A service that is not ready, as with a full disk."""
+
+    def do_GET(self) -> None:
+        body = {"ready": False, "reasons": {"nats writes": "no space left"}, "figures": {}}
+        self.send_response(503)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_doctor_asks_the_services_of_the_cluster(scene: Scene) -> None:
+    """It said "no problems found" while no service was ready."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Unready)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        scene.api.services = {"allotment-binder-x": server.server_port, "allotment-watcher-y": 1}
+        said = scene.allot("doctor")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert said.exit_code == 1, said.output
+    assert "service allotment-binder-x" in said.output
+    assert "nats writes: no space left" in said.output
+    assert "kubectl -n allotment-system logs allotment-binder-x" in said.output
+    assert "service allotment-watcher-y" in said.output
