@@ -50,6 +50,9 @@ SKIPPED_MAX = 64
 """The most batches that are waited for after some on top of which nothing could be placed."""
 FAILED_PAUSE_MAX_S = 0.1
 """While a pod is looked for that makes cycles fail, others wait for their turn."""
+ORDER = "order"
+ORDER_AGAIN_S = 1.0
+"""After a defect in computing the order it is tried again so late."""
 
 Context = ServiceContext[FilterSettings]
 
@@ -193,7 +196,11 @@ class Filter:
         self._flights.clear()
         while self.world.lease.is_held:
             received_us, begun_s = _now_us(), time.monotonic()
-            found, looked_at_seq = await self.world.fold.off_loop(self._look)
+            try:
+                found, looked_at_seq = await self.world.fold.off_loop(self._look)
+            except Exception as error:  # whatever it is: a defect must not end the order of all
+                await self._start_over(error)
+                continue
             if before is not None and (found is None or not found.is_plain):
                 await self._land(before)
                 before = None
@@ -216,6 +223,13 @@ class Filter:
                 # in the time of one, as much time goes to gathering. Where they come one by one
                 # there is nothing to gather, and the next would wait in vain.
                 await anyio.sleep(min(GATHER_S_MAX, time.monotonic() - begun_s))
+
+    async def _start_over(self, error: Exception) -> None:
+        """Forget all that was kept of the order: it is made anew from the state."""
+        self.ctx.log.error("defect; the order of pods is computed anew", error=error)
+        self.ctx.refusals.refuse(ORDER, "Batch", error)
+        self._groups = self._feasibility = self._waiting = None
+        await anyio.sleep(ORDER_AGAIN_S)
 
     def _is_followed(self, flight: _Flight) -> bool:
         """Whether the next cycle is opened before this one is over."""

@@ -19,7 +19,9 @@ from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.adapters.telemetry.traces import start_tracing
 from allotment.core.ledger.state import apply
 from allotment.core.logport import Record
+from allotment_filter import __main__ as filter_module
 from allotment_filter.__main__ import Filter
+from allotment_filter.groups import Groups
 from allotment_filter.settings import FilterSettings
 from allotment_proto.codec import decode_message, encode
 from allotment_proto.events import (
@@ -251,3 +253,39 @@ async def test_a_cycle_that_is_worked_on_is_not_issued_again(is_told: bool) -> N
                 await anyio.sleep(0.01)
         assert work._patience == (2 if is_told else 1)
         group.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("queues", [False, True])
+async def test_a_defect_in_the_order_does_not_end_the_service(
+    queues: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was kept of the order may be what is wrong: the next look makes it anew."""
+    monkeypatch.setattr(filter_module, "ORDER_AGAIN_S", 0.01)
+    failures = 0
+    sent: list[str] = []
+
+    class Bus:
+        async def publish(self, subject: str, payload: bytes, headers: Any = None) -> None:
+            sent.extend(decode_message(Feasible, payload).batch)
+            group.cancel_scope.cancel()
+
+    def fail(*_: object, **__: object) -> Any:
+        nonlocal failures
+        failures += 1
+        if failures < 3:
+            raise KeyError("305a2b46")
+        return chosen(*_, **__)
+
+    kept, name = (Groups, "next_batch") if queues else (filter_module, "next_round")
+    chosen = getattr(kept, name)
+    monkeypatch.setattr(kept, name, fail)
+    queue = [QueueObserved(uid="q", name="default", rv=1)] if queues else []
+    lease = SimpleNamespace(is_held=True, epoch=1)
+    world = cast(
+        World, SimpleNamespace(bus=Bus(), fold=_Fold(node(), *queue, pod("a")), lease=lease)
+    )
+    with patience():
+        async with anyio.create_task_group() as group:
+            group.start_soon(Filter(_context(group), world).run)
+    assert (failures, sent) == (3, ["a"])
