@@ -3,7 +3,7 @@
 import gc
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -39,13 +39,14 @@ from allotment_watcher.normalise import (
     pod_through,
     unreadable_pod_fact,
 )
+from allotment_watcher.normalise.bounds import cut_pod
 from allotment_watcher.normalise.images import WantedImages
 from allotment_watcher.normalise.membership import group_of
 from allotment_watcher.normalise.volumes import NOTHING as NO_VOLUMES
 from allotment_watcher.normalise.volumes import Wanted, claims_of
 from allotment_watcher.reported import Fact, Reported
 from allotment_watcher.settings import WatcherSettings
-from allotment_watcher.throttle import Throttle
+from allotment_watcher.throttle import CUT, Throttle
 from allotment_watcher.variety import Variety, without_excess
 from allotment_watcher.volume_watch import VolumeWatch
 
@@ -276,20 +277,29 @@ class Observer:
             self._waiting.pop(uid, None)
         on = self.reported.nodes.get(pod.spec.node_name or "")
         listed = () if on is None else [name for name, _ in on.extended]
-        fact = self._within_variety(pod_through(self._lens, pod, wanted, of_namespace, listed), pod)
+        fact = pod_through(self._lens, pod, wanted, of_namespace, listed)
+        fact = self._within_variety(fact, pod, listed)
         if is_ours:
             self.images.add(fact.request.images)
         last = self.reported.pods.get(uid)
-        if not self.throttle.allows(last, fact):
+        is_cut = self.throttle.cuts(last, fact)
+        if is_cut:
+            fact = cut_pod(fact, CUT)
+        is_allowed = self.throttle.allows(last, fact)
+        if is_cut or not is_allowed:
             self.late.add(uid, fact.namespace, partial(self._see_pod, pod))
+        else:
+            self.late.drop(uid)
+        if not is_allowed:
             return
-        self.late.drop(uid)
         awaited = is_awaited(last, fact, self._lens.policy.scheduler_names)
         self._put(self.reported.pods.seen(fact), awaited=awaited)
 
-    def _within_variety(self, fact: PodObserved, pod: objects.PodObject) -> PodObserved:
+    def _within_variety(
+        self, fact: PodObserved, pod: objects.PodObject, listed: Collection[str]
+    ) -> PodObserved:
         """The fact, or the rejection of a pod that asks for too many different things."""
-        if fact.problem is not None or fact.phase in ENDED:
+        if fact.phase in ENDED or (fact.problem is not None and not fact.node):
             self.variety.forget(fact.uid)
             excess = None
         else:
@@ -298,7 +308,7 @@ class Observer:
             self._drop(self._over, fact.namespace, fact.uid)
             return fact
         self._over.setdefault(fact.namespace, {})[fact.uid] = pod
-        return without_excess(fact, excess)
+        return without_excess(fact, excess, listed)
 
     def see_freed(self) -> None:
         """Read pods again that asked for too many different things, where there is room now."""

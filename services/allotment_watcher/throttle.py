@@ -10,6 +10,8 @@ object, which every service reads and which stays. Two limits keep that small:
 The last state is always recorded, only later. What kubelet and the API server bring about (node,
 phase, deletion, the end) is never late, and neither is the first acknowledgement of a pod's device
 plugin, for which the next Binding of the node may wait. It counts for its namespace all the same.
+Anybody can name a node in a new pod, so of one whose namespace has no bytes left is recorded what
+it takes there, and the rest later.
 """
 
 import time
@@ -17,7 +19,9 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
+from allotment.core import reasons
 from allotment_proto.events import PodObserved
+from allotment_proto.facts import Problem
 from allotment_proto.volcano import keys
 from allotment_watcher.reported import Fact, Observed, same_content
 
@@ -28,6 +32,15 @@ BYTES_AT_ONCE = 64 << 20
 """Of one namespace: 30,000 pods from their creation to their end."""
 BYTES_PER_S = 128 << 10
 """Of one namespace, for ever: 60 pods a second from their creation to their end."""
+
+CUT = Problem(
+    reasons.NAMESPACE_LIMIT,
+    "the pod object",
+    "its namespace writes too much into the log: what it takes of its node is known, its labels "
+    "and rules are recorded later",
+)
+CUT_BYTES = 2 << 10
+"""A pod that takes no more in the log is recorded whole: most do."""
 
 
 class Spending:
@@ -47,8 +60,7 @@ class Spending:
         """A fact is recorded; objects without a namespace are the cluster's."""
         namespace = namespace_of(fact)
         if namespace:
-            size = len(msgspec.json.encode(fact))
-            self._left[namespace] = self._left_now(namespace) - size, self._clock()
+            self._left[namespace] = self._left_now(namespace) - _size(fact), self._clock()
 
     def _left_now(self, namespace: str) -> float:
         now_s = self._clock()
@@ -91,6 +103,18 @@ class Throttle:
             return is_placed(fact) and last is None
         return last is None or self._counts(fact.uid)
 
+    def cuts(self, last: Observed | None, fact: Observed) -> bool:
+        """Whether no more may be recorded now than what a pod takes of its node. `last` was
+        recorded last: of a pod that was recorded whole everything stays."""
+        is_new = last is None or last.uid != fact.uid
+        was_cut = isinstance(last, PodObserved) and last.problem == CUT
+        return (
+            is_placed(fact)
+            and (is_new or was_cut)
+            and self.spending.is_spent(namespace_of(fact))
+            and _size(fact) > CUT_BYTES
+        )
+
     def _counts(self, uid: str) -> bool:
         now_s = self._clock()
         free, then_s = self._free.get(uid, (float(CHANGES_AT_ONCE), now_s))
@@ -110,6 +134,10 @@ class Throttle:
         """All other objects are gone, perhaps while nobody watched."""
         self._free = {uid: free for uid, free in self._free.items() if uid in uids}
         self._acknowledged.intersection_update(uids)
+
+
+def _size(fact: Fact) -> int:
+    return len(msgspec.json.encode(fact))
 
 
 def namespace_of(fact: Fact) -> str:

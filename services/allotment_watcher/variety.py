@@ -3,17 +3,19 @@
 What pods have in common is worked out once for all of them; what differs costs for each, in every
 decision: a resource name is a row of totals and boards, a rule about other pods is asked of every
 pod there is. So a namespace has a number of each. Pods beyond it are rejected by name, and are read
-again once others of the namespace are gone. Pods that have a node count, too.
+again once others of the namespace are gone. Pods that have a node count, too: of those beyond it
+counts what they take there. Anybody can name a node in a new pod.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from allotment.core import reasons
 from allotment_proto.events import GroupObserved, PodObserved
 from allotment_proto.facts import PodRequest, PodTerm, Problem
+from allotment_watcher.normalise.bounds import taken
 
 NAMES_MAX = 128
 """Different resources."""
@@ -43,7 +45,7 @@ class Variety:
         self._shrunk: dict[str, None] = {}
         """Namespaces some of whose objects ask no longer for what they did."""
         for fact in facts:
-            if fact.problem is None:
+            if fact.problem is None or _is_placed(fact):
                 self._note(fact.uid, fact.namespace, _asked_of(fact))
 
     def excess(self, fact: PodObserved | GroupObserved) -> Problem | None:
@@ -58,7 +60,7 @@ class Variety:
         for at, (what, most) in enumerate(_LIMITS):
             there = known[at] if known is not None else Counter()
             new = sum(one not in there for one in asked[at])
-            if new and len(there) + new > most and not _is_placed(fact):
+            if new and len(there) + new > most:
                 return Problem(
                     reasons.NAMESPACE_LIMIT,
                     f"namespace {fact.namespace}",
@@ -121,6 +123,10 @@ def _of_request(request: PodRequest, namespace: str) -> _Asked:
     return frozenset(name for name, _ in request.extended), near, frozenset(terms - near)
 
 
-def without_excess(fact: PodObserved, problem: Problem) -> PodObserved:
-    """The fact of a pod that is rejected for it."""
+def without_excess(fact: PodObserved, problem: Problem, listed: Collection[str]) -> PodObserved:
+    """The fact of a pod that is rejected for it, or of one that has a node what it takes there;
+    `listed` are the resources that its node has."""
+    if fact.node:
+        request = taken(fact.request, listed)
+        return msgspec.structs.replace(fact, request=request, problem=fact.problem or problem)
     return msgspec.structs.replace(fact, request=PodRequest(), problem=problem, asks=None)

@@ -216,8 +216,50 @@ def test_the_pods_of_a_namespace_share_a_number_of_rules(far: bool, most: int) -
     assert all(fact.problem is None for fact in told.put)
     see(told, pod("late", affinity=rules(1, 100_000, **where)))
     assert told.put[-1].problem.code == reasons.NAMESPACE_LIMIT
-    see(told, pod("runs", affinity=rules(1, 100_000, **where), nodeName="n1"))
-    assert told.put[-1].problem is None, "what runs is there"
+    port = [{"name": "c", "ports": [{"hostPort": 80, "containerPort": 80}]}]
+    runs = pod("runs", affinity=rules(1, 100_000, **where), nodeName="n1", containers=port)
+    see(told, runs)
+    company = told.put[-1].request.company
+    assert (company.away, len(company.ports)) == ((), 1), "what it takes of its node is there"
+    drop(told, pod("p0"))
+    told.observer.see_freed()
+    assert {fact.uid: fact.problem for fact in told.put[-2:]} == {
+        "uid-late": None,
+        "uid-runs": None,
+    }
+
+
+@pytest.mark.parametrize("broken", [{}, {"volcano.sh/vgpu-number": "999"}])
+def test_naming_a_node_is_no_way_around_the_limits_of_a_namespace(broken: dict[str, str]) -> None:
+    told = Told()
+    told.observer.reported.nodes.seen(build.node("n1", 0, extended=(("example.com/fpga", 4),)))
+    each = RESOURCE_NAMES_MAX - 3
+    for n in range(20):
+        limits = {**names(each, each * n), **broken, "cpu": "1", "example.com/fpga": "1"}
+        see(told, pod(f"p{n}", limits, nodeName="n1", affinity=rules(32, 32 * n)))
+    told_names = {name for fact in told.put for name, _ in fact.request.extended}
+    assert "example.com/fpga" in told_names
+    assert len(told_names) <= NAMES_MAX + 1
+    assert all("example.com/fpga" in dict(fact.request.extended) for fact in told.put)
+    assert all(fact.request.cpu_milli == 1000 for fact in told.put)
+
+
+def test_naming_a_node_is_no_way_around_the_bytes_of_a_namespace() -> None:
+    told = Told()
+    told.observer.throttle.spending._left["ta"] = (-1.0, told.now_s)
+    fat = {"labels": {f"label-{n}": "x" * 63 for n in range(400)}}
+    made = pod("p", {"cpu": "1"}, metadata=fat, nodeName="n1", affinity=rules(32))
+    see(told, made)
+    runs = msgspec.structs.replace(made, status=objects.PodStatus(phase="Running"))
+    see(told, runs)
+    assert [fact.phase for fact in told.put] == ["Pending", "Running"], "never late"
+    assert sum(len(msgspec.json.encode(fact)) for fact in told.put) < 2048
+    assert all(fact.request.cpu_milli == 1000 for fact in told.put)
+    told.now_s += 1.0
+    told.observer.late.look()
+    last = told.put[-1]
+    assert (len(last.labels), len(last.request.company.away), last.problem) == (400, 32, None)
+    assert len(told.observer.late) == 0
 
 
 def test_a_namespace_that_has_written_its_bytes_waits_alone() -> None:

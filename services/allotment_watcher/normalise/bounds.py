@@ -4,13 +4,13 @@ Every service reads each record, and keeps what it says of an object for as long
 one object's text must not grow as its owner likes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from allotment.core import reasons
 from allotment_proto.events import GroupObserved, PodObserved, QueueObserved
-from allotment_proto.facts import ALONE, Constraints, Problem
+from allotment_proto.facts import Company, Constraints, PodRequest, Problem
 
 RESOURCE_NAMES_MAX = 32
 """Different resources that one object may name: each is a row of totals, boards and metrics."""
@@ -42,13 +42,14 @@ def bounded_pod(fact: PodObserved) -> PodObserved:
         f"takes {size_bytes} bytes in the log; at most {FACT_BYTES_MAX} are accepted: shorten its "
         "labels, annotations and rules"
     )
-    problem = Problem(reasons.INVALID_REQUEST, "the pod object", text)
-    request = fact.request
-    if fact.node:
-        request = msgspec.structs.replace(request, constraints=Constraints(), company=ALONE)
+    return cut_pod(fact, Problem(reasons.INVALID_REQUEST, "the pod object", text))
+
+
+def cut_pod(fact: PodObserved, problem: Problem) -> PodObserved:
+    """The fact without what an owner can make large."""
     return msgspec.structs.replace(
         fact,
-        request=request if fact.node else type(request)(),
+        request=taken(fact.request) if fact.node else PodRequest(),
         problem=problem,
         asks=None,
         labels=(),
@@ -62,6 +63,20 @@ def bounded_pod(fact: PodObserved) -> PodObserved:
         group=_name(fact.group, 2 * NAME_CHARS_MAX),
         role=_name(fact.role),
         queue=_name(fact.queue),
+    )
+
+
+def taken(request: PodRequest, listed: Collection[str] | None = None) -> PodRequest:
+    """Of a request what a pod takes of its node; of the resources only those that are `listed`."""
+    extended = request.extended
+    if listed is not None:
+        extended = tuple(pair for pair in extended if pair[0] in listed)
+    return msgspec.structs.replace(
+        request,
+        extended=extended,
+        constraints=Constraints(),
+        company=Company(ports=request.company.ports),
+        images=(),
     )
 
 
