@@ -293,6 +293,7 @@ def test_what_its_owner_may_have_caused_does_not_count() -> None:
         {"deleting": True},
         {"holdings": ()},
         {"bind_phase": "success"},
+        {"standing": Standing(node="elsewhere", family="vgpu", devices=1)},
     ]
     for changes in made:
         cluster = Cluster("a")

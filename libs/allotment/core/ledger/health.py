@@ -109,7 +109,7 @@ def _is_witness(before: PodObserved, fact: PodObserved, held: Allocation) -> boo
         holding.family in keys.SUCCESS_IS_EARLY for holding in held.holdings
     )
     return not is_served and all(
-        seen.broken is None and agrees(held.holdings, claimed(seen))
+        seen.broken is None and seen.standing is None and agrees(held.holdings, claimed(seen))
         for seen in (before, fact)
         if seen.node
     )
