@@ -3,6 +3,7 @@
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import anyio
@@ -14,6 +15,9 @@ from tests.waiting import patience, until
 from allotment.adapters.service import http
 
 pytestmark = pytest.mark.anyio
+
+ASKED: list[Any] = []
+"""The server's sockets on which something large was asked for."""
 
 
 @pytest.fixture
@@ -34,8 +38,14 @@ async def address(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[str, i
     async def page(_: web.Request) -> web.Response:
         return web.Response(text="ok")
 
+    async def large(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        ASKED.append(request.transport.get_extra_info("socket"))
+        return web.Response(body=bytes(16 << 20))
+
     app = web.Application()
     app.router.add_get("/stream", stream)
+    app.router.add_get("/large", large)
     app.router.add_get("/page", page)
     async with http.listening(app, "127.0.0.1", 0, "http") as found:
         host, _, port = found.rpartition(":")
@@ -87,6 +97,22 @@ async def test_whoever_holds_all_connections_locks_nobody_out(
         with patience():
             assert await page_of(address) == "ok"
         await until(lambda: sum(map(is_closed, connections)) >= 20)
+
+
+async def test_a_client_that_reads_nothing_keeps_no_connection_open(
+    address: tuple[str, int],
+) -> None:
+    """What is left to be sent to it does not keep the server's side open beyond the bound."""
+    ASKED.clear()
+    with contextlib.ExitStack() as held:
+        connections: list[socket.socket] = []
+        for _ in range(30):
+            connections.append(held.enter_context(socket.create_connection(address)))
+            connections[-1].sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+            await until(lambda: len(ASKED) == len(connections))
+        await until(lambda: sum(each.fileno() == -1 for each in ASKED) >= 20)
+        with patience():
+            assert await page_of(address) == "ok"
 
 
 async def test_a_browser_keeps_its_stream_while_another_client_floods(

@@ -181,10 +181,17 @@ async def _accept(listener: socket.socket, server: web.Server) -> None:
 
 
 def _make_room(server: web.Server) -> None:
-    """Close the oldest connection of the address that has the most."""
+    """Close the oldest connection of the address that has the most.
+
+    What was not sent yet is dropped: a client that reads nothing would keep the connection open.
+    """
     by_address = Counter(map(_address, _open(server)))
     for busiest, _ in by_address.most_common(1):
-        next(each for each in _open(server) if _address(each) == busiest).force_close()
+        oldest = next(each for each in _open(server) if _address(each) == busiest)
+        transport = oldest.transport
+        oldest.force_close()
+        if transport is not None:
+            transport.abort()
 
 
 def _open(server: web.Server) -> list[web.RequestHandler]:
