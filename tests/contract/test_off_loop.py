@@ -118,6 +118,36 @@ async def test_records_wait_while_the_state_is_read() -> None:
         group.cancel_scope.cancel()
 
 
+async def test_records_wait_for_other_work_once_and_not_each() -> None:
+    """However many want to read the state all the time, as those who ask for metrics may."""
+    log, reads = MemoryLog(), 0
+    await add(log, node())
+    fold, go_on = Fold(log, logger()), threading.Event()
+
+    def read() -> None:
+        nonlocal reads
+        reads += 1
+
+    async def read_all_the_time() -> None:
+        while True:
+            await fold.off_loop(read)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(fold.run)
+        await fold.caught_up.wait()
+        group.start_soon(fold.off_loop, go_on.wait)
+        await until(lambda: fold._still.locked())
+        await add(log, *(pod(f"p{number}") for number in range(500)))
+        for _ in range(3):
+            group.start_soon(read_all_the_time)
+        await anyio.wait_all_tasks_blocked()
+        go_on.set()
+        with patience():
+            await fold.wait_for(501)
+        assert reads < 250
+        group.cancel_scope.cancel()
+
+
 async def test_a_sequence_is_reached_although_records_had_to_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

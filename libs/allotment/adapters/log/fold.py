@@ -113,14 +113,10 @@ class Fold:
             self.caught_up.set()
         async with aclosing(self._log.follow(self.state.seq)) as batches:
             async for batch in batches:
-                for record in batch:
-                    if self._still.locked():
-                        async with self._still:
-                            events = self._take(record)
-                    else:
-                        events = self._take(record)
-                    if events >= TURN_EVENTS:
-                        await anyio.lowlevel.checkpoint()
+                async with self._still:  # once for all: else each record may wait for other work
+                    for record in batch:
+                        if self._take(record) >= TURN_EVENTS:
+                            await anyio.lowlevel.checkpoint()
                 self.head = max(self.head, self.state.seq)
                 if self.state.seq >= start and not self.caught_up.is_set():
                     await self._check_aside()
