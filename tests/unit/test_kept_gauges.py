@@ -279,3 +279,39 @@ def test_who_asks_for_the_head_gets_no_body_and_who_is_gone_no_answer(
     assert answer.count(b"HTTP/1.1 200 OK") == 2
     assert b"# HELP" not in answer
     assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.anyio
+async def test_pages_that_are_asked_for_at_once_are_made_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A crowd of scrapers held up the lease: the loop's other tasks have a turn between two."""
+    metrics = ServiceMetrics("scorer")
+    made = since_turn = most = prepared = 0
+
+    def encode(accept: str) -> tuple[bytes, str]:
+        nonlocal made, since_turn, most
+        made += 1
+        since_turn += 1
+        most = max(most, since_turn)
+        return b"", ""
+
+    async def prepare() -> None:
+        nonlocal prepared
+        prepared += 1
+        await anyio.sleep(0.01)
+
+    async def turns() -> None:
+        nonlocal since_turn
+        while made < 50:
+            since_turn = 0
+            await anyio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(metrics, "encode", encode)
+    metrics.before_page["allot_x"] = prepare
+    async with anyio.create_task_group() as group:
+        group.start_soon(turns)
+        for _ in range(50):
+            group.start_soon(metrics.page, "")
+    assert (made, prepared) == (50, 1)
+    assert most <= 2

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from itertools import islice
 from typing import Any, Literal
 
+import anyio
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -202,6 +203,8 @@ class ServiceMetrics:
         self.before_page: dict[str, Callable[[], Awaitable[None]]] = {}
         """By a metric's name, what is awaited before a page is made: for values that take long to
         read."""
+        self._is_preparing = False
+        self._encoding = anyio.Lock()
         self._failed: PlainCounter[str] = PlainCounter()
         self._failing: set[str] = set()
         self._left_out: dict[str, int] = {}
@@ -306,15 +309,10 @@ class ServiceMetrics:
     async def page(self, accept: str) -> tuple[Iterator[bytes], str]:
         """What a scraper with this Accept header gets: the body in parts, and its content type.
 
-        Gauges with very many rows are written down in slices, between which others have their turn.
+        Gauges with very many rows are written down in slices, between which others have their turn,
+        as they have between two pages, however many are asked for at once.
         """
-        for name, prepare in self.before_page.items():
-            try:
-                await prepare()
-            except Exception as error:  # the values that were read before are shown again
-                self._fail(name, error)
-            else:
-                self._failing.discard(name)
+        await self._prepare()
         parts: list[list[bytes]] = []
         heading = partial(_heading, _encoder_for(accept)[0])
         for name, kept in self._kept.items():
@@ -325,10 +323,29 @@ class ServiceMetrics:
                 self._fail(name, error)
             else:
                 self._failing.discard(name)
-        body, content_type = self.encode(accept)
+        async with self._encoding:
+            body, content_type = self.encode(accept)
         end = _END if body.endswith(_END) else b""
         parts = [[body.removesuffix(end)], *parts, [end]]
         return map(b"".join, parts), content_type
+
+    async def _prepare(self) -> None:
+        """Await what comes before a page. Not twice at once: meanwhile the values that were read
+        before are shown.
+        """
+        if self._is_preparing:
+            return
+        self._is_preparing = True
+        try:
+            for name, prepare in self.before_page.items():
+                try:
+                    await prepare()
+                except Exception as error:  # the values that were read before are shown again
+                    self._fail(name, error)
+                else:
+                    self._failing.discard(name)
+        finally:
+            self._is_preparing = False
 
     def encode(self, accept: str) -> tuple[bytes, str]:
         """The same at once, without gauges that are kept.
