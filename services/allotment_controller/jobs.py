@@ -247,11 +247,11 @@ class Jobs:
 
         seats = seats[:CREATES_A_LOOK]
         await _some_at_once(fill, seats)
-        if seats:
-            self._context.enqueue_job(*place_of(job.metadata))
         self._report(job, "FailedCreate", problems)
         if taken:
             raise Again(taken[0])
+        if seats:  # all went well: the next look need not wait
+            self._context.enqueue_job(*place_of(job.metadata))
         self._taken -= {(job.metadata.uid, seat) for seat in seats}
 
     def _report(self, job: Job, reason: str, problems: list[str]) -> None:

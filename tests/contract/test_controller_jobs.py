@@ -10,10 +10,12 @@ import pytest
 import yaml
 from tests.contract.controller_scene import COMMANDS, JOB, JOBS, Scene, cluster, phase_of
 
-from allotment.adapters.kube.result import Ok
-from allotment.core.jobs.model import PodView
+from allotment.adapters.kube.client import KubeClient
+from allotment.adapters.kube.result import KubeResult, Ok
+from allotment.core.jobs.model import JsonObject, PodView
+from allotment_controller import jobs
 from allotment_controller.job_metrics import JobMetrics
-from allotment_controller.writes import end_pod
+from allotment_controller.writes import create, end_pod
 from allotment_local.apiserver.resources import PODS, ResourceKey
 
 pytestmark = pytest.mark.anyio
@@ -236,6 +238,25 @@ async def test_a_failed_create_is_told_and_tried_again(scene: Scene) -> None:
             " value: 7}"
         )
         await scene.runs(3)
+
+
+async def test_a_job_whose_pods_are_refused_is_tried_ever_more_seldom(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else anybody's Job that goes beyond a quota keeps the controller and the API server busy."""
+    tries: list[str] = []
+
+    async def counted(client: KubeClient, body: JsonObject) -> KubeResult:
+        if body["kind"] == "Pod":
+            tries.append(body["metadata"]["name"])
+        return await create(client, body)
+
+    monkeypatch.setattr(jobs, "create", counted)
+    async with scene.controller():
+        scene.apply(JOB.replace("restartPolicy: Never", "priorityClassName: never"))
+        await scene.until(lambda: scene.events("FailedCreate"), "it is told")
+        await anyio.sleep(3.0)
+    assert 2 <= len(tries) / 3 <= 12, "each try is for three pods"
 
 
 async def test_an_invalid_job_says_what_is_wrong_and_begins_when_it_is_mended(scene: Scene) -> None:
