@@ -75,6 +75,11 @@ COMMANDS = {
         "nats_users",
         "Create keys for the services' NATS users, as manifests.",
     ),
+    "nats-tls": (
+        "allotment_cli.nats_tls",
+        "nats_tls",
+        "Create the certificate of the NATS servers, as a Secret.",
+    ),
     "completion": (
         "allotment_cli.completion",
         "completion",

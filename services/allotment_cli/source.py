@@ -49,6 +49,8 @@ class Key(NamedTuple):
     seed: str | None = None
     is_named: bool = False
     """Whether somebody named the file, so that it may be any user's."""
+    is_forwarded: bool = False
+    """Whether the API server carries the connection."""
 
 
 class JournalCache(NamedTuple):
@@ -209,7 +211,8 @@ async def open_source(origin: Origin) -> AsyncIterator[Source]:
         )
     async with in_cluster.reached(cluster or Choice()) as found:
         try:
-            async with _live(found.url, _named_key() or Key(seed=found.seed)) as source:
+            key = _named_key() or Key(seed=found.seed)
+            async with _live(found.url, key._replace(is_forwarded=True)) as source:
                 yield source
         except CliError as error:
             if found.forward.problem:  # the reason, where there is one
@@ -259,7 +262,8 @@ async def open_as_admin(origin: Origin) -> AsyncIterator["Connection"]:
                 found = await stack.enter_async_context(
                     in_cluster.reached(cluster or Choice(), ADMIN)
                 )
-                url, key = found.url, _named_key() or Key(seed=found.seed)
+                key = _named_key() or Key(seed=found.seed)
+                url, key = found.url, key._replace(is_forwarded=True)
             yield await stack.enter_async_context(_connected(url, key, ADMIN))
     except (NatsUnavailable, TimeoutError) as error:
         raise CliError(f"NATS cannot be reached: {error}", "check --nats or --context") from error
@@ -317,6 +321,7 @@ async def _connected(url: str, key: Key, user: str = "reader") -> AsyncIterator[
         nkey_seed_file=key.file,
         nkey_seed=key.seed,
         tls_ca_file=os.environ.get("ALLOT_NATS_CA") or None,
+        is_forwarded=key.is_forwarded,
     )
     prefixes = [inbox_of(user)] if key.file or key.seed else ["_INBOX"]
     if key.is_named:

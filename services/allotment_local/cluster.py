@@ -20,7 +20,14 @@ from pathlib import Path
 import anyio
 from aiohttp import web
 
-from allotment.adapters.log.nats_users import PUBLIC_KEYS, write_keys
+from allotment.adapters.log.certificates import CA, new_certificates, write_certificates
+from allotment.adapters.log.nats_users import (
+    PUBLIC_KEYS,
+    USERS,
+    seed_file,
+    write_closed,
+    write_keys,
+)
 from allotment_local.apiserver.admission import POLICIES, POLICY_BINDINGS, read_policy
 from allotment_local.apiserver.app import build_app
 from allotment_local.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
@@ -115,6 +122,14 @@ def _new_token(file: Path) -> str:
     return file.read_text(encoding="utf-8").strip()
 
 
+def _write_certificates(directory: Path, names: list[str]) -> None:
+    """The server of Compose runs as another user than we: who has its volume may read the key."""
+    made = new_certificates(names, now())
+    write_certificates(directory / "tls", made, key_mode=0o644)
+    for user in USERS:
+        write_closed(seed_file(directory, user).with_name(CA), made.ca, 0o644)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m allotment_local.cluster", description=__doc__)
     parser.add_argument(
@@ -134,6 +149,13 @@ def main() -> None:
         "--nats-keys", type=Path, help="make keys for NATS's users there, unless there are some"
     )
     parser.add_argument(
+        "--nats-names",
+        default="",
+        metavar="NAME,…",
+        help="also make a TLS certificate for a NATS server of these names, in `tls` beside the "
+        "keys, and put its CA beside each user's seed",
+    )
+    parser.add_argument(
         "--writer-token",
         type=Path,
         help="make a token there for the binder, who alone writes what the admission policy "
@@ -141,6 +163,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     if arguments.nats_keys and not (arguments.nats_keys / PUBLIC_KEYS).exists():
+        if arguments.nats_names:
+            _write_certificates(arguments.nats_keys, arguments.nats_names.split(","))
         write_keys(arguments.nats_keys)
     try:
         shapes = read_shapes(arguments.nodes) if arguments.nodes else default_shapes()

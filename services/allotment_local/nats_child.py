@@ -1,4 +1,7 @@
-"""The nats-server under the supervisor: the same care as any service, but blocking underneath."""
+"""The nats-server under the supervisor: the same care as any service, but blocking underneath.
+
+It listens on loopback only, so it uses no TLS.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

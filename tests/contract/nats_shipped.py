@@ -6,28 +6,51 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.contract.manifests import ROOT
 from tests.waiting import PATIENCE_S
 
+from allotment.adapters.log.certificates import (
+    CA,
+    LOCAL_NAMES,
+    new_certificates,
+    write_certificates,
+)
+from allotment.adapters.log.nats_client import Credentials
 from allotment.adapters.log.nats_server import find_binary
-from allotment.adapters.log.nats_users import write_keys
+from allotment.adapters.log.nats_users import seed_file, write_keys
 
 SINGLE = ROOT / "deploy/nats/nats.conf"
 RIGHTS = ROOT / "deploy/nats/authorization.conf"
 
 
 def admit(folder: Path) -> Path:
-    """Put keys and rights beside the configuration, as they are in the container; the seeds."""
+    """Put keys, rights and certificates beside the configuration, as they are in the container; the
+    seeds.
+    """
     seeds = folder / "users"
+    write_certificates(tls_of(folder), new_certificates(LOCAL_NAMES, datetime.now(UTC)))
     (folder / "keys").symlink_to(write_keys(seeds).parent)
     (folder / RIGHTS.name).write_bytes(RIGHTS.read_bytes())
     return seeds
 
 
+def tls_of(folder: Path) -> Path:
+    return folder / "tls"
+
+
+def credentials_of(folder: Path, user: str) -> Credentials:
+    """A user's key, and the CA of the servers that run in `folder`."""
+    seed = str(seed_file(folder / "users", user))
+    return Credentials(nkey_seed_file=seed, tls_ca_file=str(tls_of(folder) / CA))
+
+
 def on_loopback(text: str, store: Path) -> str:
-    """The same configuration, on free loopback ports and with a store of the test's own."""
+    """The same configuration, on free loopback ports, with a store and certificates of the test's
+    own.
+    """
     for shipped, here in (
         ('"0.0.0.0:4222"', '"127.0.0.1:-1"'),
         ('"127.0.0.1:8222"', '"127.0.0.1:-1"'),
@@ -35,7 +58,12 @@ def on_loopback(text: str, store: Path) -> str:
     ):
         assert text.count(shipped) == 1, shipped
         text = text.replace(shipped, here)
-    return text
+    return with_certificates(text, store.parent)
+
+
+def with_certificates(text: str, folder: Path) -> str:
+    assert "/etc/nats/tls/" in text
+    return text.replace("/etc/nats/tls/", f"{tls_of(folder)}/")
 
 
 @contextlib.contextmanager

@@ -19,13 +19,12 @@ import pytest
 import yaml
 from aiohttp import WSMsgType, web
 from click.testing import CliRunner, Result
-from tests.contract.nats_shipped import SINGLE, admit, on_loopback, running
+from tests.contract.nats_shipped import SINGLE, admit, credentials_of, on_loopback, running
 from tests.recording import Recorder, busy_cluster
 
 from allotment.adapters.kube.portforward import PROTOCOL
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
-from allotment.adapters.log.nats_client import Credentials
 from allotment.adapters.log.nats_users import SERVICES, inbox_of, seed_file
 from allotment_cli.in_cluster import NATS, PORT
 from allotment_cli.main import main
@@ -171,19 +170,19 @@ class Scene:
 def scene(tmp_path: Path) -> Iterator[Scene]:
     seeds = admit(tmp_path)
     with running([on_loopback(SINGLE.read_text(), tmp_path / "data")], tmp_path) as [(url, _)]:
-        anyio.run(fill, url, seeds, busy_cluster())
+        anyio.run(fill, url, tmp_path, busy_cluster())
         seed = seed_file(seeds, "reader").read_text()
         api = ApiServer(int(url.rpartition(":")[2]), seed)
         with api.serving():
             yield Scene(api, written(tmp_path / "kubeconfig", api.url), url, seeds)
 
 
-async def fill(url: str, seeds: Path, log: Recorder) -> None:
+async def fill(url: str, folder: Path, log: Recorder) -> None:
     """Each record by the service that may append it."""
     writers = {}
     async with contextlib.AsyncExitStack() as stack:
         for user in ("watcher", "binder"):
-            key = Credentials(nkey_seed_file=str(seed_file(seeds, user)))
+            key = credentials_of(folder, user)
             connection = await stack.enter_async_context(
                 connect(url, user, credentials=key, inbox_prefix=inbox_of(user))
             )
@@ -286,7 +285,10 @@ def test_a_cluster_without_the_services_and_one_that_does_not_answer(scene: Scen
 @pytest.mark.parametrize("user", SERVICES)
 def test_in_a_services_own_pod_its_key_reads_the_log(scene: Scene, user: str) -> None:
     key = str(seed_file(scene.seeds, user))
-    result = scene.allot("get", "nodes", ALLOT_NATS_URL=scene.url, ALLOT_NATS_NKEY=key)
+    ca = credentials_of(scene.seeds.parent, user).tls_ca_file
+    result = scene.allot(
+        "get", "nodes", ALLOT_NATS_URL=scene.url, ALLOT_NATS_NKEY=key, ALLOT_NATS_CA=ca or ""
+    )
     assert result.exit_code == 0, result.output
     assert "gpu-01" in result.stdout
 

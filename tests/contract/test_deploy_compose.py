@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ import yaml
 from tests.contract.manifests import ROOT, SETTINGS, load_settings
 from tests.waiting import PATIENCE_S, patience
 
+from allotment.adapters.log.certificates import CA, CERTIFICATE, KEY
 from allotment.adapters.log.nats_users import PUBLIC_KEYS, USERS, seed_file, write_keys
 from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.service.settings import KubeSettings
@@ -116,11 +118,13 @@ def test_every_setting_is_known_and_its_value_taken(module: str, tmp_path: Path)
     role = module.removeprefix("allotment_")
     assert files.pop("/keys") == ROOT / f"keys-{role}", "a key of its own"
     files["/keys/nats.nk"] = seed_file(tmp_path, role)
+    files["/keys/ca.crt"] = seed_file(tmp_path, role).with_name(CA)
     write_keys(tmp_path)
+    files["/keys/ca.crt"].touch()
     settings = load_settings(module, service["environment"], files)
     assert settings.nats_nkey == seed_file(tmp_path, role)
     nats = urlsplit(settings.nats_url)
-    assert (nats.hostname in SERVICES, nats.port) == (True, 4222)
+    assert (nats.scheme, nats.hostname in SERVICES, nats.port) == ("tls", True, 4222)
     assert settings.nats_monitor_url is None, "NATS shows its monitoring pages to nobody"
     assert settings.http_host == "0.0.0.0"
     if isinstance(settings, KubeSettings):
@@ -160,20 +164,27 @@ async def test_the_cluster_takes_its_arguments(tmp_path: Path) -> None:
     command = list(SERVICES["cluster"]["command"])
     module, *flags = command
     given = dict(zip(flags[::2], flags[1::2], strict=True))
-    assert given.keys() == {"--host", "--port", "--nats-keys", "--writer-token"}
+    assert given.keys() == {"--host", "--port", "--nats-keys", "--nats-names", "--writer-token"}
     (binder,) = (user["user"] for user in KUBECONFIG["users"] if user["name"] == "binder")
     assert given["--writer-token"] == binder["tokenFile"].replace("/keys/", "/keys/binder/")
     mounts = [mount.split(":")[1] for mount in SERVICES["cluster"]["volumes"]]
     expected = {seed_file(Path(given["--nats-keys"]), user).parent for user in USERS}
-    assert {Path(mount) for mount in mounts} - {Path("/keys/public")} == expected
+    others = {Path("/keys/public"), Path("/keys/tls")}
+    assert {Path(mount) for mount in mounts} - others == expected
     command = [sys.executable, "-m", module, "--host", "127.0.0.1", "--port", "0"]
-    command += ["--nats-keys", str(tmp_path)]
+    command += ["--nats-keys", str(tmp_path), "--nats-names", given["--nats-names"]]
     async with await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None) as process:
         try:
             assert process.stdout is not None
             with patience():
                 announced = await process.stdout.receive()
             assert (tmp_path / PUBLIC_KEYS).is_file()
+            made = ssl.create_default_context(cafile=str(tmp_path / "tls" / CA))
+            made.load_cert_chain(tmp_path / "tls" / CERTIFICATE, tmp_path / "tls" / KEY)
+            authority = (tmp_path / "tls" / CA).read_bytes()
+            for user in USERS:
+                assert seed_file(tmp_path, user).with_name(CA).read_bytes() == authority
+            assert not (tmp_path / "public" / KEY).exists()
             http = cast(str, json.loads(announced)["http"])
             async with aiohttp.ClientSession() as session:
                 async with session.get(f"http://{http}/readyz") as answer:
@@ -184,6 +195,19 @@ async def test_the_cluster_takes_its_arguments(tmp_path: Path) -> None:
             process.terminate()
             with patience():
                 assert await process.wait() == 0
+
+
+def test_only_nats_sees_the_key_of_its_certificate() -> None:
+    """And it has it under the names that its clients use."""
+    mounts = {name: one.get("volumes", ()) for name, one in SERVICES.items()}
+    (key,) = (mount for mount in mounts["nats"] if mount.startswith("keys-tls:"))
+    assert key == "keys-tls:/etc/nats/tls:ro"
+    sees = {name for name, found in mounts.items() if any("keys-tls" in one for one in found)}
+    assert sees == {"nats", "cluster"}
+    command = SERVICES["cluster"]["command"]
+    names = command[command.index("--nats-names") + 1].split(",")
+    assert urlsplit(COMPOSE["x-environment"]["ALLOT_NATS_URL"]).hostname in names
+    assert {"localhost", "127.0.0.1"} <= set(names), "the published port"
 
 
 def test_compose_and_kubernetes_run_the_same_nats() -> None:

@@ -8,6 +8,7 @@ import importlib.util
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import kubernetes_validate
@@ -25,11 +26,13 @@ from tests.contract.manifests import (
     services,
 )
 
+from allotment.adapters.log.certificates import CA, CERTIFICATE, KEY
 from allotment.adapters.log.nats_users import SEED, USERS, seed_file, write_keys
 from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.core.config import known
 from allotment.core.config.policy import parse
+from allotment_cli.nats_tls import SECRET
 from allotment_cli.nats_users import PUBLIC, nats_users, secret_of
 from allotment_inspector.settings import InspectorSettings
 from allotment_watcher.settings import WatcherSettings
@@ -85,7 +88,11 @@ def test_every_setting_is_known_and_its_value_taken(where: str, tmp_path: Path) 
         files: dict[str, Path] = {}
         for mount in container["volumeMounts"]:
             (volume,) = (v for v in spec["volumes"] if v["name"] == mount["name"])
-            if "secret" in volume:
+            if volume["name"] == "nats-ca":
+                assert [item["key"] for item in volume["secret"]["items"]] == [CA]
+                files[f"{mount['mountPath']}/{CA}"] = tmp_path / CA
+                (tmp_path / CA).touch()
+            elif "secret" in volume:
                 role = module.removeprefix("allotment_")
                 assert volume["secret"]["secretName"] == secret_of(role), "a key of its own"
                 files[f"{mount['mountPath']}/{SEED}"] = seed_file(tmp_path, role)
@@ -98,6 +105,8 @@ def test_every_setting_is_known_and_its_value_taken(where: str, tmp_path: Path) 
                 (tmp_path / name).write_text(text)
         settings = load_settings(module, environment(where, container), files)
         assert settings.nats_nkey is not None
+        assert settings.nats_ca is not None
+        assert {urlsplit(url).scheme for url in settings.nats_url.split(",")} == {"tls"}
         (port,) = container["ports"]
         assert port["containerPort"] == settings.http_port
         assert settings.http_host == "0.0.0.0"
@@ -120,13 +129,16 @@ def test_the_printed_keys_are_what_is_mounted(where: str) -> None:
         kubernetes_validate.validate(found, SCHEMAS[-1], strict=True)
     server = named(where, "StatefulSet", "allotment-nats")["spec"]["template"]["spec"]
     (config,) = (volume for volume in server["volumes"] if volume["name"] == "config")
-    names = [source["configMap"]["name"] for source in config["projected"]["sources"]]
-    assert PUBLIC in names
+    sources = config["projected"]["sources"]
+    assert PUBLIC in [source["configMap"]["name"] for source in sources if "configMap" in source]
+    (tls,) = (source["secret"] for source in sources if "secret" in source)
+    assert tls["name"] == SECRET
+    assert {item["path"] for item in tls["items"]} == {f"tls/{n}" for n in (CA, CERTIFICATE, KEY)}
     mounted = [
         volume["secret"]["secretName"]
         for spec in (*services(where).values(), server)
         for volume in spec["volumes"]
-        if "secret" in volume
+        if "secret" in volume and volume["name"] != "nats-ca"
     ]
     assert sorted(mounted) == sorted(map(secret_of, set(USERS) - {"reader", "admin"}))
     assert len(
@@ -170,7 +182,7 @@ def test_nothing_runs_with_more_rights_than_it_needs(where: str) -> None:
     (namespace,) = of_kind(where, "Namespace")
     level = namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
     assert level == "restricted"
-    for found in of_kind(where, "Deployment", "StatefulSet"):
+    for found in of_kind(where, "Deployment", "StatefulSet", "Job"):
         spec = found["spec"]["template"]["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}

@@ -16,17 +16,18 @@ from tests.contract.nats_shipped import (
     SINGLE,
     ServerEnded,
     admit,
+    credentials_of,
     on_loopback,
     running,
+    with_certificates,
 )
 from tests.waiting import PATIENCE_S, patience
 
 from allotment.adapters.log.connection import Connection, connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.monitor import check_synced
-from allotment.adapters.log.nats_client import Credentials
 from allotment.adapters.log.nats_server import find_binary
-from allotment.adapters.log.nats_users import inbox_of, seed_file
+from allotment.adapters.log.nats_users import inbox_of
 from allotment.adapters.log.versions import check_server_version
 from allotment.core.logport import Landed, LogMisconfigured, LogUnavailable
 from allotment_proto import subjects
@@ -40,7 +41,7 @@ FORM_S = 30.0
 def test_the_server_takes_the_file_as_it_is(conf: Path, tmp_path: Path) -> None:
     admit(tmp_path)
     for path in (SINGLE, CLUSTER):  # side by side, as in the ConfigMap
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+        (tmp_path / path.name).write_text(with_certificates(path.read_text(), tmp_path))
     done = subprocess.run(
         [find_binary().path, "-t", "-c", tmp_path / conf.name],
         env={**os.environ, "SERVER_NAME": "nats-0"},
@@ -120,6 +121,7 @@ def cluster_texts(tmp_path: Path) -> list[str]:
     texts = []
     for number, port in enumerate(ports):
         cluster = CLUSTER.read_text().replace("0.0.0.0:6222", f"127.0.0.1:{port}")
+        cluster = with_certificates(cluster, tmp_path)
         cluster = cluster.replace('"/data', f'"{tmp_path / f"store-{number}"}')
         for other, other_port in enumerate(ports):
             cluster = cluster.replace(
@@ -142,9 +144,10 @@ async def open_when_formed(connection: Connection, monitor_url: str) -> JetStrea
 
 def by_watcher(folder: Path) -> dict[str, Any]:
     """How to connect as the watcher, who may append facts."""
-    seed = str(seed_file(folder / "users", "watcher"))
-    credentials = Credentials(nkey_seed_file=seed)
-    return {"credentials": credentials, "inbox_prefix": inbox_of("watcher")}
+    return {
+        "credentials": credentials_of(folder, "watcher"),
+        "inbox_prefix": inbox_of("watcher"),
+    }
 
 
 def pid_of(folder: Path, number: int) -> int:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from aiohttp import web
 from tests.build import decided, pod, state_of
-from tests.contract.kube_server import Script, client_of, refuse, scripted
+from tests.contract.kube_server import Script, client_of, kubeconfig, refuse, scripted
 from tests.contract.manifests import KUSTOMIZATIONS, ROOT, Object, needs_kubectl, of_kind, services
 from tests.waiting import patience, until
 
@@ -39,6 +39,7 @@ from allotment_binder.queue_status import QueueStatuses
 from allotment_binder.readers import Readers
 from allotment_binder.records import erase
 from allotment_binder.volume_claims import bind_claims, tell_claims
+from allotment_cli.nats_tls import create
 from allotment_proto.events import Admission, Eviction, GroupObserved, QueueObserved
 from allotment_proto.facts import Holding, PluginUse, Policy
 from allotment_watcher import objects
@@ -283,6 +284,19 @@ async def test_clusters_with_mindcluster_grant_one_namespace(
     assert (subject["name"], subject["namespace"]) == ("allotment-watcher", "allotment-system")
 
 
+@pytest.mark.anyio
+@needs_kubectl
+@pytest.mark.parametrize("where", KUSTOMIZATIONS)
+async def test_the_job_may_create_secrets_and_no_more(where: str, tmp_path: Path) -> None:
+    async with scripted() as script:
+        script.otherwise = answer
+        await create("allotment-system", kubeconfig(tmp_path / "kubeconfig", script.url), None)
+        asked = {right_of(request) for request in script.requests}
+    (job,) = of_kind(where, "Job")
+    account = job["spec"]["template"]["spec"]["serviceAccountName"]
+    assert granted(where, account) == asked == {("", "secrets", "create", "")}
+
+
 @needs_kubectl
 @pytest.mark.parametrize("where", KUSTOMIZATIONS)
 def test_filter_and_scorer_have_no_rights_and_no_token(where: str) -> None:
@@ -297,6 +311,8 @@ def test_filter_and_scorer_have_no_rights_and_no_token(where: str) -> None:
 def test_each_service_has_an_account_of_its_own(where: str) -> None:
     accounts = {found["metadata"]["name"] for found in of_kind(where, "ServiceAccount")}
     used = [spec["serviceAccountName"] for spec in services(where).values()]
+    (job,) = of_kind(where, "Job")
+    used.append(job["spec"]["template"]["spec"]["serviceAccountName"])
     assert sorted(used) == sorted(accounts)
 
 

@@ -9,14 +9,13 @@ from pathlib import Path
 import anyio
 import pytest
 from click.testing import CliRunner, Result
-from tests.contract.nats_shipped import SINGLE, admit, on_loopback, running
+from tests.contract.nats_shipped import SINGLE, admit, credentials_of, on_loopback, running
 from tests.contract.test_deploy_nats import by_watcher, cluster_texts, three_servers
 from tests.waiting import patience
 
 from allotment.adapters.log.backup import CONTENT, DESCRIPTION
 from allotment.adapters.log.connection import Connection, connect
 from allotment.adapters.log.log import JetStreamLog, LogMissing
-from allotment.adapters.log.nats_users import seed_file
 from allotment.core.logport import Landed, LogMisconfigured, LogUnavailable, Record
 from allotment_cli.main import main
 from allotment_proto import subjects
@@ -28,7 +27,8 @@ LIMIT = 64 * 1024 * 1024
 
 async def allot(folder: Path, url: str, *words: str, user: str = "admin") -> Result:
     """`allot log …` as somebody who holds this key."""
-    key = {"ALLOT_NATS_NKEY": str(seed_file(folder / "users", user))}
+    known = credentials_of(folder, user)
+    key = {"ALLOT_NATS_NKEY": known.nkey_seed_file, "ALLOT_NATS_CA": known.tls_ca_file}
     command = ["log", "--nats", url, *words]
     return await anyio.to_thread.run_sync(lambda: CliRunner(env=key).invoke(main, command))
 

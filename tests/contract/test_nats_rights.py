@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from nats.aio.msg import Msg
 from tests.contract.manifests import ROOT
-from tests.contract.nats_shipped import SINGLE, admit, on_loopback, running
+from tests.contract.nats_shipped import SINGLE, admit, credentials_of, on_loopback, running
 from tests.waiting import patience
 
 from allotment.adapters.log.connection import Connection, NatsUnavailable, connect
@@ -63,14 +63,14 @@ ADMINISTERS = ("STREAM.UPDATE", "STREAM.SNAPSHOT", "STREAM.RESTORE")
 class Scene:
     """A server as shipped, the log with one fact, and where the users' keys are."""
 
-    def __init__(self, url: str, keys: Path) -> None:
-        self.url, self.keys = url, keys
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.folder = url, folder
 
     @contextlib.asynccontextmanager
     async def by(self, user: str) -> AsyncIterator[Connection]:
-        seed = Credentials(nkey_seed_file=str(seed_file(self.keys, user)))
+        credentials = credentials_of(self.folder, user)
         async with connect(
-            self.url, user, credentials=seed, inbox_prefix=inbox_of(user)
+            self.url, user, credentials=credentials, inbox_prefix=inbox_of(user)
         ) as connection:
             yield connection
 
@@ -83,10 +83,10 @@ class Scene:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Scene]:
-    keys = admit(tmp_path)
+    admit(tmp_path)
     text = on_loopback(SINGLE.read_text(), tmp_path / "store")
     with running([text], tmp_path) as ((url, _),):
-        yield Scene(url, keys)
+        yield Scene(url, tmp_path)
 
 
 @pytest.fixture
@@ -119,7 +119,11 @@ def test_the_shipped_file_is_what_the_code_says() -> None:
 async def test_nobody_is_let_in_without_a_key(served: Scene, tmp_path: Path) -> None:
     write_keys(tmp_path / "others")
     stranger = str(seed_file(tmp_path / "others", "binder"))
-    for credentials in (Credentials(), Credentials(nkey_seed_file=stranger)):
+    ca = credentials_of(tmp_path, "binder").tls_ca_file
+    for credentials in (
+        Credentials(tls_ca_file=ca),
+        Credentials(tls_ca_file=ca, nkey_seed_file=stranger),
+    ):
         with pytest.raises(NatsUnavailable, match=r"(?i)authorization"):
             async with connect(served.url, "nobody", credentials=credentials):
                 pass
@@ -249,7 +253,10 @@ async def test_local_mode_lets_in_its_own_services_only(tmp_path: Path) -> None:
         with pytest.raises(NatsUnavailable, match=r"(?i)authorization"):
             async with connect(child.server.url, "nobody"):
                 pass
-        async with Scene(child.server.url, tmp_path / "keys").by("scorer") as connection:
+        seed = Credentials(nkey_seed_file=str(seed_file(tmp_path / "keys", "scorer")))
+        async with connect(
+            child.server.url, "scorer", credentials=seed, inbox_prefix=inbox_of("scorer")
+        ) as connection:
             assert await is_refused(connection, subjects.DECISION)
     finally:
         await child.stop()

@@ -19,6 +19,7 @@ import asyncio
 import itertools
 import logging
 import secrets
+import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -287,8 +288,11 @@ class Connection:
             self.permission_errors[text] = None
             if len(self.permission_errors) > ERRORS_KEPT_MAX:
                 del self.permission_errors[next(iter(self.permission_errors))]
-        if "authorization violation" in text.lower() and self.on_refused is not None:
+        is_refused = "authorization violation" in text.lower()
+        if (is_refused or _is_about_certificate(error)) and self.on_refused is not None:
             self.on_refused()
+        elif _is_about_certificate(error):
+            self._on_lost()  # files with certificates are read at the start: start again
         if text in self._errors or len(self._errors) < ERRORS_KEPT_MAX:
             self._errors[text] += 1
 
@@ -362,7 +366,8 @@ async def connect(
 
     `name` is shown in the server's monitoring. `inbox_prefix` should be the service's own, so that
     its permissions can be narrow. Raises NatsUnavailable when there is no connection within
-    `connect_within_s` (None: wait for ever) or when the server refuses the credentials.
+    `connect_within_s` (None: wait for ever), when the server refuses the credentials or when its
+    certificate is not accepted.
     """
     given = [servers] if isinstance(servers, str) else list(servers)
     connection = Connection(name, ping_interval_s)
@@ -406,5 +411,14 @@ def is_no_responders(message: Msg) -> bool:
     return not message.data and (message.headers or {}).get("Status") == "503"
 
 
+def _is_about_certificate(error: Exception) -> bool:
+    return isinstance(error, ssl.SSLCertVerificationError)
+
+
 def _line(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the certificate of the NATS server is not accepted: {error.verify_message}; "
+            "ALLOT_NATS_CA has to name the CA that signed it"
+        )
     return f"{type(error).__name__}: {error}"

@@ -26,6 +26,10 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     tls_ca_file: str | None = None
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
+    is_forwarded: bool = False
+    """Whether the API server carries the connection to a pod that it names. Then the certificate is
+    not checked, unless `tls_ca_file` says against what.
+    """
 
     def options(self) -> dict[str, Any]:
         """The client's connect options. Reads the TLS files: call it outside the event loop."""
@@ -41,6 +45,10 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
             if self.tls_cert_file:
                 context.load_cert_chain(self.tls_cert_file, self.tls_key_file)
             options["tls"] = context
+        elif self.is_forwarded:
+            options["tls"] = context = ssl.create_default_context()
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
         return {name: value for name, value in options.items() if value is not None}
 
 
@@ -58,8 +66,8 @@ async def _obey() -> None:
 
 
 class GuardedClient(Client):
-    """The client with three repairs: late pongs, sockets left behind by failed connects, and
-    reconnects that miss that they are to end.
+    """The client with five repairs: late pongs, sockets left behind by failed connects, reconnects
+    that miss that they are to end, TLS handshakes that fail, and a fall back to plaintext.
 
     And one thing more: a server that does not serve can be left for another.
     """
@@ -111,6 +119,29 @@ class GuardedClient(Client):
         finally:
             await _obey()
 
+    async def _process_connect_init(self) -> None:
+        """Drop a socket whose TLS handshake failed. Its writer never learns that it is closed, and
+        the library would wait for that for ever.
+        """
+        try:
+            await super()._process_connect_init()
+        except BaseException:
+            self.abort()
+            self._transport = None
+            raise
+
+    def _connect_command(self) -> bytes:
+        """What is sent first. The library asks for TLS only if the server offers it, and so whoever
+        answers in the server's place could leave it out.
+        """
+        server, context = self._current_server, self.options.get("tls")
+        is_wanted = (server is not None and server.uri.scheme == "tls") or (
+            context is not None and context.verify_mode != ssl.CERT_NONE
+        )
+        if is_wanted and not self.tls_version:
+            raise ConnectionRefusedError(f"the server at {self.server} does not offer TLS")
+        return bytes(super()._connect_command())
+
     @property
     def heard(self) -> tuple[int, int, int]:
         """Changes whenever anything arrived from the server."""
@@ -126,16 +157,29 @@ class GuardedClient(Client):
 
     def abort(self) -> None:
         """Drop the socket now, without waiting for what is still to be written."""
-        writer = getattr(self._transport, "_io_writer", None)
-        if writer is not None and (not writer.is_closing() or self.is_stuck_closing):
-            writer.transport.abort()  # (a socket that is closed already takes no abort)
+        tcp = self._tcp
+        if tcp is not None and (not tcp.is_closing() or tcp.get_write_buffer_size() > 0):
+            tcp.abort()  # (a socket that is closed already takes no abort)
 
     @property
     def is_stuck_closing(self) -> bool:
-        """Whether a closed socket waits for a server that does not read."""
+        """Whether a closed socket waits for a server that does not read, or that does not end TLS
+        in its turn.
+        """
+        tcp, writer = self._tcp, getattr(self._transport, "_io_writer", None)
+        if tcp is None or writer is None or not writer.is_closing():
+            return False
+        return not tcp.is_closing() or tcp.get_write_buffer_size() > 0
+
+    @property
+    def tls_version(self) -> str:
+        """The version of TLS that the connection speaks, "" if it is plaintext."""
         writer = getattr(self._transport, "_io_writer", None)
-        return (
-            writer is not None
-            and writer.transport.is_closing()
-            and writer.transport.get_write_buffer_size() > 0
-        )
+        tls = None if writer is None else writer.get_extra_info("ssl_object")
+        return "" if tls is None else str(tls.version())
+
+    @property
+    def _tcp(self) -> asyncio.WriteTransport | None:
+        """The socket itself, below TLS: what TLS makes of it takes no abort once it is closed."""
+        writer = getattr(self._transport, "_bare_io_writer", None)
+        return None if writer is None else writer.transport

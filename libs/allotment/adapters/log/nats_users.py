@@ -139,14 +139,14 @@ def write_keys(directory: Path) -> Path:
     """
     keys = new_keys()
     for user, key in keys.items():
-        _write(seed_file(directory, user), key.seed, 0o600)
+        write_closed(seed_file(directory, user), key.seed, 0o600)
     public = directory / PUBLIC_KEYS
-    _write(public, keys_conf(keys), 0o644)
+    write_closed(public, keys_conf(keys), 0o644)
     return public
 
 
-def _write(path: Path, text: str, mode: int) -> None:
-    """Replace a file in one step; nobody else can ever read a seed."""
+def write_closed(path: Path, text: str, mode: int) -> None:
+    """Replace a file in one step; who may not read it by `mode` never can."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.new")
     temporary.unlink(missing_ok=True)
