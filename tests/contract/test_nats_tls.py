@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import ssl
+import sys
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from cryptography import x509
 from tests.contract.kube_server import kubeconfig
 from tests.contract.local_apiserver import running as apiserver
@@ -93,6 +94,25 @@ async def test_a_client_that_does_not_know_the_ca_says_so_and_ends(
     with patience(), pytest.raises(NatsUnavailable, match=said):
         async with connect(address, "x", connect_within_s=None, **as_service(tmp_path, ca)):
             pass
+
+
+async def test_a_service_says_in_a_line_which_ca_it_needs(url: str, tmp_path: Path) -> None:
+    seed = credentials_of(tmp_path, "filter").nkey_seed_file
+    given = {
+        "ALLOT_NATS_URL": f"tls://{urlsplit(url).netloc}",
+        "ALLOT_NATS_NKEY": str(seed),
+        "ALLOT_NATS_CA": str(another_ca(tmp_path / "another")),
+        "ALLOT_HTTP_PORT": "0",
+        "ALLOT_SNAPSHOT_DIR": str(tmp_path / "snapshots"),
+    }
+    with patience():
+        done = await anyio.run_process(
+            [sys.executable, "-m", "allotment_filter"], env=os.environ | given, check=False
+        )
+    *_, last = done.stderr.decode().splitlines()
+    assert done.returncode == 1
+    assert last.startswith("allotment-filter: crashed: NatsUnavailable: no connection to tls://")
+    assert last.endswith("ALLOT_NATS_CA has to name the CA that signed it")
 
 
 async def test_a_server_of_another_name_is_not_accepted(tmp_path: Path) -> None:
@@ -228,24 +248,30 @@ async def routes(monitor: str) -> set[str]:
     return await anyio.to_thread.run_sync(ask)
 
 
+@needs_kubectl
 async def test_the_secret_is_made_once(tmp_path: Path) -> None:
+    """By the words that the Job's container is started with."""
+    (job,) = of_kind(KUSTOMIZATIONS[0], "Job")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    module, *words = container["args"]
+    assert module == "allotment_cli.main"
     path = f"/api/v1/namespaces/allotment-system/secrets/{SECRET}"
     async with apiserver() as api:
-        known = kubeconfig(tmp_path / "kubeconfig", api.url)
+        known = str(kubeconfig(tmp_path / "kubeconfig", api.url))
+
+        async def run(namespace: str) -> Result:
+            given = [word.replace("$(NAMESPACE)", namespace) for word in words]
+            runner = CliRunner(env={"ALLOT_KUBECONFIG": known})
+            return await anyio.to_thread.run_sync(lambda: runner.invoke(main, given))
+
         said, found = [], []
         for _ in range(2):
-            done = await anyio.to_thread.run_sync(
-                lambda: CliRunner().invoke(main, ["nats-tls", "--kubeconfig", str(known)])
-            )
+            done = await run("allotment-system")
             assert done.exit_code == 0, done.output
             said.append(done.stdout)
             async with api.session.get(api.url + path) as answer:
                 found.append(await answer.json())
-        nowhere = await anyio.to_thread.run_sync(
-            lambda: CliRunner().invoke(
-                main, ["nats-tls", "--kubeconfig", str(known), "--namespace", "nowhere"]
-            )
-        )
+        nowhere = await run("nowhere")
     assert "created" in said[0]
     assert "exists already and was not changed" in said[1]
     assert found[0] == found[1]
