@@ -22,8 +22,9 @@ from tests.contract.proxy import proxy_to
 from tests.waiting import patience, until
 
 from allotment.adapters.log.connection import Connection, connect
+from allotment.adapters.log.fold import Fold
 from allotment.adapters.log.follow import Follower
-from allotment.adapters.log.jetstream import Failure, JetStream
+from allotment.adapters.log.jetstream import Answer, Failure, JetStream
 from allotment.adapters.log.log import JetStreamLog, _is_final, refusal
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.telemetry.log import Logger, LogSink
@@ -528,6 +529,29 @@ def test_an_earlier_send_that_is_still_on_its_way_settles_nothing() -> None:
     for code in (10158, 10164):
         answer = {"error": {"code": 409, "err_code": code, "description": "in process"}}
         assert not _is_final(json.dumps(answer).encode())
+
+
+@pytest.mark.anyio
+async def test_a_cluster_without_a_leader_is_unavailable_and_no_error(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question in a message ended scorer and binder, and the inspector did not wait for it."""
+    failure = {"code": 503, "err_code": 10008, "description": "temporarily unavailable"}
+
+    async def answered(*_: Any, **__: Any) -> Answer:
+        return Answer(json.dumps({"error": failure}).encode(), 1)
+
+    async with connect(nats_server.url, "leaderless") as connection:
+        log = await JetStreamLog.open(
+            connection, stream="LEADERLESS", subjects=("leaderless.>",), allow_unsynced=True
+        )
+        monkeypatch.setattr("allotment.adapters.log.jetstream.ask", answered)
+        for question in (log.last_seq(), log.last_on("leaderless.a"), log.record(1)):
+            with pytest.raises(LogUnavailable, match="temporarily unavailable"):
+                await question
+        fold = Fold(log, Logger(LogSink("scorer", "s-0", stream=io.StringIO())))
+        monkeypatch.setattr("allotment.adapters.log.fold.REACH_S", 0.01)
+        assert not await fold.reach(1)
 
 
 def test_only_refusals_of_the_record_itself_are_refusals() -> None:

@@ -27,6 +27,8 @@ ANSWER_BYTES_SHOWN = 500
 
 STREAM_NOT_FOUND = 10059
 NO_MESSAGE = 10037
+OUT_OF_SERVICE = 503
+"""The code of a server that cannot do it now, as in a cluster that has no leader."""
 NAME_IN_USE = 10058
 WRONG_LAST_SEQUENCE = 10071
 APPEND_IN_FLIGHT = 10164  # on that subject, at R3: says nothing about ours
@@ -148,7 +150,7 @@ def _is_out_of_service(data: bytes) -> bool:
         error = _decode_outcome(data).error
     except UNREADABLE:
         return False
-    return error is not None and error.code == 503
+    return error is not None and error.code == OUT_OF_SERVICE
 
 
 def _text(answer: Msg) -> str:
@@ -174,7 +176,9 @@ class JetStream:
         *,
         is_final: Callable[[bytes], bool] = is_object,
     ) -> dict[str, Any]:
-        """One management request. Raises ApiError when refused, LogUnavailable when unanswered."""
+        """One management request. Raises ApiError when refused, LogUnavailable when unanswered or
+        when the server cannot answer now.
+        """
         subject = f"{self._prefix}.{verb}"
         payload = b"" if body is None else msgspec.json.encode(body)
         answer = await ask(
@@ -182,7 +186,7 @@ class JetStream:
         )
         decoded: dict[str, Any] = msgspec.json.decode(answer.data)
         if "error" in decoded:
-            raise ApiError(subject, msgspec.convert(decoded["error"], Failure))
+            raise _refused(subject, msgspec.convert(decoded["error"], Failure))
         return decoded
 
     async def stream_info(self, stream: str) -> dict[str, Any] | None:
@@ -231,7 +235,7 @@ class JetStream:
         answer = await ask(self.connection, subject, payload, budget_s=self.budget_s)
         got = _decode_got(answer.data)
         if got.error is not None and got.error.err_code != NO_MESSAGE:
-            raise ApiError(subject, got.error)
+            raise _refused(subject, got.error)
         if got.message is None:
             return None
         headers = parse_headers(base64.b64decode(got.message.hdrs))
@@ -242,6 +246,11 @@ class JetStream:
             time_ns=parse_time_ns(got.message.time),
             msg_id=headers.get("Nats-Msg-Id", ""),
         )
+
+
+def _refused(subject: str, failure: Failure) -> ApiError | LogUnavailable:
+    error = ApiError(subject, failure)
+    return LogUnavailable(str(error)) if failure.code == OUT_OF_SERVICE else error
 
 
 class _Cluster(msgspec.Struct):

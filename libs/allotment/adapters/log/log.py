@@ -50,7 +50,6 @@ from allotment_proto.subjects import LOG_ALL, STREAM
 IN_FLIGHT_MAX = 256
 DECISION_RESEND_S = 0.1
 
-OUT_OF_SERVICE = 503
 TOO_LARGE = 10054
 STORE_FAILED = 10077
 NO_SPACE = (10047, 10023)  # the account's or the server's storage is used up
@@ -127,8 +126,6 @@ class JetStreamLog:
             else:
                 raise LogMissing(f"there is no stream {stream}")
         except ApiError as error:
-            if error.failure.code == OUT_OF_SERVICE:  # a cluster that has no leader yet
-                raise LogUnavailable(str(error)) from error
             raise LogMisconfigured(
                 "nats-server", (Setting("JetStream", str(error), "willing to keep the stream"),)
             ) from error

@@ -7,7 +7,7 @@ writes decisions compares: the log must still have that record. A restored log h
 backup that is complete is accepted as it is.
 """
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import anyio
 import msgspec
@@ -33,7 +33,7 @@ class Identity(msgspec.Struct, frozen=True):
     """The furthest record known of a log: its sequence and digest; 0 and "" of an empty log."""
 
     log: str
-    seq: int = 0
+    seq: Annotated[int, msgspec.Meta(ge=0)] = 0
     record: str = ""
 
 
@@ -54,7 +54,7 @@ async def open_log(
     while True:
         known, log, trouble = None, None, ""
         try:
-            known = None if kept is None else _read(await kept.read())
+            known = None if kept is None else _read(await kept.read(), kept)
             log = await JetStreamLog.open(
                 connection,
                 replicas=settings.log_replicas,
@@ -93,14 +93,15 @@ async def open_log(
         await anyio.sleep(PAUSE_S)
 
 
-def _read(text: str | None) -> Identity | None:
+def _read(text: str | None, kept: KeptText) -> Identity | None:
     """What is kept. Raises TextUnavailable for what cannot be read: it is not nothing."""
     if text is None:
         return None
     try:
         return msgspec.json.decode(text, type=Identity)
     except UNREADABLE as error:
-        raise TextUnavailable(f"{text[:100]!r}: {error}") from error
+        wrong = f"{kept.name} holds {text[:100]!r}: {error}"
+        raise TextUnavailable(f"{wrong}. Mend it, or: {kept.remove}") from error
 
 
 async def _difference(known: Identity, log: JetStreamLog) -> str:

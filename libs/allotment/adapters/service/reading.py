@@ -124,6 +124,7 @@ async def _existing(ctx: ServiceContext[S], connection: Connection) -> JetStream
             info = await jetstream.stream_info(STREAM)
         except LogUnavailable as error:
             ctx.ready("log", False, str(error))
+            await anyio.sleep(STREAM_PAUSE_S)
             continue
         if info is not None:
             log = JetStreamLog(jetstream, STREAM, identity=f"{STREAM}@{info['created']}")
