@@ -5,9 +5,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from tests.contract.local_apiserver import Api, new_store, pod, running
 
 from allotment_local.apiserver.admission import POLICIES, POLICY_BINDINGS, read_policy
+from allotment_local.apiserver.requests import WRITER, is_writer
 from allotment_local.apiserver.resources import PODS as POD_KEY
 from allotment_proto.volcano import keys, reserved
 
@@ -98,3 +101,11 @@ async def test_without_its_binding_a_policy_does_nothing(api: Api) -> None:
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
     await api.call("DELETE", f"{path}/{reserved.POLICY}")
     await api.post(PODS, annotated(RECORD))
+
+
+@pytest.mark.parametrize("shown", ["Bearer \udcff", "Bearer ü", "\udcff"])
+async def test_a_token_of_any_bytes_is_a_wrong_one(shown: str) -> None:
+    """Bytes that are not UTF-8 are surrogates in aiohttp's text, and were answered with 500."""
+    app = web.Application()
+    app[WRITER] = TOKEN
+    assert not is_writer(make_mocked_request("GET", "/", {"Authorization": shown}, app=app))

@@ -114,7 +114,9 @@ def is_writer(request: web.Request) -> bool:
     """Whether the request bears the token of schedulers and device plugins."""
     token = request.app[WRITER]
     given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    return bool(token) and hmac.compare_digest(given.encode(), token.encode())
+    return bool(token) and hmac.compare_digest(
+        given.encode(errors="surrogateescape"), token.encode()
+    )
 
 
 def is_dry_run(request: web.Request) -> bool:
