@@ -232,6 +232,7 @@ def test_after_the_log_is_lost_pods_hold_what_they_claim_within_their_limits(
         stack.nats.stop()
         shutil.rmtree(stack.nats.directory)
         stack.nats.start()
+        stack.call("DELETE", "/api/v1/namespaces/allotment-system/configmaps/allotment-log")
         for role in ROLES:
             stack.start(role, wait=False)
         for role in ROLES:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.audit import replay
+from tests.e2e.queued import POLICY, SCHEDULING, pod, starting
 from tests.e2e.stack import Json, Stack
-from tests.e2e.test_quotas import POLICY, SCHEDULING, pod, starting
 
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs"
 GROUP = "scheduling.k8s.io/group-name"

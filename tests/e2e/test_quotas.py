@@ -6,37 +6,17 @@ at work. What each queue may have, and who starts with whom, is the same as with
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.audit import assert_sound
+from tests.e2e.queued import NAMESPACES, POLICY, QUEUES, SCHEDULING, pod, starting
 from tests.e2e.stack import Json, Stack
 
-NODES = """
-- prefix: n
-  count: 3
-  cpu: 8
-  memory: 32Gi
-"""
-POLICY = """
-actions: "enqueue, allocate, backfill, preempt"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: conformance
-- plugins:
-  - name: predicates
-  - name: capacity
-"""
-SCHEDULING = "/apis/scheduling.volcano.sh/v1beta1"
-QUEUES = f"{SCHEDULING}/queues"
 GROUPS = f"{SCHEDULING}/namespaces/default/podgroups"
 REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
-NAMESPACES = "/api/v1/namespaces"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
@@ -49,55 +29,9 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         yield running
 
 
-@contextmanager
-def starting(tmp_path: Path, policy: str) -> Iterator[Stack]:
-    """All services under a policy, and the first queues."""
-    config = tmp_path / "volcano-scheduler.conf"
-    config.write_text(policy)
-    kube = ["--kubeconfig", str(tmp_path / "kubeconfig"), "--scheduler-names", "allotment,volcano"]
-    options = {"watcher": ["--policy-file", str(config)], "controller": kube}
-    services = ("watcher", "filter", "scorer", "binder", "controller")
-    with Stack(tmp_path, NODES, services=(), options=options) as running:
-        running.define()
-        for name in services:
-            running.start(name, wait=False)
-        for name in services:
-            running.processes[name].announce()
-            running.until(lambda name=name: running.is_ready(name), f"{name} is ready")  # type: ignore[misc]
-        running.until(lambda: len(running.call("GET", QUEUES)["items"]) == 2, "queues are there")
-        yield running
-
-
 def queue(stack: Stack, name: str, **spec: object) -> None:
     body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue"}
     stack.call("POST", QUEUES, {**body, "metadata": {"name": name}, "spec": spec})
-
-
-def pod(
-    stack: Stack,
-    name: str,
-    cpu: int,
-    annotations: dict[str, str] | None = None,
-    owner: Json | None = None,
-    namespace: str = "default",
-    **spec: object,
-) -> None:
-    container = {"name": "main", "image": "i:1", "resources": {"requests": {"cpu": cpu}}}
-    metadata: Json = {"name": name, "annotations": annotations or {}}
-    if owner is not None:
-        about = {key: owner["metadata"][key] for key in ("name", "uid")}
-        kind = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": True}
-        metadata["ownerReferences"] = [{**kind, **about}]
-    stack.call(
-        "POST",
-        f"{NAMESPACES}/{namespace}/pods",
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": metadata,
-            "spec": {"schedulerName": "allotment", "containers": [container], **spec},
-        },
-    )
 
 
 def replica_set(stack: Stack, name: str, **annotations: str) -> Json:

@@ -11,7 +11,7 @@ from allotment_proto.registry import version_of
 from allotment_proto.volcano import keys
 from tests import build
 from tests.unit.kube_json import asks
-from tests.unit.rounds_world import World, group
+from tests.unit.rounds_world import World
 
 COUNTED = "example.com/x"
 LIMIT = (("cpu", 100_000), ("memory", 1 << 50), (COUNTED, 1_000), (keys.VGPU_MEMORY, 10_000_000))
@@ -88,12 +88,11 @@ def test_five_hostile_pods_and_an_honest_one(
     assert wanted is CARDS or all(short.wants == AMOUNT_MOST for short in quotas)
 
 
-def test_what_is_held_and_promised_is_bounded_too() -> None:
-    """Each holds, or was let in for, what a record carries; together it is more."""
+def test_what_is_held_is_bounded_too() -> None:
+    """Each holds what a record carries; together it is more."""
     world = world_with("capacity", BOTH)
     for uid in HOSTILE:
         world.tell(build.pod(uid, MOST, queue="default", node="n1", phase="Running"))
-        world.tell(group(f"g{uid}", 1, min_resources=((COUNTED, AMOUNT_MOST),)))
     wanted = build.request(build.wants(), extended=((COUNTED, 1),))
     world.tell(build.pod("late", wanted, queue="default"))
     world.tell(build.pod("honest", queue="default"))
@@ -101,4 +100,4 @@ def test_what_is_held_and_promised_is_bounded_too() -> None:
     assert [placement.uid for placement in decided.placements] == ["honest"]
     (short,) = decided.refusals[0].quota
     assert (short.resource, short.wants) == (COUNTED, 1_000)
-    assert short.held == short.promised == AMOUNT_MOST
+    assert short.held == AMOUNT_MOST

@@ -31,7 +31,7 @@ from allotment_watcher.throttle import (
 from allotment_watcher.variety import FAR_RULES_MAX, NAMES_MAX, RULES_MAX
 from tests import build
 from tests.unit.kube_json import container, pod_json
-from tests.unit.test_watcher_noise import Told
+from tests.unit.watcher_told import Told
 
 
 def names(number: int, start: int = 0) -> dict[str, str]:

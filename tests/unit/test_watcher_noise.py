@@ -1,64 +1,23 @@
 """Heartbeats and status noise make no event, and what is kept of a pod is its fact."""
 
 import json
-from types import SimpleNamespace
-from typing import Any, cast
-from unittest.mock import MagicMock
+from typing import Any
 
 import anyio
 import msgspec
 import pytest
 
-from allotment.adapters.kube.watch_events import Added, Identity, Modified, Synced, Undecodable
-from allotment.adapters.log.recorder import Recorder
-from allotment.core.ledger.model import ClusterState
+from allotment.adapters.kube.watch_events import Synced, Undecodable
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import ContainerSource, PodSource
 from allotment_lab.bench import big_cluster
 from allotment_proto.events import NodeObserved, PodObserved
-from allotment_proto.facts import Policy
 from allotment_proto.volcano import device_config, selection
-from allotment_watcher import objects
-from allotment_watcher.__main__ import Context
 from allotment_watcher.normalise import ASKED, ASKED_LABELS
-from allotment_watcher.observer import Observer
-from allotment_watcher.reported import Reported
-from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.throttle import CHANGE_EVERY_S, CHANGES_AT_ONCE, Throttle
 from tests import build
 from tests.unit.kube_json import container, pod_json
-
-
-class Told:
-    """An observer, and what it put into the log's queue."""
-
-    def __init__(self) -> None:
-        self.put: list[Any] = []
-        context = SimpleNamespace(
-            log=MagicMock(), ready=lambda *_: None, settings=WatcherSettings()
-        )
-        recorder = SimpleNamespace(put=lambda events, *, awaited=True: self.put.extend(events))
-        self.now_s = 0.0
-        throttle = Throttle(lambda: self.now_s)
-        self.observer = Observer(
-            cast(Context, context),
-            Policy(),
-            Reported(ClusterState()),
-            cast(Recorder, recorder),
-            throttle=throttle,
-        )
-
-    def nodes(self, *texts: str) -> None:
-        for text in texts:
-            node = msgspec.json.decode(text, type=objects.NodeObject)
-            identity = Identity("", node.metadata.name, node.metadata.uid)
-            anyio.run(self.observer.on_node, Modified(identity, node))
-
-    def pods(self, *texts: str) -> None:
-        for text in texts:
-            pod = msgspec.json.decode(text, type=objects.PodObject)
-            identity = Identity("", pod.metadata.name, pod.metadata.uid)
-            anyio.run(self.observer.on_pod, Added(identity, pod))
+from tests.unit.watcher_told import Told
 
 
 def test_heartbeats_of_a_node_make_no_event() -> None:

@@ -40,7 +40,7 @@ from allotment_lab.bench.scrapes import scrape_option, scraped, slowest_row
 from allotment_lab.bench.yardstick import Yardstick
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import run, scores_compiled
-from allotment_local.home import Home
+from allotment_local.home import BINDER_CONTEXT, Home
 from allotment_local.nodes.books import MISDELIVERED, OVERSOLD
 from allotment_local.nodes.shape_reader import ALLOCATE_MS_MAX
 
@@ -253,7 +253,7 @@ class _Run:
         before = await self._bare_alone("bare-a")
         async with (
             self._local("measured", None) as (stack, kubeconfig),
-            self._phases(kubeconfig, LOCAL_SCHEDULER, None) as (phases, bare),
+            self._phases(kubeconfig, LOCAL_SCHEDULER, None, BINDER_CONTEXT) as (phases, bare),
         ):
             origin = e2e_counts.local(self._directory / "measured" / HOME)
             measured = await self._created_to_running(phases, bare, stack, origin)
@@ -265,7 +265,7 @@ class _Run:
         note(f"the bare client: {self._plan.pods} pods …")
         async with (
             self._local(name, ()) as (_, kubeconfig),
-            self._phases(kubeconfig, LOCAL_SCHEDULER, None) as (phases, _),
+            self._phases(kubeconfig, LOCAL_SCHEDULER, None, BINDER_CONTEXT) as (phases, _),
         ):
             return await self._bare(phases, name)
 
@@ -298,7 +298,7 @@ class _Run:
             for number, part in enumerate(parts):
                 scheduler = plan.peer if plan.peer and part == "peer" else self._name
                 async with self._phases(
-                    kubeconfig, scheduler, (objects, plugins), f"{self._name}-{number}"
+                    kubeconfig, scheduler, (objects, plugins), namespace=f"{self._name}-{number}"
                 ) as (phases, own):
                     if part == "peer":
                         peer = await self._by_a_peer(phases, own, scheduler)
@@ -328,16 +328,19 @@ class _Run:
         kubeconfig: Path,
         scheduler: str,
         played: tuple[list[dict[str, Any]], anyio.abc.TaskGroup] | None,
+        binds_as: str | None = None,
         namespace: str = "",
     ) -> AsyncIterator[tuple[Phases, BareClient]]:
-        """Phases in a namespace of their own; `played`: nodes whose kubelets are played here."""
+        """Phases in a namespace of their own; `played`: nodes whose kubelets are played here.
+        `binds_as` is the context of whoever may write device records, as the bare client does.
+        """
         plan = self._plan
         allocate_s = plan.allocate_ms / 1000
         nodes = e2e_pods.node_names(plan.nodes, self._name)
         load = Load(self._name, scheduler, plan.ask, plan.replicas, allocate_s, nodes)
         async with (
             kube.connect(kubeconfig) as client,
-            bare_client(kubeconfig) as bare,
+            bare_client(kubeconfig, binds_as) as bare,
             e2e_cluster.namespace(client, namespace or self._name) as pods,
             anyio.create_task_group() as watching,
         ):

@@ -129,9 +129,9 @@ class BareClient:
 
 
 @asynccontextmanager
-async def bare_client(kubeconfig: Path) -> AsyncIterator[BareClient]:
+async def bare_client(kubeconfig: Path, context: str | None = None) -> AsyncIterator[BareClient]:
     """A client for the cluster of a kubeconfig; its credentials are read once."""
-    address, credentials = await load_access(kubeconfig)
+    address, credentials = await load_access(kubeconfig, context)
     headers = {
         "Accept": "application/json",
         "Accept-Encoding": "identity",  # else a kube-apiserver compresses what is large

@@ -137,7 +137,10 @@ class Services:
             named = (scheduler if word == SCHEDULER_NAMES else word for word in spec.argv)
             # this nats-server lets everybody in, and the kubeconfig is somebody else's
             ours = ("--nats-nkey", NATS_NKEY, "--kube-context", BINDER_CONTEXT)
-            self._specs[name] = ServiceSpec(name, tuple(word for word in named if word not in ours))
+            words = [word for word in named if word not in ours]
+            if name in ("watcher", "binder"):
+                words += ["--log-config-map", "none"]  # this log is begun anew with each run
+            self._specs[name] = ServiceSpec(name, tuple(words))
         self._children: dict[str, Child] = {}
         self._nats = NatsServer(directory / "nats")
 

@@ -221,7 +221,8 @@ def release(vector: Vector) -> Fields:
     written = written_keys(FAMILY, word)
     committed = annotations.get(keys.HAMI_BIND_PHASE) == keys.PHASE_SUCCESS
     config = config_for(word)
-    pending = pod_fact(pod_object({"annotations": annotations}, "", 1), policy_of(None), config)
+    on_server = annotations if committed else {}
+    pending = pod_fact(pod_object({"annotations": on_server}, "", 1), policy_of(None), config)
     said: dict[str, Any] = {
         "keys_to_remove": None if committed else sorted(written),
         "keys_to_remove_include": [

@@ -105,7 +105,8 @@ def _release(vector: Vector, family: str) -> Fields:
     annotations = given["pod_annotations"]
     written = written_keys(family)
     committed = annotations.get(keys.BIND_PHASE) == keys.PHASE_SUCCESS
-    pending = pod_fact(pod_object({"annotations": annotations}, "", 1), policy_of(None))
+    on_server = annotations if committed else {}
+    pending = pod_fact(pod_object({"annotations": on_server}, "", 1), policy_of(None))
     said: dict[str, Any] = {
         "keys_to_remove": None if committed else sorted(written),
         "keys_to_remove_include": [
