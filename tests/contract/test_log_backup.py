@@ -10,7 +10,7 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 from tests.contract.nats_shipped import SINGLE, admit, credentials_of, on_loopback, running
-from tests.contract.test_deploy_nats import by_watcher, cluster_texts, three_servers
+from tests.contract.nats_three import by_watcher, cluster_texts, three_servers
 from tests.waiting import patience
 
 from allotment.adapters.log.backup import CONTENT, DESCRIPTION

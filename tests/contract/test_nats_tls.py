@@ -34,7 +34,7 @@ from tests.contract.nats_shipped import (
     running,
     tls_of,
 )
-from tests.contract.test_deploy_nats import CLUSTER, cluster_texts, free_ports, pid_of
+from tests.contract.nats_three import CLUSTER, cluster_texts, free_ports, pid_of
 from tests.waiting import PATIENCE_S, patience, until
 
 from allotment.adapters.log.certificates import (
