@@ -125,7 +125,14 @@ def test_local_mode_installs_the_same() -> None:
 def test_who_may_write_is_asked_by_the_name_that_is_granted() -> None:
     role, _ = yaml.safe_load_all((BASE / FILES[1]).read_text())
     (rule,) = role["rules"]
-    (validation,) = POLICY["spec"]["validations"]
+    validations = POLICY["spec"]["validations"]
     asked = f"authorizer.group('{rule['apiGroups'][0]}').resource('{rule['resources'][0]}')"
-    assert f"{asked}.check('{rule['verbs'][0]}').allowed()" in validation["expression"]
+    for validation in validations:
+        assert f"{asked}.check('{rule['verbs'][0]}').allowed()" in validation["expression"]
     assert BINDING["spec"]["policyName"] == POLICY["metadata"]["name"] == reserved.POLICY
+
+
+def test_which_pods_have_to_pass_a_scheduler_is_said_once() -> None:
+    names = ", ".join(f"'{name}'" for name in reserved.SCHEDULERS)
+    assert f"object.spec.schedulerName in [{names}]" in EXPRESSIONS["passesSchedulers"]
+    assert EXPRESSIONS["asksForShares"].count(f"k.startsWith('{reserved.SHARES}')") == 2

@@ -118,3 +118,34 @@ async def test_a_token_of_any_bytes_is_a_wrong_one(api: Api, shown: bytes) -> No
         )
         await stream.send(b"\r\n".join((*lines, b"", body)))
         assert (await stream.receive()).startswith(b"HTTP/1.1 403 ")
+
+
+def asking(number: str = "containers", **spec: Any) -> dict[str, Any]:
+    body = pod("p", **spec)
+    container = {"name": "d", "image": "i:1", "resources": {"limits": {keys.VGPU_NUMBER: "1"}}}
+    body["spec"].setdefault(number, []).append(container)
+    return body
+
+
+@pytest.mark.parametrize("where", ["containers", "initContainers"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"nodeName": "n", "schedulerName": "allotment"},
+        {"nodeName": "n"},
+        {},
+        {"schedulerName": "mine"},
+    ],
+)
+async def test_no_pod_gets_devices_past_the_schedulers(
+    api: Api, where: str, spec: dict[str, Any]
+) -> None:
+    """It has no record of its own: the plugin would serve it with that of another pod."""
+    refused = await api.post(PODS, asking(where, **spec), status=403)
+    assert "needs a scheduler that hands them out" in refused["message"]
+    await api.post(PODS, asking(where, **spec), headers=BINDER)
+
+
+@pytest.mark.parametrize("scheduler", reserved.SCHEDULERS)
+async def test_whoever_waits_for_a_scheduler_may_ask(api: Api, scheduler: str) -> None:
+    await api.post(PODS, asking(schedulerName=scheduler))

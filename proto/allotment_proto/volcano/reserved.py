@@ -2,7 +2,8 @@
 write them can take devices that nobody gave him, or have other pods served with his.
 
 `deploy/base/annotation-policy.yaml` lets the API server refuse them to all but schedulers and
-device plugins, with this very list; local mode's API server refuses them by `is_reserved`.
+device plugins, with this very list; local mode's API server refuses them by `is_reserved`. The
+policy also refuses new pods that ask for shares and pass the schedulers (`SCHEDULERS`).
 """
 
 import re
@@ -33,6 +34,10 @@ PATTERNS = (r"^hami\.io/.+-devices-(to-allocate|allocated)$", r"^huawei\.com/Asc
 """Of the chips that there are each has its own."""
 ONCE_BOUND = (keys.GPU_INDEX,)
 """Before that they are what a pod asks for."""
+SHARES = "volcano.sh/"
+"""How the names of resources begin that a device plugin hands out by a pod's record."""
+SCHEDULERS = ("allotment", "volcano", "hami-scheduler")
+"""The schedulers that write records. A pod that passes them is served with another pod's."""
 _PATTERN = re.compile("|".join(PATTERNS))
 
 

@@ -1,5 +1,6 @@
 """The one admission policy that this server enforces, where it is installed: which annotations of
-Pods only schedulers and device plugins write (`deploy/base/annotation-policy.yaml`).
+Pods only schedulers and device plugins write, and that pods with devices pass a scheduler
+(`deploy/base/annotation-policy.yaml`).
 
 The policy's expressions are not evaluated. What they say is `allotment_proto.volcano.reserved`, and
 a test holds the two equal. Who is a scheduler is told by a token; fake device plugins write to the
@@ -13,7 +14,7 @@ import yaml
 
 from allotment_local.apiserver.errors import JsonObject, forbidden
 from allotment_local.apiserver.resources import PODS, ResourceKey
-from allotment_proto.volcano.reserved import POLICY, is_reserved
+from allotment_proto.volcano.reserved import POLICY, SCHEDULERS, SHARES, is_reserved
 
 _GROUP = "admissionregistration.k8s.io"
 POLICIES = ResourceKey(_GROUP, "validatingadmissionpolicies")
@@ -55,6 +56,25 @@ def check_assignments(
         "exists (kubectl replace drops them: use apply, patch or edit)."
     )
     raise forbidden(PODS.plural, PODS.group, name, why)
+
+
+def check_scheduled(world: World, pod: JsonObject) -> None:
+    """Refuse a new pod that asks for devices and passes the schedulers that give them: its node's
+    plugin would serve it with another pod's record. ApiError 403."""
+    spec = pod["spec"]
+    containers = [*spec.get("containers", ()), *spec.get("initContainers", ())]
+    limits = [((each.get("resources") or {}).get("limits") or {}) for each in containers]
+    asks = any(name.startswith(SHARES) for each in limits for name in each)
+    passes = spec.get("nodeName") or spec.get("schedulerName") not in SCHEDULERS
+    if not asks or not passes or world.find(POLICY_BINDINGS, "", POLICY) is None:
+        return
+    why = (
+        f"ValidatingAdmissionPolicy '{POLICY}' with binding '{POLICY}' denied request: a pod that "
+        f"asks for {SHARES} devices needs a scheduler that hands them out: leave out spec.nodeName "
+        "and set spec.schedulerName to allotment. Else the device plugin would serve it with "
+        "another pod's devices."
+    )
+    raise forbidden(PODS.plural, PODS.group, pod["metadata"]["name"], why)
 
 
 def annotations_of(obj: JsonObject) -> JsonObject:

@@ -9,7 +9,11 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from allotment_local.apiserver import meta
-from allotment_local.apiserver.admission import annotations_of, check_assignments
+from allotment_local.apiserver.admission import (
+    annotations_of,
+    check_assignments,
+    check_scheduled,
+)
 from allotment_local.apiserver.cascade import Cascade
 from allotment_local.apiserver.collection import Entry, Event
 from allotment_local.apiserver.errors import (
@@ -143,6 +147,7 @@ class Store(Objects):
             raise already_exists(kind.plural, kind.group, name)
         if resource == PODS and not is_writer:
             self._check_assignments(new, {})
+            check_scheduled(self, new)
         if dry_run:
             return Entry(namespace, name, new, self.resource_version)
         entry = self._commit("ADDED", resource, namespace, name, new, None)
