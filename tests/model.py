@@ -237,8 +237,14 @@ class Model:
                     share.holdings, event.annotated or event.holdings
                 )
                 self._hold(share._replace(is_bound=share.is_bound or is_as_decided), event)
-            elif not share.holdings or event.uid in self.unread:
+            elif event.uid in self.unread:
                 self._adopt(event)
+            elif not share.holdings:
+                # Seen with nothing, it cannot have been served by what became unreadable since.
+                if event.broken is None:
+                    self._adopt(event)
+                else:
+                    self._hold(share, event)
             else:
                 confirmed = _confirmed(share.holdings, event.holdings)
                 self._hold(share._replace(holdings=confirmed), event)

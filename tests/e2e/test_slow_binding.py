@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 import yaml
 
 from tests.e2e.audit import fold
-from tests.e2e.stack import Stack, vgpu
+from tests.e2e.stack import ROLES, Stack, vgpu
 
 NODES = (
     "- {name: g, gpus: {model: Tesla T4, count: 1, memory_mib: 16000}, cpu: 64, memory: 256Gi}\n"
@@ -124,8 +124,10 @@ def test_a_card_that_flaps_while_a_binding_is_under_way_is_not_handed_out_twice(
 ) -> None:
     with slow_server(tmp_path) as slow:
         options = {"binder": ["--kubeconfig", str(tmp_path / "slow")]}
-        with Stack(tmp_path / "stack", NODES, options=options) as stack:
+        with Stack(tmp_path / "stack", NODES, services=(), options=options) as stack:
             slow.target = stack.url
+            for role in ROLES:
+                stack.start(role)
             stack.create_pod("first", vgpu(15000))
             stack.until(slow.holds.is_set, "its Binding is under way")
             stack.kill("binder")
