@@ -2,7 +2,9 @@
 running one. The binder and the device plugins do."""
 
 import json
-from collections.abc import AsyncIterator
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -10,7 +12,6 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from allotment_local.orchestrator import down, up
 from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
@@ -46,12 +47,22 @@ class Tenant:
 
 
 @pytest.fixture
-async def tenant(tmp_path: Path) -> AsyncIterator[Tenant]:
-    home = tmp_path / "home"
-    said: list[str] = []
-    found = await up(home, detach=True, inspector=False, say=said.append)
-    yield Tenant(found["apiserver"])
-    await down(home, say=said.append)
+def tenant(tmp_path: Path) -> Iterator[Tenant]:
+    def allot(*words: str) -> str:
+        """In a process of its own: what local mode leaves running is no child of this one."""
+        command = [sys.executable, "-m", "allotment_cli.main", *words]
+        options = ["--home", str(tmp_path / "home")]
+        done = subprocess.run(
+            [*command, *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    try:
+        found = json.loads(allot("up", "--detach", "--no-inspector", "-o", "json"))
+        yield Tenant(found["apiserver"])
+    finally:
+        allot("down")
 
 
 @pytest.mark.slow
