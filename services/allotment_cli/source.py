@@ -268,7 +268,7 @@ async def open_as_admin(origin: Origin) -> AsyncIterator["Connection"]:
     except (NatsUnavailable, TimeoutError) as error:
         raise CliError(f"NATS cannot be reached: {error}", "check --nats or --context") from error
     except LogUnavailable as error:
-        raise CliError(f"NATS does not do it: {error}", "is the key an administrator's?") from error
+        raise CliError(f"NATS failed: {error}", "is the key an administrator's?") from error
 
 
 @asynccontextmanager

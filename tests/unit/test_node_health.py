@@ -373,7 +373,7 @@ def test_doctor_names_the_node_its_records_and_when_it_is_tried_again() -> None:
     assert found(cluster)["node a"] == (
         "its device plugin: turned away 2 pods of different owners in a row (default/pod-x at seq "
         "7, default/pod-y at seq 11); held back since seq 11 for such pods of namespace default; "
-        "until the log is told the time"
+        "until the next TimePassed record"
     )
     (one,) = findings(cluster.state, 0)
     assert (one.severity, one.code, one.seq) == ("error", reasons.NODE_FAILING, 11)

@@ -539,7 +539,7 @@ def _health_text(state: ClusterState, place: tuple[str, str, str]) -> str:
     said = f': "{health.strikes[-1].message}"' if health.strikes[-1].message else ""
     (only, *others) = sorted(health.namespaces)
     whom = "all pods that ask for devices" if others else f"such pods of namespace {only}"
-    when = "until the log is told the time"
+    when = "until the next TimePassed record"
     if health.trial_seq:
         when = f"on trial since seq {health.trial_seq}: it takes one pod at a time until one starts"
     elif health.until_ms:
