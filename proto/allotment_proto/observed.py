@@ -123,6 +123,9 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     `request` is empty. It decides nothing.
     `standing` is what a device plugin would serve by its annotations where that is not what the pod
     claims on its own node: no scheduler that keeps its books right writes that (None: nothing).
+    `grace_s` is how long it may take to end once it is deleted, where that is more than a minute
+    (0: it is not). `deadline_ms` is when it has to have ended, while it is being deleted (0: it is
+    not, or nobody knows).
     """
 
     uid: str
@@ -164,6 +167,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     unplaced: tuple[DeviceRequest, ...] = ()
     asks: PodRequest | None = None
     standing: Standing | None = None
+    grace_s: Int64 = 0
+    deadline_ms: Int64 = 0
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

@@ -1,6 +1,6 @@
 """Pods that have to make room, evicted through the API server, so that budgets are respected.
 
-    Ok                         evicted: it goes within its grace period
+    Ok                         evicted: it goes within its grace period, or ten minutes
     404, or another uid        gone already, which is as good
     429 over a budget          refused: a PodDisruptionBudget protects it
     any other, again and again refused, with the server's words
@@ -10,6 +10,7 @@ one that no budget counts on. A second eviction of a pod that is going does no h
 be known of earlier tries.
 """
 
+import time
 from collections.abc import Callable
 
 import anyio
@@ -18,11 +19,12 @@ from allotment.adapters.kube.client import STRATEGIC_PATCH, KubeClient, pod_path
 from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment.core import reasons
 from allotment.core.explain.pod_views import preemptor_name
+from allotment.core.ledger.evictions import GRACE_MOST_S
 from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.queues import texts
 from allotment_binder.notices import Notices, Warned
 from allotment_binder.readers import Readers
-from allotment_proto.events import Evicted, Eviction
+from allotment_proto.events import Evicted, Eviction, PodObserved
 
 TRIES = 6
 RETRY_FIRST_S = 0.2
@@ -69,10 +71,11 @@ class Evictions:
         if pod is not None and pod.fact.phase in ENDED:
             said = f"the pod {pod.fact.phase.lower()} before it was evicted"
             return self._ending(eviction, for_whom, reasons.POD_ENDED, said)
-        if pod is not None and pod.fact.deleting:
+        grace_s = None if pod is None else shorter_grace_s(pod.fact, time.time())
+        if pod is not None and pod.fact.deleting and grace_s is None:
             return self._ending(eviction, for_whom)
         async with self._places:
-            answer = await self._evict(eviction)
+            answer = await self._evict(eviction, grace_s)
         if isinstance(answer, Ok):
             await self._tell(eviction, for_whom)
             return self._ending(eviction, for_whom)
@@ -81,10 +84,10 @@ class Evictions:
         code = reasons.DISRUPTION_BUDGET if is_protected(answer) else reasons.API_ERROR
         return self._ending(eviction, for_whom, code, answer.message)
 
-    async def _evict(self, eviction: Eviction) -> KubeResult:
+    async def _evict(self, eviction: Eviction, grace_s: int | None) -> KubeResult:
         wait_s = RETRY_FIRST_S
         for attempt in range(TRIES):
-            answer = await evict(self._client, eviction)
+            answer = await evict(self._client, eviction, grace_s)
             if isinstance(answer, Ok) or is_gone(answer) or is_protected(answer):
                 return answer
             self._say(eviction, answer.message)
@@ -124,13 +127,27 @@ class Evictions:
         )
 
 
-async def evict(client: KubeClient, eviction: Eviction) -> KubeResult:
-    """Ask once. The uid keeps a pod safe that was made anew under the name; grace is the pod's."""
+def shorter_grace_s(fact: PodObserved, now_s: float) -> int | None:
+    """The grace period that a pod's eviction names, which is counted from its deletion; None if its
+    own is short enough.
+    """
+    deleted_s = fact.deadline_ms // 1000 - fact.grace_s if fact.deleting else now_s
+    most_s = int(now_s - deleted_s) + GRACE_MOST_S
+    return most_s if fact.grace_s > most_s else None
+
+
+async def evict(client: KubeClient, eviction: Eviction, grace_s: int | None) -> KubeResult:
+    """Ask once. The uid keeps a pod safe that was made anew under the name. Without `grace_s` the
+    pod has its own grace period.
+    """
+    options: dict[str, object] = {"preconditions": {"uid": eviction.uid}}
+    if grace_s is not None:
+        options["gracePeriodSeconds"] = grace_s
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": eviction.name, "namespace": eviction.namespace},
-        "deleteOptions": {"preconditions": {"uid": eviction.uid}},
+        "deleteOptions": options,
     }
     return await client.create(pod_path(eviction.namespace, eviction.name, "eviction"), body)
 

@@ -1,5 +1,6 @@
 """Evictions of landed decisions, through an API server that knows budgets."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,27 @@ async def test_a_pod_made_anew_under_the_name_is_left_alone(tmp_path: Path) -> N
             await until(some(scene, 1))
             assert [found.code for found in outcomes(scene)] == [""]
             assert "deletionTimestamp" not in (await there.api.get(f"{PODS}/low"))["metadata"]
+
+
+async def test_a_victim_gets_its_own_grace_but_not_days(tmp_path: Path) -> None:
+    """Also one that its owner is deleting slowly: it gets ten minutes from now on."""
+    day_s, now_s = 86_400, int(time.time())
+    async with cluster() as there:
+        short = changed(await running_pod(there, "short"), grace_s=300)
+        long = changed(await running_pod(there, "long"), grace_s=day_s)
+        slow = await running_pod(there, "slow")
+        await there.api.call("DELETE", f"{PODS}/slow", {"gracePeriodSeconds": day_s})
+        deadline_ms = (now_s + day_s) * 1000
+        slow = changed(slow, deleting=True, grace_s=day_s, deadline_ms=deadline_ms)
+        pods = short, long, slow
+        async with at_work(tmp_path, there, NAMES, QUEUE, node(), *pods) as scene:
+            await scene.add(evicting(*pods))
+            await until(some(scene, 3))
+        for pod, own_s in ((short, 30), (long, 600), (slow, 600)):
+            grace_s = (await there.api.get(f"{PODS}/{pod.name}"))["metadata"][
+                "deletionGracePeriodSeconds"
+            ]
+            assert own_s <= grace_s <= own_s + 60, pod.name
 
 
 async def test_a_binder_that_starts_anew_settles_what_is_open(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Deleting over HTTP: grace, finalizers, preconditions, and what goes along."""
 
+from datetime import datetime, timedelta
+
 import pytest
 from tests.contract.local_apiserver import Api, pod, running
 
@@ -35,6 +37,17 @@ async def test_preconditions_and_options_of_a_delete() -> None:
         await api.call("DELETE", f"{PODS}/p", {"propagationPolicy": "Up"}, status=400)
         right = {"preconditions": {"uid": created["metadata"]["uid"]}}
         await api.call("DELETE", f"{PODS}/p", right)
+
+
+async def test_a_shorter_grace_period_counts_from_the_deletion() -> None:
+    async with running() as api:
+        await api.post(PODS, pod("p"))
+        await api.post(f"{PODS}/p/binding", {"metadata": {"name": "p"}, "target": {"name": "n"}})
+        first = await api.call("DELETE", f"{PODS}/p", {"gracePeriodSeconds": 900})
+        begun = datetime.fromisoformat(first["metadata"]["deletionTimestamp"])
+        shorter = await api.call("DELETE", f"{PODS}/p", {"gracePeriodSeconds": 300})
+        ends = datetime.fromisoformat(shorter["metadata"]["deletionTimestamp"])
+        assert begun - ends == timedelta(seconds=600)
 
 
 async def test_finalizers_hold_an_object() -> None:

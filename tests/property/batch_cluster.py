@@ -20,6 +20,7 @@ from allotment_proto.events import (
     PriorityClassObserved,
     QueueGone,
     QueueObserved,
+    TimePassed,
 )
 from allotment_proto.facts import PluginUse, PodRequest, Policy
 from tests import build
@@ -177,10 +178,14 @@ class Cluster:
             return
         pod = self.state.pods[uids[(7 * a + b) % len(uids)]]
         fact, held = pod.fact, pod.allocation
-        if c == 0 or (c == 1 and fact.deleting):
+        if c == 1 and fact.deleting and b % 2:
+            self.tell(TimePassed(at_ms=fact.deadline_ms + (b - 3) * 30_000))
+        elif c == 0 or (c == 1 and fact.deleting):
             self.tell(PodGone(uid=fact.uid, namespace="default", name=fact.name, rv=self.seq))
         elif c == 1:
-            self.see(pod.fact.uid, deleting=True)
+            grace_s = (0, 100, 3600)[b % 3]
+            deadline_ms = (self.seq + grace_s) * 1000 if b else 0
+            self.see(fact.uid, deleting=True, grace_s=grace_s, deadline_ms=deadline_ms)
         elif c == 2 and held is not None and held.phase == "reserved":
             name = {"uid": fact.uid, "namespace": "default", "name": fact.name}
             failed = {"code": "x", "message": ""}

@@ -121,9 +121,11 @@ class Fold(RuleBasedStateMachine):
         if pod is not None:
             self.append(msgspec.structs.replace(pod.fact, rv=self.next_rv(False), **changes))
 
-    @rule(uid=st.sampled_from(own.PODS))
-    def a_pod_is_being_deleted(self, uid: str) -> None:
-        self.see(uid, deleting=True)
+    @rule(
+        uid=st.sampled_from(own.PODS), grace_s=st.sampled_from((0, 100)), at_s=st.integers(0, 400)
+    )
+    def a_pod_is_being_deleted(self, uid: str, grace_s: int, at_s: int) -> None:
+        self.see(uid, deleting=True, grace_s=grace_s, deadline_ms=at_s * 1000)
 
     @rule(uid=st.sampled_from(own.PODS))
     def pod_goes(self, uid: str) -> None:

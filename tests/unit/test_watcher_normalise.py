@@ -1,5 +1,7 @@
 """Kubernetes JSON → facts: who a pod is and what it takes of its host, as people write it."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -18,6 +20,8 @@ from tests.unit.kube_json import (
     refused,
     seen,
 )
+
+DELETED, DELETED_MS = "2026-01-02T03:04:05Z", 1_767_323_045_000
 
 
 def test_a_plain_pod_says_who_it_is() -> None:
@@ -67,6 +71,34 @@ def test_gates_deletion_priority_and_group() -> None:
         "team-a/gang",
     )
     assert not seen(pod_json(container(), schedulingGates=[])).gated
+
+
+@pytest.mark.parametrize(
+    ("own_s", "deletion", "grace_s", "deadline_ms"),
+    [
+        (None, {}, 0, 0),
+        (30, {}, 0, 0),
+        (60, {}, 0, 0),
+        (61, {}, 61, 0),
+        (86_400, {"deletionTimestamp": DELETED, "deletionGracePeriodSeconds": 5}, 0, DELETED_MS),
+        (30, {"deletionTimestamp": DELETED, "deletionGracePeriodSeconds": 900}, 900, DELETED_MS),
+        (30, {"deletionTimestamp": DELETED}, 0, DELETED_MS),
+        ((1 << 63) - 1, {}, 1 << 33, 0),
+        (
+            30,
+            {"deletionTimestamp": DELETED, "deletionGracePeriodSeconds": (1 << 63) - 1},
+            1 << 33,
+            (1 << 33) * 1000,
+        ),
+    ],
+)
+def test_how_long_a_pod_may_take_to_end(
+    own_s: int | None, deletion: dict[str, Any], grace_s: int, deadline_ms: int
+) -> None:
+    document = pod_json(container(), terminationGracePeriodSeconds=own_s)
+    document["metadata"].update(deletion)
+    fact = seen(document)
+    assert (fact.grace_s, fact.deadline_ms) == (grace_s, deadline_ms)
 
 
 @pytest.mark.parametrize("text", ["not a time", "", "2026-13-01T00:00:00Z"])

@@ -237,8 +237,14 @@ class Store(Objects):
     def mark_deleted(
         self, resource: ResourceKey, old: Entry, grace_s: int, **changes: Any
     ) -> Entry:
-        """Set the deletion timestamp: the object's end has begun."""
-        deadline = datetime.fromtimestamp(int(self._clock().timestamp()) + grace_s, UTC)
+        """Set the deletion timestamp: the object's end has begun. A shorter grace period is counted
+        from the beginning, too.
+        """
+        before, begun = old.obj["metadata"], self._clock().timestamp()
+        if "deletionTimestamp" in before:
+            last = datetime.fromisoformat(before["deletionTimestamp"])
+            begun = last.timestamp() - before["deletionGracePeriodSeconds"]
+        deadline = datetime.fromtimestamp(int(begun) + grace_s, UTC)
         metadata = {
             **old.obj["metadata"],
             "deletionTimestamp": deadline.strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -13,6 +13,7 @@ import msgspec
 from allotment.core import reasons
 from allotment.core.jobs import keys
 from allotment.core.ledger import claims
+from allotment.core.ledger.evictions import NEAR_S
 from allotment.core.ledger.model import ENDED
 from allotment.core.placement.devices.base import ContainerSource, PodSource
 from allotment_proto.device_config import DeviceConfig
@@ -35,6 +36,8 @@ KINDS_REMEMBERED = 512
 ERROR_CHARS_MAX = 300
 ENDING_CHARS_MAX = 500
 """Of each text about a pod's end: enough for kubelet's sentences, whoever else wrote one."""
+_GRACE_S_MAX = 1 << 33
+"""Go's durations reach no further."""
 DISRUPTION = "DisruptionTarget"
 _OF_KUBERNETES_GROUP = Problem(
     reasons.INVALID_REQUEST,
@@ -142,6 +145,8 @@ def pod_through(
         unplaced=() if phase in ENDED else held.unplaced,
         asks=_read(pod, lens, asks) if problem is not None and not node else None,
         standing=devices.standing(source, node, held),
+        grace_s=_grace_s(pod),
+        deadline_ms=_deadline_ms(meta),
     )
     if not (is_of_us or node):
         fact = _left_to_others(fact, devices.named(source, lens))
@@ -159,6 +164,20 @@ def _read(pod: objects.PodObject, lens: Lens, asks: PodRequest | None) -> PodReq
         return _request_of_kind(_kind(msgspec.structs.replace(pod, spec=spec)), lens)
     except Invalid:
         return None
+
+
+def _grace_s(pod: objects.PodObject) -> int:
+    """How long a pod may take to end; 0 if that is so short that others can wait for it."""
+    given = pod.metadata.deletion_grace_period_seconds
+    grace_s = pod.spec.termination_grace_period_seconds if given is None else given
+    return min(grace_s, _GRACE_S_MAX) if grace_s is not None and grace_s > NEAR_S else 0
+
+
+def _deadline_ms(meta: objects.Meta) -> int:
+    """When a pod has to have ended that is being deleted; 0 if it is not."""
+    if (meta.deletion_grace_period_seconds or 0) >= _GRACE_S_MAX:
+        return _GRACE_S_MAX * 1000  # the API server's own sum of such a grace wraps around
+    return time_ms(meta.deletion_timestamp)
 
 
 def _ending(status: objects.PodStatus, *, is_ended: bool, is_deleting: bool) -> Ending | None:

@@ -4,11 +4,25 @@ A preemptor's pods are nominated for nodes by the decision that evicts for them.
 theirs until the last victim is gone (or stays for good) and a decision tried them on that state: by
 then they are there, or cannot be. A decision whose placements did not stand tried nothing. Who was
 nominated where others make room, and evicted nobody, waits for those whom the others evicted.
+
+What a pod holds that is being deleted is free soon only if its deadline is near, which Kubernetes
+writes on it. One that its owner deletes slowly counts as running until then: nobody waits for it,
+and it may be evicted like any other. One that is still there long after its deadline, because its
+node does not answer or a finalizer keeps it, may stay for ever: whoever waits for it looks
+elsewhere.
 """
+
+from collections.abc import Iterator
 
 from allotment.core.ledger.groups import changed
 from allotment.core.ledger.model import ClusterState, Nominated
 from allotment_proto.events import Decided, Evicted, Nomination, PodObserved
+
+NEAR_S = 60
+"""A pod that is deleted is waited for from so long before its deadline to so long after it."""
+GRACE_MOST_S = 600
+"""A pod that is evicted gets its own grace period, but no more than this (as much as the cluster
+autoscaler gives by default)."""
 
 
 def evictions_decided(state: ClusterState, event: Decided, seq: int) -> None:
@@ -51,6 +65,61 @@ def _settle_nominated(state: ClusterState, event: Decided, seq: int) -> None:
         if not nominated.nodes or (is_tried and undone.isdisjoint(nominated.nodes)):
             del state.nominated[preemptor]
             state.order_seq = seq  # what was kept is there for others
+
+
+def is_leaving(state: ClusterState, fact: PodObserved) -> bool:
+    """Whether a pod is on its way out: evicted, or deleted and not far from its deadline."""
+    if fact.uid in state.evicting:
+        return True
+    is_slow = fact.grace_s > NEAR_S and state.time_ms < fact.deadline_ms - NEAR_S * 1000
+    return fact.deleting and not is_slow
+
+
+def ending(state: ClusterState) -> Iterator[str]:
+    """The pods that hold something which is free soon."""
+    for uid in sorted({*state.deleting, *state.evicting}):
+        pod = state.pods.get(uid)
+        if (
+            pod is not None
+            and pod.allocation is not None
+            and is_leaving(state, pod.fact)
+            and not _is_overdue(state, pod.fact)
+        ):
+            yield uid
+
+
+def turning_points(fact: PodObserved) -> Iterator[int]:
+    """The moments (ms) at which a pod that is being deleted begins to be waited for, if it was not
+    from the beginning, and at which it no longer is.
+    """
+    if fact.deadline_ms:
+        if fact.grace_s > NEAR_S:
+            yield fact.deadline_ms - NEAR_S * 1000
+        yield fact.deadline_ms + NEAR_S * 1000
+
+
+def _is_overdue(state: ClusterState, fact: PodObserved) -> bool:
+    return 0 < fact.deadline_ms <= state.time_ms - NEAR_S * 1000
+
+
+def note_deleting(state: ClusterState, fact: PodObserved, seq: int) -> None:
+    """A pod was observed: it is being deleted, or not."""
+    if not fact.deleting:
+        state.deleting.pop(fact.uid, None)
+        return
+    state.deleting[fact.uid] = None
+    if _is_overdue(state, fact):
+        end_eviction(state, fact.uid, seq)
+
+
+def time_passed(state: ClusterState, before_ms: int, seq: int) -> None:
+    """Pods that are being deleted come near their deadlines, and miss them."""
+    for uid in sorted(state.deleting):
+        fact = state.pods[uid].fact
+        if any(before_ms < at_ms <= state.time_ms for at_ms in turning_points(fact)):
+            changed(state, fact, seq)
+            if _is_overdue(state, fact):
+                end_eviction(state, uid, seq)
 
 
 def end_eviction(state: ClusterState, uid: str, seq: int) -> bool:

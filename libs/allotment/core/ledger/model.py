@@ -545,6 +545,8 @@ class ClusterState:
         """Preemptor → where its pods will be placed, for which others had to go."""
         self.evicting: dict[str, Eviction] = {}
         """Pods that were told to make room and are not gone yet."""
+        self.deleting: dict[str, None] = {}
+        """Uids of pods that are being deleted and are not gone yet."""
         self.spared: dict[str, str] = {}
         """Pods whose eviction was refused → their owner's uid: nobody asks again before something
         happens to one of the owner's pods."""

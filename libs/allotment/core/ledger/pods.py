@@ -51,6 +51,7 @@ def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
         note_single(state, pod)
     fold_groups.changed(state, event, seq)
     fold_evictions.forgive(state, event)
+    fold_evictions.note_deleting(state, event, seq)
     _learn_start(state, pod, before, seq)
     _note_forged(state, pod, before)
     health.learn(state, pod, before, seq)
@@ -264,6 +265,7 @@ def pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
     pod = state.pods.pop(event.uid, None)
     if pod is None:
         return
+    state.deleting.pop(event.uid, None)
     release(state, pod, seq)
     _tell_forged(state, pod, is_there=False)
     fold_groups.leave(state, pod.fact, seq)

@@ -284,6 +284,8 @@ def _restored(image: _Snapshot) -> ClusterState:
     for entry in image.pods:
         pod = state.pods[entry.fact.uid] = Pod(entry.fact, entry.changed_seq)
         state.note_company(entry.fact, 1)
+        if entry.fact.deleting:
+            state.deleting[entry.fact.uid] = None
         pod.refused_basis, pod.bind_failures = entry.refused_basis, entry.bind_failures
         pod.refusal = entry.refusal
         if entry.allocation is not None:

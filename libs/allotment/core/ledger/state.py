@@ -200,9 +200,10 @@ def _devices_configured(state: ClusterState, event: DevicesConfigured, seq: int)
 
 
 def _time_passed(state: ClusterState, event: TimePassed, seq: int) -> None:
-    state.time_ms = max(state.time_ms, event.at_ms)
+    before_ms, state.time_ms = state.time_ms, max(state.time_ms, event.at_ms)
     fold_groups.promises_age(state)
     state.order_seq = seq
+    fold_evictions.time_passed(state, before_ms, seq)
     health.time_passed(state, seq)
 
 

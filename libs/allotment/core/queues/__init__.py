@@ -149,6 +149,11 @@ queue are asked first, then lower pods of the same group, then other queues. A g
 victims for all that it lacks or none. Nobody is placed by an eviction: the decision nominates
 the group's pods for the nodes that were found.
 
+A pod that is being deleted is waited for only near its deadline. One that its owner deletes slowly
+counts as running until a minute before, and can be evicted; an evicted pod gets at most ten
+minutes. One that is still there a minute after its deadline is given up: its node may not answer,
+and others are evicted instead (`core/ledger/evictions.py`).
+
 Room freed by an eviction is reserved for the preemptor. What nominated pods need on their nodes
 (cards and host resources, `round/kept.py`), and their part of the quota, is kept from all but
 jobs of their queue that outrank them, until a decision tried them there with the last victim gone

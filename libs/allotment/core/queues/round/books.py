@@ -9,6 +9,7 @@ spared, the highest first.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from allotment.core.ledger.evictions import ending
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.state import allocation_of
 from allotment.core.placement.overlay import Overlay
@@ -16,7 +17,7 @@ from allotment.core.placement.rules.bounds import kept_back
 from allotment.core.placement.rules.interpod import Around, look_around
 from allotment.core.placement.rules.predicates import Fit, fits
 from allotment.core.queues.model import Task
-from allotment.core.queues.round.kept import ending, on_trial, put_promised
+from allotment.core.queues.round.kept import on_trial, put_promised
 from allotment.core.queues.timings import Checkpoint, unending
 from allotment_proto.events import Placement
 from allotment_proto.facts import ALONE, PodRequest

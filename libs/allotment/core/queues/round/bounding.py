@@ -12,6 +12,7 @@ from itertools import accumulate
 from operator import add, gt
 
 from allotment.core import reasons
+from allotment.core.ledger.evictions import ending
 from allotment.core.ledger.model import Allocation, ClusterState
 from allotment.core.placement.rules.bounds import Bonus, Bound, Bounds
 from allotment.core.queues.limits import BucketPoints, CardPoints, Limits, NodePoints, NodeRule
@@ -119,12 +120,8 @@ class _Rooms:
     def _rooms(self, names: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
         """By node, how much of each name is free."""
         if self._ending is None:
-            self._ending = [
-                pod.allocation
-                for pod in self._state.pods.values()
-                if pod.allocation is not None
-                and (pod.fact.deleting or pod.fact.uid in self._state.evicting)
-            ]
+            found = (self._state.pods[uid].allocation for uid in ending(self._state))
+            self._ending = [held for held in found if held is not None]
         moved: dict[str, Counter[str]] = {}
         for held in self._ending:
             moved.setdefault(held.node, Counter()).update(_taken_by(held))

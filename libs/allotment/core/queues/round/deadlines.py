@@ -1,6 +1,6 @@
 """When groups that wait have waited long enough (plugin `sla`), when those that were let in had
-time enough for their pods to be made, when nodes that are held back are tried again: the log has to
-be told.
+time enough for their pods to be made, when nodes that are held back are tried again, when pods that
+are being deleted come near their deadlines or miss them: the log has to be told.
 
 A round goes by what is recorded and not by a clock. While nothing happens nothing is recorded, so
 whoever has a clock asks here whether a deadline has passed, and appends the moment if one has.
@@ -8,6 +8,7 @@ whoever has a clock asks here whether a deadline has passed, and appends the mom
 
 from collections.abc import Iterator
 
+from allotment.core.ledger.evictions import turning_points
 from allotment.core.ledger.groups import NOT_ADMITTED
 from allotment.core.ledger.model import ClusterState
 from allotment_proto.facts import PluginUse
@@ -29,6 +30,9 @@ def _deadlines(state: ClusterState) -> Iterator[int]:
     for health in state.health.values():
         if health.since:
             yield health.until_ms or state.time_ms + 1
+    for uid in state.deleting if state.pending else ():
+        if state.pods[uid].allocation is not None:
+            yield from turning_points(state.pods[uid].fact)
     use = next((u for tier in state.policy.tiers for u in tier if u.name == _SLA), None)
     if use is None or not state.is_batched:
         return

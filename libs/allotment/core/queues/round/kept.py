@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from allotment.core.ledger.evictions import ending
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.state import allocation_of, covers
 from allotment.core.placement.devices import FAMILIES
@@ -35,13 +36,6 @@ from allotment_proto.facts import ALONE, Holding, PodRequest
 
 Cards = tuple[tuple[str, str, str], ...]
 """Node, family, card id."""
-
-
-def ending(state: ClusterState) -> Iterator[str]:
-    """The pods that hold something and are going: deleted, or evicted."""
-    for uid, pod in state.pods.items():
-        if pod.allocation is not None and (pod.fact.deleting or uid in state.evicting):
-            yield uid
 
 
 def put_promised(state: ClusterState, node: Node, uid: str, holdings: tuple[Holding, ...]) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Hashable
 from functools import lru_cache, partial
 
 from allotment.core.jobs.keys import DEFAULT_QUEUE, MADE_GROUP
+from allotment.core.ledger.evictions import is_leaving
 from allotment.core.ledger.groups import group_priority
 from allotment.core.ledger.model import RESERVED, SINGLE, ClusterState, Group, Pod
 from allotment.core.placement.devices import FAMILIES
@@ -334,7 +335,7 @@ def _status(state: ClusterState, pod: Pod) -> Status:
     fact, held = pod.fact, pod.allocation
     if fact.phase in ("Succeeded", "Failed"):
         return Status(fact.phase)
-    if fact.deleting or fact.uid in state.evicting:
+    if is_leaving(state, fact):
         return Status.RELEASING
     if held is None:
         return Status.PENDING if _is_waiting(state, fact) else Status.UNKNOWN
