@@ -213,6 +213,7 @@ def _is_news_of_groups(state: ClusterState, proposal: Proposal) -> bool:
         or any(e.uid in state.pods and e.uid not in state.evicting for e in proposal.evictions)
         or not all(_is_known(state, nomination) for nomination in proposal.nominations)
         or (proposal.holds is not None and proposal.holds != state.holds)
+        or any(n.is_tried(proposal.batch, proposal.basis) for n in state.nominated.values())
     )
 
 

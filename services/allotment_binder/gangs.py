@@ -5,6 +5,8 @@ Evictions of landed decisions (evictions.py), the status of PodGroups (groups.py
 (nominations.py).
 """
 
+from collections.abc import Sequence
+
 from anyio.abc import TaskGroup
 
 from allotment.adapters.kube.client import KubeClient
@@ -59,27 +61,30 @@ class Gangs:
         self._nominations.landed(self._fold.state, decided)
 
     def start_evictions(self, group: TaskGroup, outcomes: Recorder) -> None:
-        """Begin the evictions that are due; each ends as an outcome."""
-        for eviction in self.evictions.due(self._fold.state):
-            group.start_soon(self._evict, eviction, outcomes)
+        """Begin the evictions that are due, each preemptor's together; each ends as an outcome."""
+        for evictions in self.evictions.due(self._fold.state):
+            group.start_soon(self._evict, evictions, outcomes)
 
-    async def _evict(self, eviction: Eviction, outcomes: Recorder) -> None:
-        state = self._fold.state
-        ending = await self.evictions.carry_out(state, eviction)
-        outcomes.put([ending])
-        self._nominations.ended(state, eviction, ending)
-        if not ending.code:
-            await self._tell_group(eviction)
-        self.ctx.log.info(
-            "pod not evicted" if ending.code else "pod evicted",
-            namespace=eviction.namespace,
-            pod=eviction.name,
-            node=eviction.node,
-            action=eviction.action,
-            preemptor=eviction.preemptor,
-            code=ending.code,
-            reason=ending.message,
-        )
+    async def _evict(self, evictions: Sequence[Eviction], outcomes: Recorder) -> None:
+        """Evict the pods that make room for one preemptor."""
+        endings = await self.evictions.carry_out(self._fold.state, evictions)
+        outcomes.put(endings)
+        by_uid = {eviction.uid: eviction for eviction in evictions}
+        for ending in endings:
+            eviction = by_uid[ending.uid]
+            self._nominations.ended(self._fold.state, eviction, ending)
+            if not ending.code:
+                await self._tell_group(eviction)
+            self.ctx.log.info(
+                "pod not evicted" if ending.code else "pod evicted",
+                namespace=eviction.namespace,
+                pod=eviction.name,
+                node=eviction.node,
+                action=eviction.action,
+                preemptor=eviction.preemptor,
+                code=ending.code,
+                reason=ending.message,
+            )
 
     async def _tell_group(self, eviction: Eviction) -> None:
         """An Event about the PodGroup that loses a pod."""

@@ -10,7 +10,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.model import JobView, Task
 from allotment.core.queues.texts import Attempt, pod_message
 from allotment.core.queues.work import Job
-from allotment.core.reasons import refusal_text
+from allotment.core.reasons import OTHER_VICTIM_STAYS, refusal_text
 from allotment_binder.gang_notices import waits_because
 from allotment_binder.notices import Notices, Refused
 from allotment_proto.events import Decided, Evicted, Eviction, PodObserved
@@ -55,8 +55,10 @@ class Nominations:
             self._put(fact, promise(fact, node), node, is_news=is_news)
 
     def ended(self, state: ClusterState, eviction: Eviction, ending: Evicted) -> None:
-        """Take the nomination back if the eviction was refused."""
-        if not ending.code:
+        """Take the nomination back if the eviction was refused; of those that go with it the one
+        that was refused says why.
+        """
+        if ending.code in ("", OTHER_VICTIM_STAYS):
             return
         preemptor = eviction.preemptor
         text = f"{ending.code}: pod {eviction.namespace}/{eviction.name} does not make room"

@@ -120,15 +120,36 @@ async def test_a_disruption_budget_is_respected_and_the_log_says_so(tmp_path: Pa
             assert await there.events("low") == []
 
 
-async def test_of_two_under_one_budget_only_one_goes(tmp_path: Path) -> None:
+KEPT = {"app": "kept"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "codes"),
+    [
+        # The second may not go, so the first, which may, would go for nothing.
+        ({"one": {}, "two": KEPT}, ["OtherVictimStays", "DisruptionBudget"]),
+        # Each alone may go, and not both.
+        ({"one": KEPT, "two": KEPT}, ["OtherVictimStays", "DisruptionBudget"]),
+        ({"one": {}, "two": {}}, ["", ""]),
+    ],
+)
+async def test_all_that_make_room_for_one_preemptor_go_or_none(
+    labels: dict[str, dict[str, str]], codes: list[str], tmp_path: Path
+) -> None:
     async with cluster() as there:
         await there.api.post(BUDGETS, BUDGET)
-        kept = {"app": "kept"}
-        victims = [await running_pod(there, name, labels=kept) for name in ("one", "two")]
+        victims = [await running_pod(there, name, labels=labels[name]) for name in labels]
         async with at_work(tmp_path, there, NAMES, QUEUE, node(), *victims) as scene:
             await scene.add(evicting(*victims))
             await until(some(scene, 2))
-            assert sorted(found.code for found in outcomes(scene)) == ["", "DisruptionBudget"]
+            found = {each.name: each.code for each in outcomes(scene)}
+            assert [found[each.name] for each in victims] == codes
+            for each in victims:
+                seen = await there.api.get(f"{PODS}/{each.name}")
+                assert ("deletionTimestamp" in seen["metadata"]) == (not any(codes))
+            await until(lambda: bool(scene.fold.state.evicting) == (not any(codes)))
+            protected = {each.uid for each in outcomes(scene) if each.code == "DisruptionBudget"}
+            assert scene.fold.state.spared.keys() == protected, "the others may go for others"
 
 
 async def test_a_pod_made_anew_under_the_name_is_left_alone(tmp_path: Path) -> None:
@@ -217,7 +238,7 @@ async def carried_out(tmp_path: Path, *answers: Any) -> tuple[Evicted, list[str]
             client, Notices(client, "b", Readers()), Readers(), lambda _, text: said.append(text)
         )
         victim = Eviction("u", "default", "low", "n1", "reclaim", "default/top")
-        found = await evictions.carry_out(ClusterState(), victim)
+        (found,) = await evictions.carry_out(ClusterState(), [victim])
         assert not script.answers, "not everything was asked"
         assert script.bodies[0]["deleteOptions"] == {"preconditions": {"uid": "u"}}
         assert (evictions.evicted, evictions.refused) == (not found.code, bool(found.code))
@@ -242,8 +263,32 @@ async def test_a_busy_server_is_no_budget(tmp_path: Path, monkeypatch: pytest.Mo
     budget = refuse(429, "TooManyRequests", "it would violate the pod's disruption budget.")
     found, said = await carried_out(tmp_path, busy, budget)
     assert (found.code, len(said)) == ("DisruptionBudget", 1)
+    several = "This pod has more than one PodDisruptionBudget, which the eviction subresource does"
+    found, said = await carried_out(tmp_path, refuse(500, "InternalError", several))
+    assert (found.code, said) == ("DisruptionBudget", [])
     found, _ = await carried_out(tmp_path, refuse(404, "NotFound"))
     assert found.code == ""
+
+
+async def test_budgets_that_cannot_be_read_evict_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    async with (
+        scripted() as script,
+        client_of(script, tmp_path, throttle_wait_s_max=0.0) as client,
+    ):
+        script.then(reply({}, 201), reply({}, 201), refuse(403, "Forbidden", "no rights"))
+        notices = Notices(client, "b", Readers())
+        evictions = Evictions(client, notices, Readers(), lambda _, text: said.append(text))
+        victims = [
+            Eviction(uid, "default", uid, "n1", "reclaim", "default/top") for uid in ("a", "b")
+        ]
+        found = await evictions.carry_out(ClusterState(), victims)
+        assert [(each.code, each.message) for each in found] == [("APIError", "no rights")] * 2
+        assert said == ["disruption budgets cannot be read: no rights"]
+        asked = [(request.method, request.query.get("dryRun")) for request in script.requests]
+        assert asked == [("POST", "All"), ("POST", "All"), ("GET", None)]
 
 
 async def test_a_pod_that_never_preempts_says_so(tmp_path: Path) -> None:

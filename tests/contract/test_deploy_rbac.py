@@ -61,6 +61,7 @@ VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"
 CLIENT_METHODS = {name for name in vars(KubeClient) if not name.startswith("_")}
 CALLS = {
     "allotment_binder/bindings.py": {"bind", "get"},
+    "allotment_binder/budgets.py": {"get", "list"},
     "allotment_binder/evictions.py": {"create", "patch"},
     "allotment_binder/volume_claims.py": {"patch"},
     "allotment_binder/groups.py": {"get", "patch"},
@@ -137,15 +138,16 @@ async def node_locks_ask(client: KubeClient) -> None:
 
 
 async def evictions_and_groups_ask(client: KubeClient, notices: Notices) -> None:
-    victim = Eviction("uid", "default", "pod", "node", "preempt", "default/top")
+    victims = [
+        Eviction(uid, "default", "pod", "node", "preempt", "default/top") for uid in ("a", "b")
+    ]
     state = state_of(
         QueueObserved(uid="q", name="default", rv=1),
         GroupObserved(uid="uid", namespace="default", name="g", rv=1),
         decided(admissions=(Admission("default/g"),)),
     )
-    assert not (
-        await Evictions(client, notices, Readers(), lambda *_: None).carry_out(state, victim)
-    ).code
+    evictions = Evictions(client, notices, Readers(), lambda *_: None)
+    assert not any(each.code for each in await evictions.carry_out(state, victims))
     fold = Fold(MemoryLog(), Logger(LogSink("binder", "0", stream=io.StringIO())))
     fold.state = state
     statuses = GroupStatuses(client, "test", lambda: False, lambda *_: None, Readers())

@@ -118,12 +118,21 @@ async def test_an_eviction_asks_the_disruption_budget() -> None:
             "metadata": {"name": "one-stays"},
             "spec": {"minAvailable": "50%", "selector": {"matchLabels": {"app": "x"}}},
         }
-        await api.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
+        budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+        await api.post(budgets, budget)
+
+        async def counts() -> tuple[int, int, int, int]:
+            status = (await api.get(f"{budgets}/one-stays"))["status"]
+            names = ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods")
+            return tuple(status[name] for name in names)
+
+        assert await counts() == (2, 1, 1, 2)
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}
         wrong = {**eviction, "deleteOptions": {"preconditions": {"uid": "another"}}}
         await api.post(f"{PODS}/a/eviction", wrong, status=409)
         await api.post(f"{PODS}/a/eviction", eviction)
         await api.get(f"{PODS}/a", status=404)
+        assert await counts() == (1, 1, 0, 1)
         refusal = await api.post(f"{PODS}/b/eviction", {}, status=429)
         assert "one-stays" in refusal["details"]["causes"][0]["message"]
         assert refusal["details"]["retryAfterSeconds"] == 10

@@ -22,12 +22,14 @@ from allotment_proto.events import (
     Eviction,
     Nomination,
     PodGone,
+    QueueObserved,
     StageTime,
 )
 from allotment_proto.facts import Policy
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests import build
-from tests.unit.rounds_world import World
+from tests.unit.contest import Contest
+from tests.unit.rounds_world import World, group
 
 STAGE = StageTime("binder", "b", 1, 2)
 
@@ -54,7 +56,7 @@ def settle(world: World, uid: str, code: str = "") -> None:
     )
 
 
-def decided(world: World) -> Decided:
+def answered(world: World) -> Decided | str:
     """A round through the binder's own decision."""
     state = world.state
     found = world.round(list(state.pending))
@@ -75,10 +77,16 @@ def decided(world: World) -> Decided:
         rules=found.rules,
     )
     made = Deciding(state).decide(proposal, 1, STAGE).decided
+    assert isinstance(made, str) or made.rules == found.rules
+    return made
+
+
+def decided(world: World) -> Decided:
+    """A round of which there is something to append, and its decision in the log."""
+    made = answered(world)
     assert isinstance(made, Decided)
-    assert made.rules == found.rules
     world.tell(made)
-    assert len(accepted(state, made, world.seq)) == len(made.placements)
+    assert len(accepted(world.state, made, world.seq)) == len(made.placements)
     return made
 
 
@@ -221,6 +229,35 @@ def test_who_waits_for_a_node_says_so_until_its_victim_may_stay(said: Said) -> N
     nominations.landed(world.state, made)
     nominations.ended(world.state, evicted, protected)
     assert said.take() == {}, "tried again and refused again, it is no news"
+
+
+@pytest.mark.parametrize("action", ["preempt", "reclaim"])
+def test_what_is_kept_ends_for_who_cannot_come_although_nothing_else_is_news(action: str) -> None:
+    """One victim of two is protected: none goes, and no other pair would do. The preemptor is
+    refused as before; what was kept for it has to be there for others all the same.
+    """
+    world = Contest(build.node("n1", 2))
+    if action == "reclaim":
+        world.tell(QueueObserved(uid="other", name="other", rv=1))
+    old = world.job("old", 2, members=0)
+    decided(world)
+    world.run(old)
+    world.tell(
+        group("top", 1, priority_class="high", queue="other" if action == "reclaim" else "default")
+    )
+    both = build.request(build.wants(16_000, 0, count=2))
+    member = {"group": "default/top", "role": "w", "priority_class": "high"}
+    world.tell(build.pod("top-w-0", both, name="top-w-0", **member))
+    made = decided(world)
+    assert [(each.uid, each.action) for each in made.evictions] == [(uid, action) for uid in old]
+    for uid, code in zip(old, ("DisruptionBudget", "OtherVictimStays"), strict=True):
+        name = {"uid": uid, "namespace": "default", "name": uid, "node": "n1"}
+        world.tell(Evicted(**name, decision=world.seq, code=code))
+    assert world.state.spared.keys() == {old[0]}
+    ended = decided(world)
+    assert (ended.evictions, ended.nominations) == ((), ())
+    assert world.state.nominated == {}
+    assert answered(world) == "nothing"
 
 
 def test_every_member_says_for_which_node_it_waits_until_its_place_is_lost(said: Said) -> None:

@@ -90,6 +90,7 @@ SAME_ROLE_FAILED: Final = "SameRoleFailed"
 
 # Eviction
 DISRUPTION_BUDGET: Final = "DisruptionBudget"
+OTHER_VICTIM_STAYS: Final = "OtherVictimStays"
 POD_ENDED: Final = "PodEnded"
 
 # Machinery
@@ -657,6 +658,12 @@ TABLE: Final = (
         Cure.RETRY,
         "a disruption budget allows no eviction of the pod now",
         "wait until the budget allows it, or relax the PodDisruptionBudget",
+    ),
+    Reason(
+        OTHER_VICTIM_STAYS,
+        Cure.RETRY,
+        "another pod that would have to make room with it cannot be evicted, so neither is",
+        "do nothing: other pods, or none, are evicted in their place",
     ),
     Reason(
         POD_ENDED,

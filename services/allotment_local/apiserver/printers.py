@@ -241,6 +241,7 @@ DISRUPTION_BUDGET = (
     NAME,
     _field("Min Available", "spec", "minAvailable", default="N/A"),
     _field("Max Unavailable", "spec", "maxUnavailable", default="N/A"),
+    _field("Allowed Disruptions", "status", "disruptionsAllowed", default=0),
     AGE,
 )
 CUSTOM_RESOURCE_DEFINITION = (

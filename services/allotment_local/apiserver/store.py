@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from allotment_local.apiserver import meta
+from allotment_local.apiserver import budgets, meta
 from allotment_local.apiserver.admission import (
     annotations_of,
     check_assignments,
@@ -255,6 +255,7 @@ class Store(Objects):
 
     def _follow_up(self, resource: ResourceKey, event: Event) -> None:
         self._cascade.observe(resource, event)
+        budgets.follow(self, resource, event)
 
     def _check_assignments(self, new: JsonObject, old: JsonObject) -> None:
         check_assignments(

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from allotment.core.ledger.groups import changed
 from allotment.core.ledger.model import ClusterState, Nominated
+from allotment.core.reasons import OTHER_VICTIM_STAYS
 from allotment_proto.events import Decided, Evicted, Nomination, PodObserved
 
 NEAR_S = 60
@@ -56,10 +57,9 @@ def _awaited(state: ClusterState, preemptor: str, nodes: set[str]) -> set[str]:
 
 
 def _settle_nominated(state: ClusterState, event: Decided, seq: int) -> None:
-    batch = set(event.batch)
     undone = {p.uid for p in event.placements} | {d.placement.uid for d in event.dropped}
     for preemptor, nominated in list(state.nominated.items()):
-        is_tried = 0 < nominated.ripe_seq <= event.basis and not batch.isdisjoint(nominated.nodes)
+        is_tried = nominated.is_tried(event.batch, event.basis)
         for uid in [uid for uid in nominated.nodes if uid not in state.pending]:
             del nominated.nodes[uid], nominated.holdings[uid]
         if not nominated.nodes or (is_tried and undone.isdisjoint(nominated.nodes)):
@@ -148,11 +148,14 @@ def preemptor_gone(state: ClusterState, uid: str, seq: int) -> None:
 
 
 def evicted(state: ClusterState, event: Evicted, seq: int) -> None:
-    """A pod that may not go stays, and others may have to go in its place."""
+    """A pod that may not go stays, and others may have to go in its place. One that stays only
+    because another one does may be asked again, for somebody else's sake.
+    """
     if event.code and end_eviction(state, event.uid, seq):
         pod = state.pods.get(event.uid)
         if pod is not None:
-            state.spared[event.uid] = pod.fact.owner
+            if event.code != OTHER_VICTIM_STAYS:
+                state.spared[event.uid] = pod.fact.owner
             changed(state, pod.fact, seq)
         state.order_seq = seq
 

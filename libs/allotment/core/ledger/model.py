@@ -485,6 +485,12 @@ class Nominated:
         self.ripe_seq = ripe_seq
         """When the last of them was gone, or stayed for good; 0 while some are still to go."""
 
+    def is_tried(self, batch: Iterable[str], basis: int) -> bool:
+        """Whether a round over the batch on the state at `basis` tries the preemptor with all
+        victims gone: what is kept for it ends with that decision, also if that says nothing else.
+        """
+        return 0 < self.ripe_seq <= basis and not self.nodes.keys().isdisjoint(batch)
+
 
 class RulesAbout(NamedTuple):
     """The topology keys by which others' rules are about a pod, with the pod as they see it."""
