@@ -194,9 +194,11 @@ class ContainerState(msgspec.Struct):
     terminated: Terminated | None = None
 
 
-class ContainerStatus(msgspec.Struct):
+class ContainerStatus(msgspec.Struct, rename="camel"):
     name: str = ""
     state: ContainerState | None = None
+    allocated_resources: Amounts = None
+    resources: Resources | None = None
 
 
 class PodStatus(msgspec.Struct, rename="camel"):
@@ -207,6 +209,8 @@ class PodStatus(msgspec.Struct, rename="camel"):
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None
     nominated_node_name: str | None = None
+    allocated_resources: Amounts = None
+    resources: Resources | None = None
 
 
 class PodObject(msgspec.Struct):

@@ -33,6 +33,61 @@ def test_a_plain_pod_says_who_it_is() -> None:
     assert fact.problem is None
 
 
+SMALL = {"cpu": "2", "memory": "1Gi", "example.com/fpga": "1"}
+LARGE = {"cpu": "6000m", "memory": "5Gi", "example.com/fpga": 3}
+
+
+@pytest.mark.parametrize(
+    ("spec", "held"),
+    [
+        (SMALL, {"allocatedResources": LARGE, "resources": {"requests": SMALL, "limits": SMALL}}),
+        (SMALL, {"allocatedResources": SMALL, "resources": {"requests": LARGE, "limits": LARGE}}),
+        (LARGE, {"allocatedResources": SMALL, "resources": {"requests": SMALL, "limits": SMALL}}),
+        (LARGE, {"allocatedResources": {"cpu": "?"}, "resources": {"requests": None}}),
+        (LARGE, {"allocatedResources": None, "resources": None}),
+    ],
+)
+@pytest.mark.parametrize("where", ["containers", "initContainers"])
+def test_a_pod_that_is_resized_counts_with_the_most_that_its_node_may_hold(
+    spec: Json, held: Json, where: str
+) -> None:
+    """It shrinks, and the kubelet holds the old amount still; or it grows."""
+    sidecar = container("init", SMALL, restartPolicy="Always")
+    document = pod_json(
+        container("main", SMALL), container("other", SMALL), initContainers=[sidecar]
+    )
+    document["spec"]["nodeName"] = "n1"
+    resized = document["spec"][where][0]
+    resized["resources"] = {"limits": spec, "requests": {"cpu": spec["cpu"]}}
+    statuses = {"containers": "containerStatuses", "initContainers": "initContainerStatuses"}
+    document["status"] = {"phase": "Running", statuses[where]: [{"name": resized["name"], **held}]}
+    request = seen(document).request
+    assert (request.cpu_milli, request.memory_bytes) == (10_000, 7 * GIB)
+    assert request.extended == (("example.com/fpga", 5),)
+    del document["spec"]["nodeName"]
+    assert seen(document).request.cpu_milli == (10_000 if spec is LARGE else 6_000)
+
+
+def test_shares_of_cards_count_with_the_most() -> None:
+    wanted = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
+    held = {"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "3000"}
+    document = pod_json(container("main", wanted), nodeName="n1")
+    document["status"]["containerStatuses"] = [{"name": "main", "allocatedResources": held}]
+    (asked,) = seen(document).request.devices
+    assert (asked.count, asked.memory_mib) == (2, 3_000)
+
+
+def test_a_pod_that_is_resized_as_a_whole_counts_with_the_most() -> None:
+    own = {"requests": {"cpu": "2", "memory": "4Gi"}}
+    document = pod_json(container(), resources=own, nodeName="n1")
+    document["status"] |= {
+        "allocatedResources": {"cpu": "3", "memory": "2Gi"},
+        "resources": {"requests": {"cpu": "2500m", "memory": "8Gi"}},
+    }
+    request = seen(document).request
+    assert (request.cpu_milli, request.memory_bytes) == (3_000, 8 * GIB)
+
+
 def test_null_and_missing_fields_are_as_good_as_empty() -> None:
     fact = seen(
         {

@@ -21,7 +21,7 @@ from allotment_proto.events import Ending, PodObserved
 from allotment_proto.facts import ALONE, PodRequest, Policy, Problem
 from allotment_proto.volcano import exclusive
 from allotment_watcher import objects
-from allotment_watcher.normalise import devices, membership
+from allotment_watcher.normalise import devices, membership, resized
 from allotment_watcher.normalise.amounts import Invalid, of_host, texts, unrequested
 from allotment_watcher.normalise.bounds import RESOURCE_NAMES_MAX, bounded_pod, too_many_names
 from allotment_watcher.normalise.constraints import company_of, constraints_of, labels_of
@@ -70,6 +70,7 @@ def pod_through(
     `wanted` is what its volumes want of its node, or why they cannot be had; `of_namespace` the
     queue that its namespace names, if any; `listed` are the resources that its node has.
     """
+    pod = resized.held(pod)
     meta, spec = pod.metadata, pod.spec
     status = pod.status or objects.PodStatus()
     annotations, labels = meta.annotations or {}, meta.labels or {}
