@@ -26,6 +26,7 @@ from allotment.core.logport import Record
 from allotment.core.placement.board.board import Board
 from allotment.core.trace_ids import cycle_ids
 from allotment_filter.batches import Batch, next_round
+from allotment_filter.effort import Effort
 from allotment_filter.feasibility import FeasibilityCache
 from allotment_filter.groups import Groups
 from allotment_filter.orphans import without_group
@@ -141,6 +142,7 @@ class Filter:
         """How many batches are still waited for, and how many that is, because what was opened
         before one was over came to nothing."""
         self._feasibility: FeasibilityCache | None = None
+        self._effort = Effort()
         self._groups: Groups | None = None
         self._waiting: Waiting | None = None
         """Who waits, in order, while there are no queues."""
@@ -271,7 +273,8 @@ class Filter:
         in_cycle = self._in_cycle()
         while True:
             turn = next_round(
-                feasibility, self.tried, self.held_back, self._most, waiting, in_cycle
+                *(feasibility, self.tried, self.held_back, self._most, waiting, in_cycle),
+                self._effort,
             )
             batch = turn.batch
             for uid in turn.in_vain:

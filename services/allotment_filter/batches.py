@@ -52,12 +52,13 @@ def next_round(
     batch_max: int = BATCH_MAX,
     waiting: Waiting | None = None,
     in_cycle: Container[str] = (),
+    effort: Effort | None = None,
 ) -> Round:
     """Open the next batch. `held_back` pods (their Binding failed just now) are left out, and those
     that are `in_cycle`, one that is not over.
 
     `waiting` has all pending pods in order, if the caller keeps them so; only as many are looked at
-    as it takes to fill the batch.
+    as it takes to fill the batch. `effort` remembers from batch to batch who was too much work.
     """
     state = feasibility.state
 
@@ -69,7 +70,7 @@ def next_round(
     else:
         pods = waiting.in_turns(counts)
     try:
-        return _round(pods, feasibility, held_back, batch_max)
+        return _round(pods, feasibility, held_back, batch_max, effort or Effort())
     finally:
         feasibility.close()
 
@@ -83,20 +84,21 @@ def _round(
     feasibility: FeasibilityCache,
     held_back: Mapping[str, float],
     batch_max: int,
+    effort: Effort,
 ) -> Round:
     in_vain: list[str] = []
     fitting: list[_Candidate] = []
     unrefused: list[_Candidate] = []
     refused_before: list[_Candidate] = []
-    effort = Effort()
+    effort.begin()
     for pod in pods:
         fact = pod.fact
         if fact.uid in held_back:
             continue
         found = None
         if fact.problem is None:
-            if not effort.admits((fact,)):
-                break  # those behind it are looked at with the next batch
+            if not effort.admits(fact.uid, (fact,)):
+                continue
             found = feasibility.of(fact)
             if found.feasible:
                 fitting.append(_Candidate(fact, found))

@@ -54,6 +54,7 @@ class Groups:
         self.lines = Lines(self._is_due)
         self.rounds = Rounds(state)
         self.parked = None if ranker is None else Parked(self.lines, self.rounds, ranker)
+        self._effort = Effort()
         self._tried: dict[str, int] = {}
         self._had_a_turn: set[str] = set()
         """Groups tried since all that were due had a turn."""
@@ -96,7 +97,7 @@ class Groups:
             self._had_a_turn.clear()
         to_park: dict[Class, list[str]] = {}
         again, again_most = 0, batch_max - batch_max // TURN_PART
-        effort = Effort()
+        self._effort.begin()
         for job in self.lines.in_turns(session, in_cycle):
             had_a_turn, tasks = job in self._had_a_turn, session.pods_to_place(job)
             if had_a_turn and uids and again + len(tasks) > again_most:
@@ -108,10 +109,8 @@ class Groups:
                 if had_a_turn:
                     continue
                 break
-            if not effort.admits(state.pods[uid].fact for uid in tasks):
-                if had_a_turn:
-                    continue
-                break
+            if not self._effort.admits(job, [state.pods[uid].fact for uid in tasks]):
+                continue
             if parked is not None and not self._is_news(job):
                 worth = parked.worth(job, session, batch_max)
                 if not isinstance(worth, Worth):
@@ -126,7 +125,7 @@ class Groups:
             parked.close()
             for under, waiting in to_park.items():
                 self.lines.park(waiting, under)
-        self._is_quiet = not jobs and not is_held_back
+        self._is_quiet = not (jobs or is_held_back or self._effort.has_passed_over)
         if not jobs:
             return None
         is_plain = (

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 
 from allotment.adapters.telemetry.metrics import ROWS_MAX, ServiceMetrics
@@ -14,9 +15,19 @@ from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import place
 from allotment.core.placement.rules import interpod
 from allotment.core.queues.round.rounds import Rounds
-from allotment_filter.effort import EFFORT_MAX
+from allotment_filter.batches import next_round
+from allotment_filter.effort import EFFORT_MAX, Effort
+from allotment_filter.feasibility import FeasibilityCache
 from allotment_filter.groups import Groups
-from allotment_proto.events import Event, NodeObserved, PodObserved, QueueObserved
+from allotment_filter.waiting import Waiting
+from allotment_proto.events import (
+    Event,
+    GroupObserved,
+    NodeObserved,
+    PodObserved,
+    QueueObserved,
+    TimePassed,
+)
 from allotment_proto.facts import (
     Company,
     Constraints,
@@ -187,6 +198,78 @@ def test_costly_pods_come_in_small_batches(request_of: object) -> None:
     assert max(map(len, found)) <= EFFORT_MAX // 31 + 3
     assert sum(map(len, found)) == 63
     assert set(found[0]) >= {"probe0", "probe1", "probe2"}
+
+
+class Busy:
+    """A cluster in which something happens all the time: whoever was refused is due again."""
+
+    def __init__(self, *, queues: bool, turns: bool, pods: Iterable[PodObserved]) -> None:
+        queue = (QueueObserved(uid="q", name="default", rv=1),) if queues else ()
+        self._state = cluster(build.policy(namespace_turns=turns), *queue, *pods)
+        self._effort, self._groups = Effort(), Groups(self._state) if queues else None
+        self._feasibility = FeasibilityCache(self._state, Board(self._state))
+        self._waiting = Waiting(self._state)
+
+    def tell(self, event: Event) -> None:
+        apply(self._state, event, self._state.seq + 1)
+
+    def batch(self) -> set[str]:
+        if self._groups is None:
+            found = next_round(
+                *(self._feasibility, {}, {}, 256, self._waiting), effort=self._effort
+            )
+            self._waiting.offered(found.batch.uids)
+            return set(found.batch.uids)
+        made = self._groups.next_batch({})
+        self.tell(TimePassed(at_ms=self._state.time_ms + 1))
+        if made is None:
+            return set()
+        self._groups.tried(made)
+        return set(made.batch.uids)
+
+
+NO_ROOM = 1_000_000
+ABOUT_OTHERS = Company(away=terms("kubernetes.io/hostname", 32))
+COSTLY = PodRequest(NO_ROOM, company=ABOUT_OTHERS)
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("queues", [False, True])
+class TestNobodyWaitsBehindCostlyPods:
+    def busy(self, queues: bool, turns: bool, *pods: PodObserved) -> Busy:
+        hostile = [waiting(f"h{n}", COSTLY, "ta") for n in range(9)]
+        queue = "default" if queues else ""
+        every = [msgspec.structs.replace(each, queue=queue) for each in (*hostile, *pods)]
+        return Busy(queues=queues, turns=turns, pods=every)
+
+    def test_a_plain_pod_comes_at_once(self, queues: bool, turns: bool) -> None:
+        busy = self.busy(queues, turns, waiting("plain-pod", PodRequest(1), "tb"))
+        assert "plain-pod" in busy.batch()
+
+    def test_a_pod_with_a_rule_comes_with_the_next_batch(self, queues: bool, turns: bool) -> None:
+        rule = PodRequest(1, company=Company(away=terms("kubernetes.io/hostname", 1)))
+        busy = self.busy(queues, turns, waiting("with-a-rule", rule, "tb"))
+        assert "with-a-rule" in busy.batch() | busy.batch()
+
+    def test_the_last_costly_one_has_its_turn(self, queues: bool, turns: bool) -> None:
+        busy = self.busy(queues, turns)
+        batches = [busy.batch() for _ in range(6)]
+        assert all(len(each) <= EFFORT_MAX // 32 for each in batches)
+        for number in range(9):
+            assert sum(f"h{number}" in each for each in batches) >= 2, number
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_a_costly_gang_has_its_turn(turns: bool) -> None:
+    hostile = [waiting(f"h{n}", COSTLY, "ta") for n in range(9)]
+    busy = Busy(queues=True, turns=turns, pods=hostile)
+    busy.tell(
+        GroupObserved(uid="g", namespace="tb", name="g", rv=1, min_member=20, phase="Inqueue")
+    )
+    rule = PodRequest(1, company=Company(away=terms("kubernetes.io/hostname", 20)))
+    for number in range(20):
+        busy.tell(build.pod(f"gang-{number}", rule, namespace="tb", group="tb/g"))
+    assert "gang-0" in busy.batch() | busy.batch()
 
 
 def test_pods_alike_and_single_costly_ones_are_not_held_up() -> None:
