@@ -206,5 +206,6 @@ async def live_once(
                 await world.lease.lost()
             group.cancel_scope.cancel()
     finally:
+        on_full("")  # from now on another binder knows
         world.fold.listeners.remove(fence.on_record)
         world.fold.passed_over.remove(fence.on_passed_over)

@@ -17,7 +17,7 @@ import anyio
 import msgspec
 
 from allotment.adapters.kube.client import MERGE_PATCH, KubeClient
-from allotment.adapters.kube.events import create_event, micro_time, pod_event
+from allotment.adapters.kube.events import SCHEDULER, create_event, micro_time, pod_event
 from allotment.adapters.kube.result import Ok, Refused, Unknown
 from allotment.adapters.kube.wire import shallow
 from allotment.adapters.log.fold import Fold
@@ -32,7 +32,6 @@ from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import Admission, Short
 
 API_VERSION = "scheduling.volcano.sh/v1beta1"
-CONTROLLER = "allotment.dev/scheduler"
 SWEEP_EVERY_S = 0.2
 SWEEP_SHARE = 10
 """A look at what changed costs time on every service's core: it pauses so many times as long."""
@@ -253,7 +252,7 @@ class GroupStatuses:
             note=self._readers.text(namespace, told.note),
             time_ns=time.time_ns(),
             unique=secrets.randbits(64),
-            controller=CONTROLLER,
+            controller=SCHEDULER,
             instance=self._instance,
         )
         event["regarding"] |= {"apiVersion": API_VERSION, "kind": "PodGroup"}

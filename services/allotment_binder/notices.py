@@ -20,6 +20,7 @@ import anyio
 
 from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.events import (
+    SCHEDULER,
     create_event,
     pod_event,
     refuse_pod,
@@ -39,7 +40,6 @@ LULL_S = 0.05
 """So long after the last Binding another one may come: between two decisions, or when a device
 plugin has served a pod for which others wait."""
 EVENTS_WAITING_MAX = 20_000
-CONTROLLER = "allotment.dev/scheduler"
 UNSCHEDULABLE = texts.REASON_UNSCHEDULABLE
 
 
@@ -256,7 +256,7 @@ class Notices:
             note=note,
             time_ns=time.time_ns(),
             unique=secrets.randbits(64),
-            controller=CONTROLLER,
+            controller=SCHEDULER,
             instance=self._instance,
         )
         return not isinstance(await create_event(self._client, event), Unknown)

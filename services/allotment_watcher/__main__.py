@@ -39,6 +39,7 @@ from allotment_watcher.reported import Reported, groups_of
 from allotment_watcher.settings import WatcherSettings
 from allotment_watcher.throttle import Spending, Throttle
 from allotment_watcher.timekeeper import keep_time
+from allotment_watcher.unrecorded import Unrecorded
 from allotment_watcher.variety import Variety
 from allotment_watcher.volume_watch import VolumeWatch
 
@@ -72,6 +73,7 @@ async def _watch(
 ) -> None:
     await world.fold.caught_up.wait()
     ctx.task_group.start_soon(tell_silence, client, partial(ctx.ready, "kubernetes"))
+    ctx.task_group.start_soon(Unrecorded(ctx, world, client).run)
     turn: Turn | None = None
     _expose(
         ctx,
@@ -117,9 +119,8 @@ class Turn:
         reported = Reported(state)
         world.fold.listeners[:] = [reported.took_effect]  # and no longer an earlier turn's
         by = f"watcher/{ctx.settings.instance}"
-        self.recorder = Recorder(
-            world.log, by, subject_of_facts, full_reporter(ctx), refused_reporter(ctx)
-        )
+        self._full = full_reporter(ctx)
+        self.recorder = Recorder(world.log, by, subject_of_facts, self._full, refused_reporter(ctx))
         self.checks = ConfigChecks(state, self.recorder.put)
         spending = Spending()
         variety = Variety((*reported.pods.facts(), *groups_of(state).values()))
@@ -154,6 +155,12 @@ class Turn:
         policies.listen(self._use, self._policy_checked)
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        finally:
+            self._full("")  # from now on another watcher knows
+
+    async def _run(self) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(self.recorder.run)
             group.start_soon(self.observer.audit, self._state)

@@ -10,6 +10,9 @@ import io
 import re
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import cast
+from unittest.mock import MagicMock
 
 import anyio
 import msgspec
@@ -17,7 +20,7 @@ import pytest
 import yaml
 from aiohttp import web
 from tests.build import decided, pod, state_of
-from tests.contract.kube_server import Script, client_of, kubeconfig, refuse, scripted
+from tests.contract.kube_server import Script, client_of, kubeconfig, refuse, reply, scripted
 from tests.contract.manifests import KUSTOMIZATIONS, ROOT, Object, needs_kubectl, of_kind, services
 from tests.waiting import patience, until
 
@@ -25,7 +28,9 @@ from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.watch import Reflector
 from allotment.adapters.kube.watch_events import WatchEvent
 from allotment.adapters.log.fold import Fold
+from allotment.adapters.service.http import Readiness
 from allotment.adapters.service.identity import kept_of
+from allotment.adapters.service.world import NATS_WRITES, World
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.ledger.model import RESERVED, Allocation
 from allotment.core.placement.devices.mindcluster import MindclusterInfo
@@ -43,6 +48,7 @@ from allotment_cli.nats_tls import create
 from allotment_proto.events import Admission, Eviction, GroupObserved, QueueObserved
 from allotment_proto.facts import Holding, PluginUse, Policy
 from allotment_watcher import objects
+from allotment_watcher.__main__ import Context
 from allotment_watcher.batch_watch import KINDS
 from allotment_watcher.config_map_watch import config_map_path
 from allotment_watcher.device_source import places_of
@@ -51,6 +57,7 @@ from allotment_watcher.node_info import path_of
 from allotment_watcher.observer import NODES, PODS
 from allotment_watcher.policy_source import place_of
 from allotment_watcher.settings import WatcherSettings
+from allotment_watcher.unrecorded import Unrecorded
 from allotment_watcher.volume_watch import CLAIMS, CLASSES, CSI_NODES, VOLUMES
 
 PATH = re.compile(
@@ -71,6 +78,7 @@ CALLS = {
     "allotment/adapters/kube/events.py": {"create", "patch"},
     "allotment/adapters/kube/kept_text.py": {"create", "get", "patch"},
     "allotment/adapters/kube/watch.py": {"list", "watch"},
+    "allotment_watcher/unrecorded.py": {"list"},
 }
 """Where the services call the client; each of these is run below."""
 
@@ -169,6 +177,20 @@ async def watcher_asks(client: KubeClient, script: Script) -> None:
     volumes = (CLAIMS, VOLUMES, CLASSES, CSI_NODES)
     core = (NODES, PODS, NAMESPACES)
     await lists_and_watches(client, script, *core, *kinds, *volumes, *places)
+    await watcher_tells(client, script)
+
+
+async def watcher_tells(client: KubeClient, script: Script) -> None:
+    """A pod that waits is told that the log takes no records."""
+    pod = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "1"},
+        "spec": {"schedulerName": "allotment"},
+    }
+    script.then(reply({"metadata": {}, "items": [pod]}))
+    context = SimpleNamespace(settings=WatcherSettings(), readiness=Readiness())
+    context.readiness.set(NATS_WRITES, False)
+    unrecorded = Unrecorded(cast(Context, context), cast(World, MagicMock()), client)
+    await unrecorded.look()
 
 
 async def lists_and_watches(client: KubeClient, script: Script, *paths: str) -> None:

@@ -86,6 +86,8 @@ def test_a_full_disk_is_said_and_room_ends_it(disk: Path, tmp_path: Path) -> Non
                 assert "full disk" in said(role), f"{role} says so no longer"
             time.sleep(0.5)
         assert "during" not in stack.bound()
+        assert stack.refusal("during").startswith("The allocation log cannot be written")
+        assert len(stack.events("during", "FailedScheduling")) == 1
         os.unlink(disk / "filling")
         stack.nats.stop()
         stack.nats.start()

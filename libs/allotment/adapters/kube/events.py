@@ -11,6 +11,8 @@ from allotment.adapters.kube.client import STRATEGIC_PATCH, KubeClient, pod_path
 from allotment.adapters.kube.result import KubeResult
 
 NOTE_BYTES_MAX = 1024
+SCHEDULER = "allotment.dev/scheduler"
+"""Who reports, in Events about scheduling."""
 _NAME_CHARS_MAX = 253
 
 
@@ -92,10 +94,21 @@ def unschedulable_patch(
     return {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
 
 
+def withdrawing_patch(uid: str, version: str) -> dict[str, Any]:
+    """The strategic merge patch that removes PodScheduled from the pod, unless it has changed since
+    this resource version.
+    """
+    condition = {"type": "PodScheduled", "$patch": "delete"}
+    metadata = {"uid": uid, "resourceVersion": version}
+    return {"metadata": metadata, "status": {"conditions": [condition]}}
+
+
 async def refuse_pod(
     client: KubeClient, namespace: str, pod: str, patch: dict[str, Any]
 ) -> KubeResult:
-    """Send an `unschedulable_patch`. Do so only when its text changed: each is a write for etcd."""
+    """Send an `unschedulable_patch` or `withdrawing_patch`. Only when its text changed: each
+    is a write for etcd.
+    """
     return await client.patch(pod_path(namespace, pod, "status"), patch, STRATEGIC_PATCH)
 
 

@@ -40,6 +40,8 @@ END_UNSEEN_S_MAX = 5.0
 UNANSWERED_S_MAX = 3.0
 """The same when JetStream answers nothing, or takes no writes."""
 LAG_MARKS_MAX = 100
+LOG_SPACE, NATS_WRITES = "log space", "nats writes"
+"""Readiness conditions: the log has room, and NATS takes writes."""
 PAYLOAD_BYTES_MIN = 4 << 20
 
 S = TypeVar("S", bound=CommonSettings)
@@ -193,7 +195,7 @@ async def keep_nats_ready(ctx: ServiceContext[S], connection: Connection) -> Non
         unanswered_s = connection.unanswered.seconds()
         ctx.ready("nats", *_nats_condition(connection, unanswered_s))
         trouble = _write_trouble(connection, unanswered_s)
-        ctx.ready("nats writes", not trouble, trouble)
+        ctx.ready(NATS_WRITES, not trouble, trouble)
         if trouble and takes_writes:
             ctx.log.error("NATS takes no writes", reason=trouble)
         elif not trouble and not takes_writes:
@@ -370,14 +372,16 @@ class Ahead:
 
 
 def full_reporter(ctx: ServiceContext[S]) -> Callable[[str], None]:
-    """Says once when the log takes nothing more, and once when it does again."""
+    """Says once when the log takes nothing more, and once when it does again (``""``), or when
+    this replica no longer writes.
+    """
     said = ""
 
     def report(message: str) -> None:
         nonlocal said
         if message != said:
             said = message
-            ctx.ready("log space", not message, message)
+            ctx.ready(LOG_SPACE, not message, message)
             if message:
                 ctx.log.error("the log takes nothing more", reason=message)
 
