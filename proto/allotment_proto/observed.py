@@ -78,6 +78,19 @@ class Ending(msgspec.Struct, frozen=True, array_like=True, gc=False):
     disruption_message: str = ""
 
 
+class Death(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A container with devices that could not be started, or failed within seconds of its start.
+
+    `container` is its name, `reason` kubelet's or the runtime's word for it (``StartError``,
+    ``Error``), `exit_code` its exit code (0: it was not started), `message` what was said.
+    """
+
+    container: str
+    reason: str
+    exit_code: Int64 = 0
+    message: str = ""
+
+
 class Standing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a pod's annotations would have the device plugin of a node serve, to this pod or to
     whichever asks first: how many `devices` of a family, and which of them can be read.
@@ -126,6 +139,9 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     `grace_s` is how long it may take to end once it is deleted, where that is more than a minute
     (0: it is not). `deadline_ms` is when it has to have ended, while it is being deleted (0: it is
     not, or nobody knows).
+    `image` is that of the first container that asks for devices, of a pod of ours. `died` is how
+    such a container failed as it started (None: it did not); it stays when the container is started
+    again, and a second failure is no reason for a record of its own.
     """
 
     uid: str
@@ -169,6 +185,8 @@ class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False)
     standing: Standing | None = None
     grace_s: Int64 = 0
     deadline_ms: Int64 = 0
+    image: str = ""
+    died: Death | None = None
 
 
 class PodGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):

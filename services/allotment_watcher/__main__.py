@@ -289,11 +289,13 @@ def node_device_problems(state: ClusterState) -> Counter[tuple[str, ...]]:
 
 
 def held_back(state: ClusterState) -> Counter[tuple[str, ...]]:
-    """For each node whether it is held back as a whole (``node``), and how many of its cards."""
+    """For each node whether it is held back as a whole (``node``), and how many of its cards. Where
+    pods of one or two namespaces died, it is held back for these only and may be well.
+    """
     return Counter(
         (node, "card" if family else "node")
         for (node, family, _), health in state.health.items()
-        if health.since
+        if health.since and (health.concerns("") or not all(s.has_died for s in health.counted))
     )
 
 

@@ -188,9 +188,18 @@ class PodCondition(msgspec.Struct):
 class Terminated(msgspec.Struct, rename="camel"):
     exit_code: Int32 = 0
     reason: str | None = None
+    message: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class Waits(msgspec.Struct):
+    reason: str | None = None
+    message: str | None = None
 
 
 class ContainerState(msgspec.Struct):
+    waiting: Waits | None = None
     terminated: Terminated | None = None
 
 
@@ -199,6 +208,7 @@ class ContainerStatus(msgspec.Struct, rename="camel"):
     state: ContainerState | None = None
     allocated_resources: Amounts = None
     resources: Resources | None = None
+    last_state: ContainerState | None = None
 
 
 class PodStatus(msgspec.Struct, rename="camel"):

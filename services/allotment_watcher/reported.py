@@ -170,10 +170,12 @@ def _says_nothing_new(last: Observed, seen: Observed) -> bool:
 
 def same_content(last: Observed, seen: Observed) -> bool:
     """Whether two observations differ in nothing but their resourceVersion and, of pods, what is
-    said about their end: the observation in which it ends, or is to be deleted, has that already.
+    said about their end: the observation in which it ends, or is to be deleted, has that already;
+    and how it failed again as it started.
     """
     if isinstance(last, PodObserved) and isinstance(seen, PodObserved):
-        return last == msgspec.structs.replace(seen, rv=last.rv, ending=last.ending)
+        died = seen.died and (last.died or seen.died)
+        return last == msgspec.structs.replace(seen, rv=last.rv, ending=last.ending, died=died)
     return last == msgspec.structs.replace(seen, rv=last.rv)
 
 

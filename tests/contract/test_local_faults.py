@@ -45,6 +45,20 @@ def test_other_families_show_broken_cards_their_own_way(world: World) -> None:
     assert world.used("w") == {0: (0, 0, 0), 1: (1, 0, 100)}
 
 
+def test_containers_exit_at_once_on_a_card_or_by_themselves(world: World) -> None:
+    world.annotate_node("v", "exits=0")
+    for index, name in enumerate("ab"):
+        world.pod(name, ask())
+        world.bind_vgpu(name, (index, 4000, 25))
+    world.pod("c", ask(), {FAULT: "exits"})
+    world.bind_vgpu("c", (1, 4000, 25))
+    world.pass_time(5)
+    assert [world.phase(name) for name in "abc"] == ["Failed", "Running", "Failed"]
+    (status,) = world.get("a")["status"]["containerStatuses"]
+    assert status["state"]["terminated"]["exitCode"] == 1
+    assert world.incidents() == []
+
+
 def test_a_dead_plugin_offers_nothing(world: World) -> None:
     world.annotate_node("v", "plugin-dies")
     assert world.allocatable("v", keys.VGPU_NUMBER) == "0"

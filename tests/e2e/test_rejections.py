@@ -4,8 +4,10 @@ import signal
 import time
 from pathlib import Path
 
+from allotment.core.explain.doctor import findings
 from tests.e2e.audit import assert_sound, fold, held
-from tests.e2e.stack import Stack, vgpu
+from tests.e2e.stack import Json, Stack, vgpu
+from tests.unit.replaying import verify
 
 NODES = (
     "- {name: g, gpus: {model: Tesla T4, count: 4, memory_mib: 16000}, cpu: 64, memory: 256Gi}\n"
@@ -87,3 +89,57 @@ def test_a_node_that_refuses_everybody_costs_three_pods(tmp_path: Path) -> None:
         assert {stack.node_of(name) for name in died} == {"a"}
         state = assert_sound(stack)
         assert state.health["a", "", ""].since
+
+
+def make_in_turn(stack: Stack, pods: list[tuple[str, str, dict[str, str]]]) -> list[Json]:
+    """Pods, each of a namespace, an image and annotations, one after the other has ended or runs;
+    those that failed."""
+    for namespace in {namespace for namespace, _, _ in pods}:
+        stack.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    for number, (namespace, image, annotations) in enumerate(pods):
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        container = {"name": "main", "image": image, "resources": {"limits": vgpu(1000, 10)}}
+        spec = {"schedulerName": "allotment", "containers": [container]}
+        name = f"p{number}"
+        stack.call(
+            "POST", path, {"metadata": {"name": name, "annotations": annotations}, "spec": spec}
+        )
+        stack.until(
+            lambda at=f"{path}/{name}": (  # type: ignore[misc]
+                stack.call("GET", at)["status"]["phase"] in ("Running", "Failed")
+            ),
+            f"{name} has ended or runs",
+        )
+        time.sleep(0.5)  # what exits does so at once
+    everybody = stack.call("GET", "/api/v1/pods")["items"]
+    return [pod for pod in everybody if pod["status"]["phase"] == "Failed"]
+
+
+def three_nodes() -> str:
+    return "".join(NODES.replace("name: g,", f"name: {name},") for name in "abc")
+
+
+def test_a_node_on_which_everybody_dies_at_once_costs_three_pods(tmp_path: Path) -> None:
+    with Stack(tmp_path, three_nodes()) as stack:
+        fault = ",".join(f"exits={number}" for number in range(4))
+        stack.patch_node("a", {"metadata": {"annotations": {"allotment.dev/fault": fault}}})
+        died = make_in_turn(stack, [(f"ns{n}", f"i:{n}", {}) for n in range(8)])
+        assert 0 < len(died) <= 3
+        assert {pod["spec"]["nodeName"] for pod in died} == {"a"}
+        state = fold(stack.records())
+        assert state.health["a", "", ""].since
+        said = {each.code: each.message for each in findings(state, 0) if each.subject == "node a"}
+        assert "exit code 1" in said["NodeFailing"]
+        assert verify(stack.records()).different == 0
+
+
+def test_a_tenant_whose_pods_crash_holds_back_no_node_for_others(tmp_path: Path) -> None:
+    """Six images that crash wherever they run, in two namespaces of one tenant."""
+    crashes = {"allotment.dev/fault": "exits"}
+    with Stack(tmp_path, three_nodes()) as stack:
+        pods = [(f"red{n % 2}", f"bad:{n}", crashes) for n in range(6)]
+        died = make_in_turn(stack, [*pods, ("blue", "good:1", {}), ("green", "good:2", {})])
+        assert {pod["metadata"]["namespace"] for pod in died} == {"red0", "red1"}
+        state = fold(stack.records())
+        for health in state.health.values():
+            assert not health.concerns("blue")

@@ -28,8 +28,10 @@ from allotment_proto.events import (
     PodGone,
     PodObserved,
     PolicyLoaded,
+    TimePassed,
 )
 from allotment_proto.facts import Problem
+from allotment_proto.observed import Death
 from tests import build
 from tests import strategies as own
 from tests.sim.auditor import Auditor
@@ -115,6 +117,28 @@ class Fold(RuleBasedStateMachine):
             held = pod.allocation
             node = self.bound_to.setdefault(uid, held.node)
             self.see(uid, node=node, holdings=held.holdings, phase=phase)
+
+    @rule(
+        uid=st.sampled_from(own.PODS),
+        how=st.sampled_from(
+            (
+                {"phase": "Failed", "reason": "UnexpectedAdmissionError"},
+                {"phase": "Failed", "died": Death("main", "Error", 1)},
+                {"phase": "Running", "died": Death("main", "Error", 1)},
+            )
+        ),
+        image=st.sampled_from(("", "i")),
+    )
+    def a_pod_fails_where_it_was_placed(self, uid: str, how: dict[str, Any], image: str) -> None:
+        pod = self.state.pods.get(uid)
+        if pod is not None and pod.allocation is not None:
+            held = pod.allocation
+            node = self.bound_to.setdefault(uid, held.node)
+            self.see(uid, node=node, holdings=held.holdings, image=image, **how)
+
+    @rule(after_ms=st.sampled_from((1, 15_000, 900_000)))
+    def time_passes(self, after_ms: int) -> None:
+        self.append(TimePassed(at_ms=self.state.time_ms + after_ms))
 
     def see(self, uid: str, **changes: Any) -> None:
         pod = self.state.pods.get(uid)

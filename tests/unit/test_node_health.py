@@ -4,6 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pytest
 
 from allotment.core import reasons
 from allotment.core.explain.doctor import findings
@@ -21,14 +22,15 @@ from allotment_proto.events import (
     Event,
     NodeGone,
     Placement,
+    PodGone,
     PodObserved,
     Refusal,
     TimePassed,
 )
 from allotment_proto.facts import PodRequest
-from allotment_proto.observed import Standing
+from allotment_proto.observed import Death, Standing
 from allotment_watcher.__main__ import held_back as held_back_metric
-from tests.build import decided, node, pod, policy, request, state_of, wants
+from tests.build import decided, node, placement, pod, policy, request, state_of, wants
 from tests.recording import Recorder, vgpu
 from tests.unit.both_rankers import chosen
 from tests.unit.replaying import verify
@@ -85,6 +87,12 @@ class Cluster:
     def run(self, uid: str) -> None:
         self.tell(self.seen(uid, phase="Running", bind_phase="success"))
 
+    def crash(self, uid: str) -> None:
+        """It starts, and its container ends with an error within seconds."""
+        self.run(uid)
+        died = Death("main", "Error", 1)
+        self.tell(self.seen(uid, phase="Failed", bind_phase="success", died=died))
+
     def lose(self, uid: str, wanted: PodRequest = WHOLE, **changes: Any) -> str:
         """A new pod that its node turns away; gives the node."""
         answer = self.make(uid, wanted, **changes)
@@ -95,6 +103,13 @@ class Cluster:
     def node_of(self, uid: str, wanted: PodRequest = WHOLE, **changes: Any) -> str:
         answer = self.make(uid, wanted, **changes)
         return answer.node if isinstance(answer, Placement) else ""
+
+    def burn(self, uid: str, wanted: PodRequest = COUNTED, **changes: Any) -> str:
+        """A new pod that dies as it starts; gives the node."""
+        answer = self.make(uid, wanted, **changes)
+        assert isinstance(answer, Placement), answer
+        self.crash(uid)
+        return answer.node
 
     def held(self) -> set[str]:
         return {place[0] for place, h in self.state.health.items() if h.since and not place[1]}
@@ -433,3 +448,226 @@ def test_decisions_that_went_around_a_node_are_made_again_from_the_log() -> None
     assert [held.node for held in places if held is not None] == ["n2"]
     report = verify(log.records)
     assert (report.decisions, report.identical) == (4, 4), report
+
+
+def crash_on(cluster: Cluster, bad: str, pods: list[dict[str, Any]], wanted: PodRequest) -> int:
+    """Pods come one after the other, and those on `bad` die as they start: how many died."""
+    died = 0
+    for count, changes in enumerate(pods):
+        answer = cluster.make(f"p{count}", wanted, **changes)
+        if isinstance(answer, Placement) and answer.node == bad:
+            cluster.crash(f"p{count}")
+            died += 1
+        elif isinstance(answer, Placement):
+            cluster.run(f"p{count}")
+            cluster.wait(15_000)
+    return died
+
+
+STRANGERS: list[dict[str, Any]] = [
+    {"image": f"i{count}", "namespace": f"ns{count}"} for count in range(8)
+]
+
+
+@pytest.mark.parametrize(
+    ("pods", "lost"),
+    [
+        (STRANGERS, 3),
+        ([{"image": f"i{count}"} for count in range(8)], 3),
+        ([{"image": "i"} for _ in range(8)], 1),
+        ([{"image": "i", "namespace": f"ns{count}"} for count in range(8)], 2),
+    ],
+    ids=["strangers", "one namespace", "one image", "one image of many"],
+)
+def test_a_node_on_which_pods_die_at_once_costs_three_of_them(
+    pods: list[dict[str, Any]], lost: int
+) -> None:
+    assert crash_on(Cluster("a", "b", "c", cards=0), "a", pods, COUNTED) == lost
+    for wanted in (request(wants()), WHOLE):
+        assert crash_on(Cluster("a", "b", "c"), "a", pods, wanted) == lost
+
+
+def test_where_strangers_die_nobody_is_sent_and_a_volunteer_has_to_live() -> None:
+    cluster = Cluster("a", "b", cards=0)
+    assert [cluster.burn(f"p{n}", **STRANGERS[n]) for n in range(3)] == ["a"] * 3
+    assert cluster.held() == {"a"}
+    assert found(cluster)["node a"] == (
+        "its devices: lost within seconds of their start 3 pods of different owners in a row "
+        '(ns0/pod-p0 at seq 7, ns1/pod-p1 at seq 11, ns2/pod-p2 at seq 15): "container main: '
+        'Error, exit code 1"; held back since seq 15 for all pods that ask for devices; until the '
+        "next TimePassed record"
+    )
+    fill(cluster)
+    assert isinstance(cluster.make("v", COUNTED), Refusal)
+    cluster.wait(20_000)
+    assert isinstance(cluster.place("v"), Placement)
+    assert isinstance(cluster.make("w", COUNTED), Refusal), "one at a time"
+    cluster.crash("v")
+    assert isinstance(cluster.make("x", COUNTED), Refusal)
+    cluster.wait(30_000)
+    assert isinstance(cluster.place("x"), Placement)
+    cluster.run("x")
+    assert cluster.held() == {"a"}, "it has only started"
+    again = decode(encode(cluster.state))
+    assert again.health == cluster.state.health
+    cluster.wait(20_000)
+    assert cluster.state.health == {}, "it has lived"
+    assert isinstance(cluster.place("w"), Placement)
+
+
+def test_a_pod_that_ends_well_clears_all() -> None:
+    cluster = Cluster("a", cards=0)
+    for count in range(6):
+        cluster.burn(f"p{count}", **STRANGERS[count % 2])
+        cluster.make(f"good{count}", COUNTED)
+        cluster.run(f"good{count}")
+        cluster.tell(cluster.seen(f"good{count}", phase="Succeeded", bind_phase="success"))
+    assert cluster.state.health == {}
+
+
+def test_a_pod_that_lives_between_shows_that_the_node_is_well() -> None:
+    cluster = Cluster("a", cards=0)
+    cluster.burn("p0", **STRANGERS[0])
+    cluster.make("good", COUNTED)
+    cluster.run("good")
+    assert has_passed(cluster.state, START_MS), "the log is to be told when it has lived"
+    cluster.wait(15_000)
+    assert cluster.state.health == {}
+    assert not has_passed(cluster.state, START_MS + 3_600_000)
+
+
+def test_a_card_on_which_pods_die_is_lost_alone() -> None:
+    cluster = Cluster("a")
+    died = 0
+    for count in range(8):
+        answer = cluster.make(f"p{count}", request(wants(memory_mib=8_000)), **STRANGERS[count])
+        assert isinstance(answer, Placement)
+        if answer.holdings[0].card == "GPU-0":
+            cluster.crash(f"p{count}")
+            died += 1
+        else:
+            cluster.run(f"p{count}")
+    assert died == 2
+    assert cluster.held() == set()
+    assert cluster.state.health["a", "vgpu", "GPU-0"].since
+
+
+def test_a_bad_image_blames_no_node() -> None:
+    """It dies wherever it comes, whoever brings it: also where it holds all of a node's places."""
+    cluster = Cluster("a", "b", cards=0)
+    nodes = [cluster.burn(f"p{n}", image="bad", namespace=f"ns{n % 3}") for n in range(12)]
+    assert set(nodes) == {"a", "b"}
+    assert cluster.held() == set()
+    assert found(cluster).keys() & {"node a", "node b"} == set()
+    alone = Cluster("a", cards=0)
+    for count in range(12):
+        alone.burn(f"p{count}", image="bad", namespace=f"ns{count % 3}")
+    assert alone.held() == set()
+
+
+def test_a_node_that_was_held_back_for_bad_images_is_free_when_they_die_elsewhere() -> None:
+    cluster = Cluster("a", "b", cards=0)
+    for count in range(3):
+        cluster.burn(f"p{count}", **STRANGERS[count])
+    assert cluster.held() == {"a"}
+    room = cluster.state.room_seq
+    assert cluster.burn("again", **STRANGERS[0]) == "b"
+    assert cluster.held() == set()
+    assert cluster.state.room_seq > room
+
+
+def test_an_image_that_runs_elsewhere_is_not_to_blame() -> None:
+    cluster = Cluster("a", "b", cards=0)
+    for count in range(4):
+        cluster.tell(pod(f"well{count}", COUNTED, image="i", node="b", phase="Running"))
+    pinned = [cluster.burn(f"p{n}", image="i", namespace=f"ns{n}") for n in range(3)]
+    assert pinned == ["a"] * 3
+    assert cluster.held() == {"a"}
+
+
+@pytest.mark.parametrize("namespaces", [1, 2])
+def test_a_tenant_whose_pods_crash_costs_others_nothing(namespaces: int) -> None:
+    """30 pods of different images and owners, in one namespace or two. Of three namespaces they are
+    strangers."""
+    cluster = Cluster("a", "b", cards=0)
+    for count in range(30):
+        answer = cluster.make(
+            f"p{count}", COUNTED, image=f"i{count}", namespace=f"red{count % namespaces}"
+        )
+        if isinstance(answer, Placement):
+            cluster.crash(f"p{count}")
+        assert cluster.node_of(f"o{count}", COUNTED, namespace="blue") == "a"
+        cluster.tell(PodGone(uid=f"o{count}", namespace="blue", name=f"pod-o{count}", rv=99))
+        cluster.wait(5_000)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"deleting": True}, {"holdings": ()}, {"standing": Standing("x", "vgpu", 1)}],
+    ids=["deleted", "edited", "forged"],
+)
+def test_of_pods_that_die_those_say_nothing_whose_record_was_changed(
+    changes: dict[str, Any],
+) -> None:
+    cluster = Cluster("a")
+    for count in range(6):
+        cluster.make(f"p{count}", **STRANGERS[count])
+        cluster.run(f"p{count}")
+        died = {"phase": "Failed", "died": Death("main", "Error", 1), **changes}
+        cluster.tell(cluster.seen(f"p{count}", **died))
+    assert cluster.state.health == {}
+
+
+def test_a_container_that_is_started_again_tells_it_once_and_a_start_error_counts() -> None:
+    cluster = Cluster("a", cards=0)
+    died = Death("main", "RunContainerError", 0, "nvidia-container-cli: initialization error")
+    for count in range(3):
+        cluster.make(f"p{count}", COUNTED, **STRANGERS[count])
+        for _ in range(2):
+            cluster.tell(cluster.seen(f"p{count}", phase="Pending", died=died))
+        cluster.tell(cluster.seen(f"p{count}", phase="Running", died=died))
+    health_of_a = cluster.state.health["a", "", ""]
+    assert [strike.pod for strike in health_of_a.strikes] == [f"ns{n}/pod-p{n}" for n in range(3)]
+    assert health_of_a.since
+
+
+def test_decisions_that_went_around_a_node_on_which_pods_die_are_made_again_from_the_log() -> None:
+    log = Recorder()
+    log.append("allot.log.config", "watcher", policy(families=("vgpu", "gpushare")))
+    for name in ("n1", "n2"):
+        log.node(name, cards=2)
+    for number in range(5):
+        uid = log.pod(f"p{number}", vgpu(1, 3_000, 20))
+        log.append(
+            "allot.log.facts",
+            "watcher",
+            msgspec.structs.replace(log.state.pods[uid].fact, image=f"i{number}", rv=10_000),
+        )
+        log.decide(uid)
+        fact, held = log.state.pods[uid].fact, log.state.pods[uid].allocation
+        assert held is not None
+        if held.node == "n1":
+            bad = msgspec.structs.replace(
+                fact,
+                rv=fact.rv + 1_000,
+                node=held.node,
+                holdings=held.holdings,
+                phase="Failed",
+                bind_phase="success",
+                died=Death("main", "Error", 1),
+            )
+            log.append("allot.log.facts", "watcher", bad)
+    places = [log.state.pods[uid].allocation for uid in log.state.pods]
+    assert [held.node for held in places if held is not None] == ["n2", "n2"]
+    report = verify(log.records)
+    assert (report.decisions, report.identical) == (5, 5), report
+
+
+def test_a_tenant_whose_pods_crash_everywhere_is_remembered_to_a_bound() -> None:
+    cluster = Cluster(*(f"n{number}" for number in range(150)))
+    for number in range(300):
+        cluster.tell(pod(f"p{number}", image=f"i{number}"))
+        cluster.tell(decided(placement(f"p{number}", f"n{number // 2}")))
+        cluster.crash(f"p{number}")
+    assert len(cluster.state.health) == health.PLACES_MAX
+    assert cluster.state.health["n149", "", ""].strikes[0].pod == "default/pod-p298"

@@ -1,6 +1,6 @@
 """The annotations with which people steer fake nodes and pods, and what is wrong with a value.
 
-On pods: how long starting, running and stopping takes, and a failing device plugin; and, written
+On pods: how long starting, running and stopping takes, and what is wrong with them; and, written
 by the fakes, the environment that the device plugins gave to the containers. On nodes: faults, and
 how long their device plugins take for an Allocate. A value that cannot be meant comes back as a
 `Mistake`, which ends as an Event.
@@ -21,6 +21,8 @@ ENV = "allotment.dev/env"
 """On a running pod: what device plugins put into each container's environment, as JSON."""
 
 ALLOCATE_FAILS = "allocate-fails"
+EXITS = "exits"
+"""Containers start and end with an error at once."""
 CARD_UNHEALTHY = "card-unhealthy"
 CARD_GONE = "card-gone"
 PLUGIN_DIES = "plugin-dies"
@@ -57,6 +59,8 @@ class NodeFaults(NamedTuple):
     """Cards that the plugin does not find any more."""
     failing: frozenset[str] = frozenset()
     """Cards that the plugin cannot hand out."""
+    exits: frozenset[str] = frozenset()
+    """Cards on which containers end at once."""
 
 
 def duration_s(key: str, text: str) -> float | Mistake:
@@ -67,16 +71,18 @@ def duration_s(key: str, text: str) -> float | Mistake:
     return duration / 1_000_000_000
 
 
-def pod_fault(text: str) -> bool | Mistake:
-    """Whether the device plugin fails this pod's Allocate."""
-    if text == ALLOCATE_FAILS:
-        return True
-    return Mistake(FAULT, text, ALLOCATE_FAILS)
+def pod_fault(text: str) -> str | Mistake:
+    """What is wrong with a pod: the device plugin fails its Allocate, or its containers exit."""
+    if text in (ALLOCATE_FAILS, EXITS):
+        return text
+    return Mistake(FAULT, text, f"{ALLOCATE_FAILS} or {EXITS}")
 
 
 def node_faults(text: str, card_ids: tuple[str, ...]) -> tuple[NodeFaults, tuple[Mistake, ...]]:
     """The faults in a comma list; cards are named by id or by index."""
-    cards: dict[str, set[str]] = {CARD_UNHEALTHY: set(), CARD_GONE: set(), ALLOCATE_FAILS: set()}
+    cards: dict[str, set[str]] = {
+        name: set() for name in (CARD_UNHEALTHY, CARD_GONE, ALLOCATE_FAILS, EXITS)
+    }
     switches = dict.fromkeys((PLUGIN_DIES, PLUGIN_RESTARTS, WATCH_LOST, NODE_GONE), False)
     mistakes: list[Mistake] = []
     for item in (word.strip() for word in text.split(",")):
@@ -102,6 +108,7 @@ def node_faults(text: str, card_ids: tuple[str, ...]) -> tuple[NodeFaults, tuple
         node_gone=switches[NODE_GONE],
         gone=frozenset(cards[CARD_GONE]),
         failing=frozenset(cards[ALLOCATE_FAILS]),
+        exits=frozenset(cards[EXITS]),
     )
     return faults, tuple(mistakes)
 

@@ -158,6 +158,10 @@ class Books:
             account.used_cores_pct -= grant.cores_pct
             account.used_slots -= grant.slots
 
+    def cards_of(self, uid: str) -> set[str]:
+        """The ids of the cards that a pod holds parts of."""
+        return {key.card for key, _ in self._by_pod.get(uid, ())}
+
     def incident(self, code: str, node: str, card: str, pod: str, message: str) -> None:
         self.counts[code] += 1
         self.incidents.append(Incident(code, node, card, pod, message))

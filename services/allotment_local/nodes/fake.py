@@ -195,6 +195,7 @@ class FakeNodes:
         agent.faults = faults
         kubelet = agent.kubelet
         kubelet.plugins.break_down(faults)
+        kubelet.exits = faults.exits
         kubelet.plugins_away = faults.plugin_dead or faults.plugin_restarts
         was_deaf, kubelet.is_deaf = kubelet.is_deaf, faults.watch_lost
         self._show(agent)

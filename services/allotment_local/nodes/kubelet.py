@@ -19,7 +19,7 @@ from allotment_local.nodes.amounts import (
     limits,
     pod_amounts,
 )
-from allotment_local.nodes.annotations import FAULT, pod_fault
+from allotment_local.nodes.annotations import ALLOCATE_FAILS, FAULT
 from allotment_local.nodes.books import MISDELIVERED, NOT_OFFERED, REFUSED, SWAPPED, Books, Holder
 from allotment_local.nodes.inventory import Hardware
 from allotment_local.nodes.pending import Pending
@@ -76,6 +76,8 @@ class Kubelet:
         self.allocate_s = 0.0
         """How long its device plugins take for an Allocate that hands something out."""
         self.plugins_away = False
+        self.exits: frozenset[str] = frozenset()
+        """Cards on which containers end with an error at once."""
         self.is_deaf = False
         """It has lost its watch: it hears of no pod until it lists them all again."""
         self._config = config
@@ -161,7 +163,7 @@ class Kubelet:
         metadata = pod["metadata"]
         uid, label = metadata["uid"], _label(pod)
         annotations = metadata.get("annotations") or {}
-        fails = pod_fault(annotations.get(FAULT, "")) is True
+        fails = annotations.get(FAULT) == ALLOCATE_FAILS
         for container in containers(pod):
             for name, amount in sorted(amounts(limits(container)).items()):
                 if name not in self.allocatable or not is_extended(name) or not amount:

@@ -20,6 +20,7 @@ from allotment_local.nodes import statuses
 from allotment_local.nodes.admissions import Admissions, Heard
 from allotment_local.nodes.annotations import (
     ENV,
+    EXITS,
     FAULT,
     RUN_DURATION,
     START_DELAY,
@@ -37,6 +38,8 @@ from allotment_local.nodes.timers import Timer, Timers
 JsonObject = dict[str, Any]
 _D = TypeVar("_D", float, None)
 _ENDED = ("Succeeded", "Failed")
+EXITS_AFTER_S = 0.1
+"""So soon a container ends that does so at once."""
 
 
 class Delays(NamedTuple):
@@ -202,8 +205,17 @@ class PodLifecycles:
             statuses.running(pod, ip=ip, host_ip=kubelet.host_ip, started=now, now=now),
             _env_annotation(kubelet.env_of(run.uid)),
         )
-        if not run.stopping:
+        if run.stopping:
+            return
+        if _annotation(pod, FAULT) == EXITS or kubelet.exits & self._books.cards_of(run.uid):
+            self._next(run, EXITS_AFTER_S, self._fail)
+        else:
             self._plan_end(run, pod)
+
+    def _fail(self, run: _Run) -> None:
+        pod = self._current(run)
+        if pod is not None:
+            self._set_status(run, statuses.failed(pod, self._store.now()))
 
     def _plan_end(self, run: _Run, pod: JsonObject) -> None:
         """The duration counts from the start, also when it was given or changed later."""

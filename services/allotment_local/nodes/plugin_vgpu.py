@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from allotment_local.nodes import plugin_env
-from allotment_local.nodes.annotations import FAULT, pod_fault
+from allotment_local.nodes.annotations import ALLOCATE_FAILS, FAULT
 from allotment_local.nodes.books import RECUT, CardKey, Grant
 from allotment_local.nodes.inventory import VGPU
 from allotment_local.nodes.pending import Waiting
@@ -51,7 +51,7 @@ class VgpuPlugin:
             context.unlock(keys.LOCK_VGPU)
             return NO_VALID_POD
         annotations = context.annotations(waiting)
-        if pod_fault(annotations.get(FAULT, "")) is True:
+        if annotations.get(FAULT) == ALLOCATE_FAILS:
             return self._failed(waiting, ASKED_FOR)
         text = annotations[keys.DEVICES_TO_ALLOCATE]
         groups = text.split(";")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from allotment_local.apiserver.resources import NODES, PODS
 from allotment_local.apiserver.store import Store
-from allotment_local.nodes.annotations import ALLOCATE_FAILS, FAULT, pod_fault
+from allotment_local.nodes.annotations import ALLOCATE_FAILS, FAULT
 from allotment_local.nodes.books import Books, CardKey, Grant
 from allotment_local.nodes.pending import Pending, Waiting
 from allotment_proto.device_config import DeviceConfig
@@ -83,7 +83,7 @@ class PluginContext:
 
     def trouble_with(self, annotations: Mapping[str, str], key: CardKey) -> str | None:
         """Why this card cannot be handed out to a pod with these annotations."""
-        if pod_fault(annotations.get(FAULT, "")) is True:
+        if annotations.get(FAULT) == ALLOCATE_FAILS:
             return ASKED_FOR
         if key.card in self.failing:
             return f"annotation {FAULT} of the node asks for it: {ALLOCATE_FAILS}={key.card}"

@@ -1,5 +1,6 @@
 """What the kubelet writes into a Pod's status, and the Events it reports. Pure documents."""
 
+from collections.abc import Callable
 from typing import Any
 
 JsonObject = dict[str, Any]
@@ -32,13 +33,28 @@ def running(pod: JsonObject, *, ip: str, host_ip: str, started: str, now: str) -
 
 def succeeded(pod: JsonObject, now: str) -> JsonObject:
     """The status of a running pod whose containers have all exited with 0."""
+    return _ended(pod, now, "Succeeded", "PodCompleted", _terminated)
+
+
+def failed(pod: JsonObject, now: str) -> JsonObject:
+    """The status of a running pod whose containers have all exited with 1."""
+    return _ended(pod, now, "Failed", "PodFailed", _crashed)
+
+
+def _ended(
+    pod: JsonObject,
+    now: str,
+    phase: str,
+    reason: str,
+    state: Callable[[str, str], JsonObject],
+) -> JsonObject:
     uid = pod["metadata"]["uid"]
     started = (pod.get("status") or {}).get("startTime", now)
     return {
-        "phase": "Succeeded",
-        "conditions": _conditions(pod, now, ready=False, reason="PodCompleted"),
+        "phase": phase,
+        "conditions": _conditions(pod, now, ready=False, reason=reason),
         "containerStatuses": [
-            _container(uid, container, _terminated(started, now), ready=False)
+            _container(uid, container, state(started, now), ready=False)
             for container in pod["spec"]["containers"]
         ],
     }
@@ -110,12 +126,10 @@ def _container(uid: str, container: JsonObject, state: JsonObject, *, ready: boo
     }
 
 
-def _terminated(started: str, now: str) -> JsonObject:
-    return {
-        "terminated": {
-            "exitCode": 0,
-            "reason": "Completed",
-            "startedAt": started,
-            "finishedAt": now,
-        }
-    }
+def _terminated(started: str, now: str, code: int = 0, reason: str = "Completed") -> JsonObject:
+    ended = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now}
+    return {"terminated": ended}
+
+
+def _crashed(started: str, now: str) -> JsonObject:
+    return _terminated(started, now, 1, "Error")

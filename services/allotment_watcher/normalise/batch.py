@@ -31,7 +31,7 @@ from allotment_watcher.normalise.bounds import bounded_group, too_many_names
 from allotment_watcher.normalise.constraints import expressions_of
 from allotment_watcher.normalise.lens import CPU, MEMORY
 from allotment_watcher.normalise.membership import NEVER_PREEMPTS, is_preemptable
-from allotment_watcher.normalise.pods import time_ms
+from allotment_watcher.normalise.times import time_ms
 from allotment_watcher.objects import LabelSelector
 
 CARD_REQUEST = "volcano.sh/card.request"

@@ -5,7 +5,6 @@ for is worked out once.
 """
 
 from collections.abc import Collection
-from datetime import datetime
 from functools import lru_cache
 
 import msgspec
@@ -21,13 +20,14 @@ from allotment_proto.events import Ending, PodObserved
 from allotment_proto.facts import ALONE, PodRequest, Policy, Problem
 from allotment_proto.volcano import exclusive
 from allotment_watcher import objects
-from allotment_watcher.normalise import devices, membership, resized
+from allotment_watcher.normalise import deaths, devices, membership, resized
 from allotment_watcher.normalise.amounts import Invalid, of_host, texts, unrequested
 from allotment_watcher.normalise.bounds import RESOURCE_NAMES_MAX, bounded_pod, too_many_names
 from allotment_watcher.normalise.constraints import company_of, constraints_of, labels_of
 from allotment_watcher.normalise.images import images_of_pod
 from allotment_watcher.normalise.lens import BUILT_IN, Lens
 from allotment_watcher.normalise.misnamed import misnamed
+from allotment_watcher.normalise.times import time_ms
 from allotment_watcher.normalise.volumes import NOTHING, Wanted
 
 REQUEST_BYTES_MAX = 16 * 1024
@@ -148,6 +148,8 @@ def pod_through(
         standing=devices.standing(source, node, held),
         grace_s=_grace_s(pod),
         deadline_ms=_deadline_ms(meta),
+        image=deaths.image_of(pod.spec) if is_of_us else "",
+        died=deaths.death_of(pod) if is_of_us and node else None,
     )
     if not (is_of_us or node):
         fact = _left_to_others(fact, devices.named(source, lens))
@@ -405,12 +407,3 @@ def _source(pod: objects.PodObject, lens: Lens) -> PodSource:
 def _container(container: objects.Container) -> ContainerSource:
     resources = container.resources or objects.Resources()
     return ContainerSource(container.name, texts(resources.limits), texts(resources.requests))
-
-
-def time_ms(text: str | None) -> int:
-    if not text:
-        return 0
-    try:
-        return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()) * 1000
-    except ValueError:
-        return 0

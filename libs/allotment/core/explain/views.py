@@ -11,7 +11,7 @@ import msgspec
 from allotment.core.explain.acknowledgement import forged
 from allotment.core.ledger.claims import unreadable
 from allotment.core.ledger.ledger import Card
-from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.ledger.model import ClusterState, Health, Node
 from allotment.core.ledger.partitions import holding_rules
 from allotment.core.ledger.partitions.mig import CONTRADICTORY
 from allotment.core.placement.devices import FAMILIES
@@ -522,31 +522,42 @@ def _held_back(state: ClusterState, node: Node) -> Iterator[NodeProblem]:
         if name == node.name and health.since:
             yield NodeProblem(
                 code=CARD_FAILING if family else NODE_FAILING,
-                place=names.get((family, card), card) if family else "its device plugin",
+                place=names.get((family, card), card) if family else _failing_part(health),
                 message=_health_text(state, place),
-                seq=health.strikes[-1].seq,
+                seq=health.counted[-1].seq,
             )
+
+
+def _failing_part(health: Health) -> str:
+    """What of a node it may be: its device plugin turned pods away, or pods died on it."""
+    has_died = any(strike.has_died for strike in health.counted)
+    return "its devices" if has_died else "its device plugin"
 
 
 def _health_text(state: ClusterState, place: tuple[str, str, str]) -> str:
     """``turned away 2 pods of different owners in a row (default/a at seq 8, …): "…"; …``"""
     health = state.health[place]
-    pods = [f"{strike.pod} at seq {strike.seq}" for strike in health.strikes[-_STRIKES_NAMED:]]
-    more = "the last ones " * (len(health.strikes) > len(pods))
-    count = f"{len(health.strikes)} pods of different owners in a row"
-    if len(health.strikes) == 1:
+    strikes = health.counted
+    pods = [f"{strike.pod} at seq {strike.seq}" for strike in strikes[-_STRIKES_NAMED:]]
+    more = "the last ones " * (len(strikes) > len(pods))
+    count = f"{len(strikes)} pods of different owners in a row"
+    if len(strikes) == 1:
         count = "a pod when it was tried again"
-    said = f': "{health.strikes[-1].message}"' if health.strikes[-1].message else ""
+    died = sum(strike.has_died for strike in strikes)
+    what = "lost within seconds of their start" if died == len(strikes) else "turned away or lost"
+    what = what if died else "turned away"
+    said = f': "{strikes[-1].message}"' if strikes[-1].message else ""
     (only, *others) = sorted(health.namespaces)
     whom = "all pods that ask for devices" if others else f"such pods of namespace {only}"
     when = "until the next TimePassed record"
     if health.trial_seq:
-        when = f"on trial since seq {health.trial_seq}: it takes one pod at a time until one starts"
+        well = "has run for a while" if died else "starts"
+        when = f"on trial since seq {health.trial_seq}: it takes one pod at a time until one {well}"
     elif health.until_ms:
         when = f"tried again after {rfc3339(health.until_ms)}"
     times = f", for the {health.times}. time" if health.times > 1 else ""
     return (
-        f"turned away {count} ({more}{', '.join(pods)}){said}; held back since seq {health.since}"
+        f"{what} {count} ({more}{', '.join(pods)}){said}; held back since seq {health.since}"
         f"{times} for {whom}; {when}"
     )
 

@@ -7,6 +7,7 @@ What others may use:
 * `changes`: which names changed, for views that are kept.
 * `claims`: what annotations say that a pod holds. `volumes`: what decisions gave to claims.
 * `groups`: groups and queues as the log knows them. `pods`: whether a pod was turned away.
+  `health`: which moments the log is to be told of.
 * `evictions`: which pods that are deleted or evicted are waited for, and how long they may take.
 * `partitions`, `partitions.mig`: cards that are handed out in pieces.
 
@@ -46,5 +47,5 @@ either: if the object itself cannot be read, and in logs of before version 5.
 A pod that could not start makes its owner's next pod go to other cards if it can
 (`state.avoided`, by node, family and card: chips are known by their numbers, and every node has a
 chip 0), until some pod starts on them: a fact clears it, not a clock. Nodes and cards that turn
-away pods of several owners are held back for all (`health.py`).
+away pods of several owners, or on which they die as they start, are held back (`health.py`).
 """

@@ -159,8 +159,8 @@ CardPlace = tuple[str, str, str]
 
 
 class Strike(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A pod of ours that its node turned away: the record that says so, the decision that sent it
-    there, and what kubelet said."""
+    """A pod of ours that its node turned away, or that died there as it started: the record that
+    says so, the decision that sent it there, and what kubelet said."""
 
     seq: int
     decision: int
@@ -170,6 +170,14 @@ class Strike(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cards: tuple[tuple[str, str], ...]
     """Family and id of each."""
     message: str
+    has_died: bool = False
+    """It was admitted, and failed within seconds."""
+    image: str = ""
+    """Of one that died."""
+    has_run: bool = False
+    """Pods with that image ran on other nodes then."""
+    is_excused: bool = False
+    """Its image died on another node, too: it does not count."""
 
 
 class Health(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -185,17 +193,29 @@ class Health(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Until when it is held back, or on trial; 0: the log has not told the time since."""
     trial_seq: int = 0
     """The record since which a node takes volunteers, 0 if it does not."""
+    alive: str = ""
+    """The uid of a pod that runs there since it is known that others died, and"""
+    alive_ms: int = 0
+    """when it will have lived for long enough."""
+
+    @property
+    def counted(self) -> tuple[Strike, ...]:
+        """The strikes that count."""
+        return tuple(strike for strike in self.strikes if not strike.is_excused)
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Whose pods were turned away."""
-        return frozenset(strike.namespace for strike in self.strikes)
+        """Whose pods were turned away or died."""
+        return frozenset(strike.namespace for strike in self.counted)
 
     def concerns(self, namespace: str) -> bool:
-        """Whether it counts for a namespace's pods: its own were turned away, or those of several
-        others. One tenant's pods prove nothing to others."""
+        """Whether it counts for a namespace's pods: its own were struck, or those of several
+        others. One tenant's pods prove nothing to others, and how pods die is up to tenants: that
+        takes one namespace more.
+        """
         namespaces = self.namespaces
-        return len(namespaces) > 1 or namespace in namespaces
+        turned_away = {strike.namespace for strike in self.counted if not strike.has_died}
+        return namespace in namespaces or len(turned_away) > 1 or len(namespaces) > 2
 
 
 Change = tuple[int, Allocation | None, int]

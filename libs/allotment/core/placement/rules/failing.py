@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.ledger.model import ClusterState, Health, Node
 from allotment.core.placement.rules.bounds import Excluded, bounded, bounds_of
 from allotment.core.reasons import NODE_FAILING
 from allotment_proto.events import Placement, PodObserved
@@ -44,8 +44,9 @@ def without_failing(request: PodRequest, pod: PodObserved, state: ClusterState) 
 
 
 def if_possible(request: PodRequest, pod: PodObserved, state: ClusterState) -> PodRequest:
-    """The request without the nodes that have still to show that they are well, and those on which
-    pods of the same owner did not start; itself if there are none.
+    """The request without the nodes that have still to show that they are well and those on which
+    pods failed that are alike (`_has_failed`), and without cards that are held back for several
+    namespaces; itself if there are none.
     """
     if not state.health or not is_concerned(request):
         return request
@@ -53,12 +54,22 @@ def if_possible(request: PodRequest, pod: PodObserved, state: ClusterState) -> P
         name
         for (name, family, _), health in state.health.items()
         if not family
-        and (
-            (health.times and health.concerns(pod.namespace))
-            or (pod.owner and any(strike.owner == pod.owner for strike in health.strikes))
-        )
+        and ((health.times and health.concerns(pod.namespace)) or _has_failed(health, pod))
     ]
-    return without(request, nodes)
+    cards = [
+        place
+        for place, health in state.health.items()
+        if place[1] and health.since and len(health.namespaces) > 1
+    ]
+    return without(request, nodes, cards)
+
+
+def _has_failed(health: Health, pod: PodObserved) -> bool:
+    """Whether pods of a pod's owner failed there, or with its image, in its own namespace or in
+    several others: elsewhere it shows which is to blame, the node or the image."""
+    spaces = {s.namespace for s in health.counted if s.has_died and s.image == pod.image}
+    is_of_owner = any(strike.owner == pod.owner for strike in health.counted)
+    return pod.namespace in spaces or len(spaces) > 1 or (bool(pod.owner) and is_of_owner)
 
 
 def without_tried(

@@ -8,6 +8,7 @@ whoever has a clock asks here whether a deadline has passed, and appends the mom
 
 from collections.abc import Iterator
 
+from allotment.core.ledger import health
 from allotment.core.ledger.evictions import turning_points
 from allotment.core.ledger.groups import NOT_ADMITTED
 from allotment.core.ledger.model import ClusterState
@@ -27,9 +28,7 @@ def has_passed(state: ClusterState, now_ms: int) -> bool:
 
 
 def _deadlines(state: ClusterState) -> Iterator[int]:
-    for health in state.health.values():
-        if health.since:
-            yield health.until_ms or state.time_ms + 1
+    yield from health.deadlines(state)
     for uid in state.deleting if state.pending else ():
         if state.pods[uid].allocation is not None:
             yield from turning_points(state.pods[uid].fact)
