@@ -300,9 +300,13 @@ class Filter:
             machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
         self._give_time(state)
         found = groups.next_batch(self.held_back, self._most, self._in_cycle())
+        for job, error in groups.left_out.items():
+            self.ctx.log.error("defect; a group or pod is left out", about=job, reason=error)
+            self.ctx.refusals.refuse(ORDER, "Job", error)
+        groups.left_out.clear()
         if found is None:
             return None
-        follow = None if parked is None else parked.follow
+        follow = None if groups.parked is None else groups.parked.follow
         offered = partial(groups.offered, found)
         done = partial(groups.tried, found, is_offered=True)
         jobs = frozenset(found.jobs)

@@ -51,13 +51,21 @@ class Groups:
     ) -> None:
         """`ranker` makes one that asks the nodes (see `Parked`), if pods are to be parked."""
         self.state = state
-        self.lines = Lines(self._is_due)
         self.rounds = Rounds(state)
-        self.parked = None if ranker is None else Parked(self.lines, self.rounds, ranker)
-        self._effort = Effort()
+        self.left_out: dict[str, str] = {}
+        """Jobs on which the choice of batches failed, each with the error."""
+        self._ranker = ranker
         self._tried: dict[str, int] = {}
         self._had_a_turn: set[str] = set()
         """Groups tried since all that were due had a turn."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is known of who waits."""
+        self.lines = Lines(self._is_due)
+        ranker = self._ranker
+        self.parked = None if ranker is None else Parked(self.lines, self.rounds, ranker)
+        self._effort = Effort()
         self._is_quiet = False
         """Nobody was due, nor held back, when that was asked last; and since then (`_may_be_due`)
         nothing happened that changes it."""
@@ -72,8 +80,22 @@ class Groups:
         in_cycle: Collection[str] = (),
     ) -> GroupBatch | None:
         """The next groups to try; None if none is due. Pods in `held_back` keep their group out;
-        groups and single pods that are `in_cycle`, one that is not over, are passed over.
+        groups and single pods that are `in_cycle`, one that is not over, are passed over. Where
+        that fails it is done without those on which it does.
         """
+        try:
+            return self._next_batch(held_back, batch_max, in_cycle)
+        except Exception:
+            found = self.rounds.leave_out()
+            if not found:
+                raise
+            self.left_out.update(found)
+        self._begin()
+        return self._next_batch(held_back, batch_max, in_cycle)
+
+    def _next_batch(
+        self, held_back: Container[str], batch_max: int, in_cycle: Collection[str]
+    ) -> GroupBatch | None:
         state = self.state
         if self._is_quiet and not self._may_be_due():
             return None

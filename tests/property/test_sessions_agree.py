@@ -27,7 +27,7 @@ from allotment.core.queues.plugins.overcommit import Overcommit
 from allotment.core.queues.resources import CPU, Resources, total_of
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.totals import Totals
-from allotment.core.queues.session import Session, best_effort, unknown_queue
+from allotment.core.queues.session import Session, best_effort, why_unplaced
 from allotment.core.queues.votes import poll
 from allotment.core.queues.work import Job
 from allotment_filter.groups import TURN_PART
@@ -313,7 +313,7 @@ def plain_enqueue(session: Session) -> tuple[list[str], list[tuple[str, No]]]:
             waiting.setdefault(job.queue, []).append(job)
     let_in: list[str] = []
     refused = [
-        (uid, unknown_queue(view))
+        (uid, why_unplaced(view))
         for uid, view in sorted(session.unplaced.items())
         if view.phase in WAITING
     ]

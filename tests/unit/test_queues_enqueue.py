@@ -72,7 +72,7 @@ def test_without_a_minimum_nobody_is_asked() -> None:
     assert enqueue(found).let_in == ("free",)
 
 
-def test_other_phases_and_unknown_queues() -> None:
+def test_other_phases_and_why_unplaceds() -> None:
     found = session(
         asks("new", phase=Phase.NEW), asks("runs", phase=Phase.RUNNING), asks("lost", 1, "nowhere")
     )

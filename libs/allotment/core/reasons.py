@@ -66,6 +66,7 @@ QUEUED: Final = "Queued"
 
 # Queue
 QUEUE_UNKNOWN: Final = "QueueUnknown"
+SCHEDULER_DEFECT: Final = "SchedulerDefect"
 QUEUE_CLOSED: Final = "QueueClosed"
 QUEUE_NOT_LEAF: Final = "QueueNotLeaf"
 QUEUE_OVERUSED: Final = "QueueOverused"
@@ -519,6 +520,13 @@ TABLE: Final = (
         Cure.QUEUE,
         "the group names a queue that does not exist",
         "correct the queue's name, or create the queue",
+        is_of_group=True,
+    ),
+    Reason(
+        SCHEDULER_DEFECT,
+        Cure.POD,
+        "the scheduler fails on this pod or group, and leaves it out of its rounds",
+        "report the error with the manifest; delete the pod or group, or change it",
         is_of_group=True,
     ),
     Reason(

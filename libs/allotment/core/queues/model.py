@@ -146,7 +146,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     moment ago, and counts for all that it was let in for (see `Job.counts_promises`). `is_precise`:
     each of its pods hears why it waits, and at the gate whether quota is short or the cluster (not
     so before version 5 of the log's records). `topology` is what its annotations say of which tasks
-    belong together.
+    belong together. `defect` is the error with which it is left out of all rounds.
     """
 
     uid: str
@@ -170,6 +170,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_precise: bool = False
     sub_groups: tuple[SubGroupRule, ...] = ()
     topology: TaskTopology | None = None
+    defect: str = ""
 
     @property
     def task_uids(self) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
 from allotment.core.queues.timings import PLUGIN, OnStep, untimed
 from allotment.core.queues.turns import in_turns
 from allotment.core.queues.work import Job, World
-from allotment.core.reasons import QUEUE_UNKNOWN
+from allotment.core.reasons import QUEUE_UNKNOWN, SCHEDULER_DEFECT
 
 _T = TypeVar("_T", bound=object)
 
@@ -73,8 +73,8 @@ class _Asked:
 
 class Session:
     """Plugins of all tiers over one world, opened when the first of them is asked: who only wants
-    lone pods in their order need ask none. `unplaced` are jobs whose queue does not exist: they
-    have no part in the order, and what waits of them waits for the queue.
+    lone pods in their order need ask none. `unplaced` are jobs whose queue does not exist, or that
+    are left out: they have no part in the order.
     """
 
     def __init__(
@@ -554,8 +554,9 @@ def _namespace(keyed: _Keyed) -> str:
     return keyed[1]
 
 
-def unknown_queue(job: JobView) -> No:
-    """Why nothing is done about a job whose queue does not exist."""
-    return No(
-        QUEUE_UNKNOWN, f"queue {job.queue} of {job.namespace}/{job.name} does not exist", job.queue
-    )
+def why_unplaced(job: JobView) -> No:
+    """Why nothing is done about a job: it is left out, or its queue does not exist."""
+    name = f"{job.namespace}/{job.name}"
+    if job.defect:
+        return No(SCHEDULER_DEFECT, f"{name} is left out, because it fails: {job.defect}")
+    return No(QUEUE_UNKNOWN, f"queue {job.queue} of {name} does not exist", job.queue)

@@ -324,7 +324,7 @@ class World:
         self._at_gate: dict[bool, dict[str, None]] = {False: {}, True: {}}
         """The jobs that were not let in as the session opened, and apart (True) the lone pods."""
         self.unplaced: dict[str, JobView] = {}
-        """Those whose queue does not exist."""
+        """Those whose queue does not exist, and those that are left out (`JobView.defect`)."""
         self._tasks: dict[str, str] = {}
         """Task uid → the uid of its job."""
         self.job_of: Mapping[str, Job] = _JobOf(self._jobs, self._tasks)
@@ -397,7 +397,8 @@ class World:
 
     def _add(self, job: JobView | Lone, known: _Jobs | None = None) -> None:
         uid, queue = job.uid, job.queue
-        if queue not in self.queues:
+        is_left_out = isinstance(job, JobView) and job.defect
+        if queue not in self.queues or is_left_out:
             self.unplaced[uid] = job.make() if isinstance(job, Lone) else job
             return
         names = self.by_queue.get(queue)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from allotment.core.queues.answers import No
 from allotment.core.queues.model import WAITING
-from allotment.core.queues.session import Session, unknown_queue
+from allotment.core.queues.session import Session, why_unplaced
 from allotment.core.queues.work import Job
 
 
@@ -58,7 +58,7 @@ def enqueue(session: Session, singles: Collection[str] = ()) -> Enqueued:
 def without_queue(session: Session, singles: Collection[str]) -> tuple[tuple[str, No], ...]:
     """Who is refused because there is no such queue; of pods without a group of these only."""
     return tuple(
-        (uid, unknown_queue(view))
+        (uid, why_unplaced(view))
         for uid, view in sorted(session.unplaced.items())
         if view.phase in WAITING and (not view.is_single or uid in singles)
     )

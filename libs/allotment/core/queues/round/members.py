@@ -123,6 +123,29 @@ def left_over(state: ClusterState, key: str, group: Group) -> JobView:
     )
 
 
+def left_out(state: ClusterState, key: str, error: str) -> JobView:
+    """What is known of a job that is left out for an error: the pods of it that wait."""
+    uid, group = key.removeprefix(SINGLE), state.groups.get(key)
+    facts = [state.pods[m].fact for m in ([uid] if group is None else group.members)]
+    namespace, _, name = key.partition("/")
+    queue = facts[0].queue if group is None else group.queue
+    return JobView(
+        uid=key,
+        namespace=facts[0].namespace if group is None else namespace,
+        name=facts[0].name if group is None else name,
+        queue=queue or DEFAULT_QUEUE,
+        phase=Phase.INQUEUE,
+        tasks=tuple(
+            Task(uid=fact.uid, namespace=fact.namespace, name=fact.name)
+            for fact in facts
+            if fact.uid in state.pending
+        ),
+        is_single=group is None,
+        is_precise=True,
+        defect=error,
+    )
+
+
 def is_made_for_pods(fact: GroupObserved) -> bool:
     """Whether a PodGroup was made for pods that were there before it, as the controller does."""
     return bool(fact.owner) and fact.name == f"{MADE_GROUP}{fact.owner}"

@@ -17,7 +17,7 @@ from allotment.core.queues.actions.enqueue import Enqueued
 from allotment.core.queues.answers import No, recordable
 from allotment.core.queues.model import JobView, Status
 from allotment.core.queues.round.places import AMOUNTS_SAID, Places
-from allotment.core.queues.session import Session, unknown_queue
+from allotment.core.queues.session import Session, why_unplaced
 from allotment.core.queues.texts import attempt_of, gang_unschedulable
 from allotment.core.queues.work import Job
 from allotment.core.reasons import (
@@ -97,7 +97,7 @@ class OutcomeBuilder:
 
     def take_unplaced(self, view: JobView) -> None:
         """A job has pods that wait, and its queue does not exist."""
-        no = unknown_queue(view)
+        no = why_unplaced(view)
         waiting = waiting_in(view)
         self._refuse((uid, no) for uid in waiting)
         if view.uid not in self._state.groups:

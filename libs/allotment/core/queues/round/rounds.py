@@ -5,8 +5,9 @@ be run again from the log. Groups that have no pod in the batch are not tried; a
 and quota. A group's minimum is placed as a whole or not at all, what it has beyond that pod by pod.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,10 +19,11 @@ from allotment.core.queues.actions.allocate import allocate
 from allotment.core.queues.actions.backfill import backfill
 from allotment.core.queues.actions.enqueue import Enqueued, enqueue, without_queue
 from allotment.core.queues.answers import No
-from allotment.core.queues.model import WAITING, View
+from allotment.core.queues.model import WAITING, JobView, Lone, View
 from allotment.core.queues.plugins.registry import PLUGINS, Configured, configure
 from allotment.core.queues.reservations import Hold, holds_in_force
 from allotment.core.queues.round.covered import Covered, covered, in_order, take_over
+from allotment.core.queues.round.failing import culprits
 from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.known_covered import KnownCovered
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
@@ -42,6 +44,7 @@ from allotment_proto.decided import BEHIND_TRIED_AGAIN
 from allotment_proto.events import Admission, Held, Placement
 from allotment_proto.facts import Policy
 
+_T = TypeVar("_T")
 RULES = BEHIND_TRIED_AGAIN
 """The newest rules of rounds (`Decided.rules`), and those by which new decisions are made. A rule
 that changes what a round says, or what the fold makes of that, gets a number of its own, and old
@@ -101,7 +104,7 @@ class Rounds:
         state = self.state
         if state.is_batched and state.nodes_seq != self._nodes_seq:
             self._nodes_seq = state.nodes_seq
-            self.session().open_all()
+            self._sound(lambda: self._session_on(self._follow()).open_all())
 
     def follow_ahead(self) -> None:
         """Take over what changed, if there was a decision since this was called last: the next
@@ -110,7 +113,7 @@ class Rounds:
         state = self.state
         if state.is_batched and state.decision_seq != self._decision_seq:
             self._decision_seq = state.decision_seq
-            self._follow()
+            self._sound(self._follow)
 
     @property
     def may_evict(self) -> bool:
@@ -119,7 +122,35 @@ class Rounds:
 
     def session(self) -> Session:
         """A session on the state as it is, under the policy in force; the last one is over."""
-        return self._session_on(self._follow())
+        return self._sound(lambda: self._session_on(self._follow()))
+
+    def leave_out(self) -> Mapping[str, str]:
+        """Leave those jobs out on which a session fails, until something about them changes. Their
+        uids, each with the error. The last session is over.
+        """
+        self._session = self._world = None
+        self._known.forget()
+        views = self.views
+        views.follow()
+        by_uid = sorted(views.jobs.items())
+        found = culprits([job for _, job in by_uid], self._session_of)
+        views.leave_out(found)
+        return found
+
+    def _session_of(self, jobs: Iterable[JobView | Lone]) -> Session:
+        """A session on some of the jobs that there are."""
+        views = self.views
+        view = View(cluster=views.cluster(), queues=views.queues(), now_ms=views.now_ms)
+        return Session(World(view, None, jobs), self._tiers, self.state.turns)
+
+    def _sound(self, opened: Callable[[], _T]) -> _T:
+        """What comes of opening a session; if that fails, without the jobs on which it does."""
+        try:
+            return opened()
+        except Exception:
+            if not self.leave_out():
+                raise
+            return opened()
 
     def _session_on(self, world: World) -> Session:
         self._session = Session(world, self._tiers, self.state.turns)
@@ -131,6 +162,9 @@ class Rounds:
         """What comes before any pod of the batch is tried; the last session is over. Are there some
         `placed` that are not in the batch, it takes asking each.
         """
+        return self._sound(partial(self._open, batch, on_step, tuple(placed)))
+
+    def _open(self, batch: Sequence[str], on_step: OnStep, placed: Collection[str]) -> Opening:
         state = self.state
         by_gate = "enqueue" in state.policy.actions
         wanted = {_job_of(state, uid) for uid in batch}

@@ -59,7 +59,7 @@ from allotment.core.queues.round.kept import KeptRoom
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.rounds import RULES, Rounds
 from allotment.core.queues.round.victims import keeping
-from allotment.core.queues.session import Session, best_effort, unknown_queue
+from allotment.core.queues.session import Session, best_effort, why_unplaced
 from allotment.core.queues.shares import open_books, share_of
 from allotment.core.queues.work import Job
 from allotment.core.reasons import (
@@ -381,7 +381,7 @@ class Verdicts:
         job = session.jobs.get(uid)
         if job is None or fact.uid not in job.tasks:
             view = session.unplaced.get(uid)
-            return PodVerdict((fact,), never, None if view is None else unknown_queue(view))
+            return PodVerdict((fact,), never, None if view is None else why_unplaced(view))
         task, in_force = job.tasks[fact.uid], holds_in_force(session, opened.holds)
         if job.queue not in self._waiting:
             jobs = opened.waiting.get(job.queue, ())
@@ -401,7 +401,7 @@ def group_verdict(state: ClusterState, key: str) -> GroupVerdict | Outside:
     pending = (uid for uid in state.groups[key].members if uid in state.pending)
     never_preempts = any(is_never(state, state.pods[uid].fact) for uid in pending)
     if job is None:
-        no = unknown_queue(session.unplaced[key]) if state.is_batched else None
+        no = why_unplaced(session.unplaced[key]) if state.is_batched else None
         return Outside(no, never_preempts)
     is_let_in = job.phase not in WAITING
     gate = None if is_let_in else session.job_enqueueable(job)

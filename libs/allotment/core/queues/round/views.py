@@ -21,16 +21,18 @@ from allotment.core.queues.model import (
     QueueView,
     View,
 )
+from allotment.core.queues.round.failing import text_of
 from allotment.core.queues.round.members import (
     Lones,
     is_made_for_pods,
     job_of,
+    left_out,
     left_over,
     queue_of,
 )
 from allotment.core.queues.round.totals import Totals
 from allotment_proto.device_config import DeviceConfig
-from allotment_proto.events import QueueObserved
+from allotment_proto.events import PodObserved, QueueObserved
 
 
 class Views:
@@ -46,6 +48,9 @@ class Views:
         self.totals = Totals(state)
         self._jobs: dict[str, JobView | Lone] = {}
         self._lones = Lones(state)
+        self._failing: dict[str, JobView | PodObserved] = {}
+        """Jobs on which a session failed, as they were then."""
+        self._errors: dict[str, str] = {}
         self._created = _Latest()
         self._followed = -1
         self._made_from: tuple[object, ...] = ()
@@ -117,7 +122,7 @@ class Views:
         kinds: dict[LoneKind, int] = {}
         others: list[str] = []
         for uid in uids:
-            before, now = jobs.get(uid), self._made(uid)
+            before, now = jobs.get(uid), self._sound(uid)
             changed[uid] = now
             if isinstance(before, Lone):
                 kinds[before.kind] = kinds.get(before.kind, 0) - 1
@@ -136,6 +141,26 @@ class Views:
                 del jobs[uid]
                 created.remove(before.created_ms)
         return Changes(changed, kinds, others)
+
+    def leave_out(self, errors: Mapping[str, str]) -> None:
+        """Leave these jobs out, each for an error, until something about them changes."""
+        for uid in errors:
+            self._failing[uid] = _seen(self._jobs[uid])
+        self._errors.update(errors)
+        self._look_at(errors)
+
+    def _sound(self, uid: str) -> JobView | Lone | None:
+        """A job; one that fails is left out, as it was when it failed."""
+        try:
+            made = self._made(uid)
+            if uid not in self._failing:
+                return made
+            if made is not None and _seen(made) == self._failing[uid]:
+                return left_out(self.state, uid, self._errors[uid])
+            del self._failing[uid], self._errors[uid]
+        except Exception as error:  # whatever it is: of this job, and not of the others
+            return left_out(self.state, uid, text_of(error))
+        return made
 
     def _made(self, uid: str) -> JobView | Lone | None:
         """A job; None if there is none of the name."""
@@ -165,6 +190,11 @@ class Views:
         if known is None or known[0] is not fact:
             known = self._queues[fact.name] = fact, queue_of(fact)
         return known[1]
+
+
+def _seen(job: JobView | Lone) -> JobView | PodObserved:
+    """What tells whether a job is as it was."""
+    return job.fact if isinstance(job, Lone) else job
 
 
 def view_of(job: JobView | Lone) -> JobView:

@@ -1,0 +1,83 @@
+"""Which jobs make the opening of a session raise: a defect of ours, and no reason to stop for all.
+
+A session is opened on all jobs at once, so one that a plugin fails on would end every round. Trials
+on ever fewer jobs find the one without which the session opens. It is left out: it has no part in
+order and quota, and its pods are refused with `SchedulerDefect` and the error. It is tried again
+once something about it has changed. What it holds stays booked on its nodes, but does not count for
+its queue.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+
+from allotment.core.queues.actions.enqueue import enqueue
+from allotment.core.queues.model import WAITING, JobView, Lone
+from allotment.core.queues.session import Session
+
+_FOUND_MAX = 16
+"""So many are looked for at a time: where all fail, it is not about the jobs."""
+_ERROR_CHARS_MAX = 200
+
+Source = JobView | Lone
+
+
+def culprits(
+    jobs: Sequence[Source], open_on: Callable[[Sequence[Source]], Session]
+) -> Mapping[str, str]:
+    """The jobs to leave out, by uid, each with the error. None if a session on no jobs fails, too.
+
+    `open_on` makes a session on some jobs.
+    """
+    found: dict[str, str] = {}
+    left = list(jobs)
+
+    def error_on(count: int) -> str:
+        """What goes wrong with the first so many that are left; empty if nothing does."""
+        return _error_of(lambda: open_on(left[:count]))
+
+    if error_on(0):
+        return found
+    while len(found) < _FOUND_MAX and error_on(len(left)):
+        # The shortest row that fails ends with a job that makes it fail.
+        count = bisect_left(range(len(left)), True, key=lambda count: bool(error_on(count)))
+        found[left[count - 1].uid] = error_on(count)
+        del left[count - 1]
+    return found
+
+
+def text_of(error: Exception) -> str:
+    """An error in one line."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text[:_ERROR_CHARS_MAX]
+
+
+def _error_of(opened: Callable[[], Session]) -> str:
+    try:
+        _ask_all(opened())
+    except Exception as error:  # whatever it is: it is what is looked for
+        return text_of(error)
+    return ""
+
+
+def _ask_all(session: Session) -> None:
+    """Ask of each job by itself what is asked before any of its pods is tried: an error that came
+    up only beside others would be laid to one of them. Then ask of all together.
+    """
+    session.open_all()
+    names = list(session.jobs)
+    for name in session.world.by_queue:
+        session.queue_key(name)
+        session.overused(name)
+    for uid in names:
+        session.place_in_line(uid)
+    for job in session.world.waiting(names):
+        session.pods_to_place(job.uid)
+        session.refuses(job.uid)
+        session.all_waiting(job.uid)
+        session.job_valid(job)
+        session.job_starving(job)
+        if job.phase in WAITING and job.view.min_resources is not None:
+            session.job_enqueueable(job)
+        for task in session.due_tasks(job)[:1]:
+            session.allocatable(job, task)
+    enqueue(session, names)
