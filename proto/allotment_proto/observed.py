@@ -50,6 +50,9 @@ class NodeObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False
     """By driver, sorted: how many volumes can be attached. What is not named has no limit."""
     images: Amounts = ()
     """Sizes in MiB by name, sorted, of images here that pods of ours have asked for."""
+    listed_twice: tuple[tuple[str, str], ...] = ()
+    """Resources that count the cards of an inventory once more, each with the inventory's family:
+    what is held of the one is not there for the other."""
 
     def __post_init__(self) -> None:
         refuse_twins("family", [inventory.family for inventory in self.inventories])

@@ -54,6 +54,8 @@ def nodes(draw: st.DrawFn, name: str = "n1", rv: int = 1) -> NodeObserved:
             pass
         case mode:
             inventories.append(Inventory("vgpu", mode, draw(cards(name))))
+    extended = draw(st.sampled_from(((), (("example.com/x", 1), ("nvidia.com/gpu", 2)))))
+    is_listed_twice = bool(extended) and draw(st.integers(0, 1)) == 1
     return build.node(
         name,
         0,
@@ -80,8 +82,11 @@ def nodes(draw: st.DrawFn, name: str = "n1", rv: int = 1) -> NodeObserved:
         ready=draw(st.integers(0, 7)) > 0,
         pods=draw(st.sampled_from((1, 3, 20))),
         cpu_milli=draw(st.sampled_from((0, 300, 8_000))),
-        extended=draw(st.sampled_from(((), (("example.com/x", 1), ("nvidia.com/gpu", 2))))),
+        extended=extended,
         inventories=tuple(inventories),
+        listed_twice=tuple(
+            ("nvidia.com/gpu", each.family) for each in inventories if is_listed_twice
+        ),
         images=draw(st.sampled_from(((), (("a:1", 900),), (("a:1", 2_000), ("b:1", 40))))),
         volume_limits=draw(st.sampled_from(((), (("d1", 1),), (("d1", 2), ("d2", 0))))),
     )

@@ -6,6 +6,10 @@ import pytest
 
 from allotment.core import reasons
 from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.cycle import run_cycle
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.predicates import Fit, fits
 from allotment.core.placement.rules.selectors import term_matches, tolerates
 from allotment_proto.facts import Constraints, Expression, NodeTerm, Policy, Taint, Toleration
@@ -58,6 +62,57 @@ def test_nodes(changes: dict[str, Any], reason: str) -> None:
 def test_counted_resources(listed: Any, wanted: Any, reason: str) -> None:
     request = build.request(extended=wanted)
     assert ask(build.node(extended=listed), request) == reason
+
+
+SHARE = build.request(build.wants())
+WHOLE = build.request(extended=(("nvidia.com/gpu", 1),))
+BOTH = build.request(build.wants(), extended=(("nvidia.com/gpu", 1),))
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "reason"),
+    [
+        (None, SHARE, "fits"),
+        (None, WHOLE, "fits"),
+        (None, BOTH, reasons.CARDS_IN_OTHER_USE),
+        (SHARE, SHARE, "fits"),
+        (SHARE, WHOLE, reasons.CARDS_IN_OTHER_USE),
+        (WHOLE, WHOLE, "fits"),
+        (WHOLE, SHARE, reasons.CARDS_IN_OTHER_USE),
+        (WHOLE, build.request(), "fits"),
+    ],
+)
+@pytest.mark.parametrize("is_twice", [True, False])
+def test_cards_that_are_listed_twice_are_given_in_one_way_at_a_time(
+    held: Any, wanted: Any, reason: str, is_twice: bool
+) -> None:
+    """Whichever was first; and freely where the node's cards are listed once."""
+    twice = (("nvidia.com/gpu", "vgpu"),) if is_twice else ()
+    state = build.state_of(
+        build.node("n1", 4, extended=(("nvidia.com/gpu", 4),), listed_twice=twice),
+        *(() if held is None else (build.pod("held", held),)),
+    )
+    if held is not None:
+        found = run_cycle(state, ["held"], Evaluator(state))
+        apply(state, build.decided(*found.placements), state.seq + 1)
+        assert state.pods["held"].allocation is not None
+    assert ask(wanted=wanted, state=state) == (reason if is_twice else "fits")
+    apply(state, build.pod("p", wanted), state.seq + 1)
+    board = Board(state)
+    assert run_cycle(state, ["p"], board) == run_cycle(state, ["p"], Evaluator(state))
+
+
+def test_one_batch_does_not_give_a_card_twice() -> None:
+    """What was placed before in the batch counts, on both roads."""
+    twice = build.node(
+        "n1", 4, extended=(("nvidia.com/gpu", 4),), listed_twice=(("nvidia.com/gpu", "vgpu"),)
+    )
+    for first, second in ((SHARE, WHOLE), (WHOLE, SHARE)):
+        state = build.state_of(twice, build.pod("a", first), build.pod("b", second))
+        found = run_cycle(state, ["a", "b"], Board(state))
+        assert found == run_cycle(state, ["a", "b"], Evaluator(state))
+        assert [placed.uid for placed in found.placements] == ["a"]
+        assert found.refusals[0].reasons == ((reasons.CARDS_IN_OTHER_USE, 1),)
 
 
 def test_an_unknown_family_fits_nowhere() -> None:

@@ -101,6 +101,32 @@ def test_a_broken_register_string_is_the_nodes_problem(register: str, words: str
     assert words in fact.problems[0].message
 
 
+COUNTED = "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("listed", "in_all", "is_twice"),
+    [("2", None, True), ("2", "2", True), ("2", "4", False), ("0", None, False)],
+)
+def test_cards_that_another_plugin_counts_are_listed_twice(
+    listed: str, in_all: str | None, is_twice: bool
+) -> None:
+    """Unless the node says that it has enough for both."""
+    document = node_json({REGISTER: TWO_CARDS}, {**VGPU_AMOUNTS, COUNTED: listed})
+    if in_all is not None:
+        document["metadata"]["labels"][f"{COUNTED}.count"] = in_all
+    fact = node(document)
+    assert fact.listed_twice == (((COUNTED, "vgpu"),) if is_twice else ())
+    said = [problem for problem in fact.problems if problem.code == "CardsListedTwice"]
+    assert [problem.place for problem in said] == [f"status.allocatable {COUNTED}"] * is_twice
+
+
+def test_a_share_under_the_name_of_whole_cards_is_no_second_listing() -> None:
+    config = DeviceConfig(nvidia=Nvidia(count_name=COUNTED))
+    amounts = {**VGPU_AMOUNTS, COUNTED: VGPU_AMOUNTS["volcano.sh/vgpu-number"]}
+    assert node(node_json({REGISTER: TWO_CARDS}, amounts), config).listed_twice == ()
+
+
 def test_a_dead_device_plugin_takes_the_cards_away() -> None:
     dead = {**VGPU_AMOUNTS, "volcano.sh/vgpu-number": "0"}
     fact = node(node_json({REGISTER: TWO_CARDS}, dead))

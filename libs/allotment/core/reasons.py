@@ -32,6 +32,8 @@ VOLUME_LIMIT_REACHED: Final = "VolumeLimitReached"
 POD_LIMIT_REACHED: Final = "PodLimitReached"
 INSUFFICIENT_CPU: Final = "InsufficientCPU"
 INSUFFICIENT_MEMORY: Final = "InsufficientMemory"
+CARDS_IN_OTHER_USE: Final = "CardsInOtherUse"
+CARDS_LISTED_TWICE: Final = "CardsListedTwice"
 INSUFFICIENT_RESOURCE: Final = "InsufficientResource"
 HELD_FOR_GANG: Final = "HeldForGang"
 KEPT_FOR_PREEMPTOR: Final = "KeptForPreemptor"
@@ -131,6 +133,7 @@ STEPS: Final = (
     Step("otherPods", "rules about other pods", is_rare=True),
     Step("volumeLimits", "its volumes can be attached", is_rare=True),
     Step("hostRoom", "room on the host"),
+    Step("cardBook", "its cards are not in use as a whole, or in shares", is_rare=True),
     Step("devices", "has such devices"),
     Step("gpuModel", "a card that the pod accepts", is_of_card=True),
     Step("sharing", "that card can be shared", is_of_card=True),
@@ -319,6 +322,13 @@ TABLE: Final = (
         "not enough unreserved memory on the node",
         _SMALLER,
         step="hostRoom",
+    ),
+    Reason(
+        CARDS_IN_OTHER_USE,
+        Cure.ROOM,
+        "the node lists its cards twice, and some are in use as a whole, or in shares",
+        "wait until these pods end, or run one device plugin on the node",
+        step="cardBook",
     ),
     Reason(
         NO_GPU,
@@ -805,6 +815,14 @@ TABLE: Final = (
         Cure.PLUGIN,
         "the node registers devices that kubelet does not list",
         "look after the device plugin's pod on the node: without it kubelet lists no such devices",
+        is_error=True,
+    ),
+    Reason(
+        CARDS_LISTED_TWICE,
+        Cure.PLUGIN,
+        "two device plugins list the node's cards: one to share them, one to give them whole",
+        "run one of the two on the node: until then its cards are given in shares or whole, "
+        "never both",
         is_error=True,
     ),
     Reason(

@@ -26,6 +26,8 @@ VGPU_TIME_DONE = "18446744073709551615"
 # GPU sharing and GPU number (volcano-sh/devices)
 GPU_MEMORY = "volcano.sh/gpu-memory"
 GPU_NUMBER = "volcano.sh/gpu-number"
+NVIDIA_COUNTED = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
+"""With which NVIDIA's device plugin counts cards, whole and time-sliced."""
 GPU_INDEX = "volcano.sh/gpu-index"
 GPU_ASSIGNED = "volcano.sh/gpu-assigned"
 PREDICATE_TIME = "volcano.sh/predicate-time"

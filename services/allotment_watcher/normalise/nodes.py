@@ -1,13 +1,13 @@
 """A node as the log tells it."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
-from allotment.core import units
+from allotment.core import reasons, units
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import NOTHING, NodeSource
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import NodeObserved
-from allotment_proto.facts import Problem, Taint
+from allotment_proto.facts import Inventory, Problem, Taint
 from allotment_watcher import objects
 from allotment_watcher.normalise.amounts import bounded, texts
 from allotment_watcher.normalise.images import images_of_node
@@ -51,6 +51,17 @@ def node_fact(
             return 0
 
     amounts = {name: amount(name, text) for name, text in sorted(allocatable.items())}
+    twice = tuple(_listed_twice(inventories, amounts, source))
+    problems.extend(
+        Problem(
+            reasons.CARDS_LISTED_TWICE,
+            f"status.allocatable {resource}",
+            f"is {amounts[resource]}, and the node's cards are registered to be shared, too "
+            f"({family}); if these are other cards, the label {resource}.count has to say how many "
+            "the node has in all",
+        )
+        for resource, family in twice
+    )
     conditions = {c.type: c.status for c in status.conditions or ()}
     return NodeObserved(
         name=meta.name,
@@ -67,7 +78,22 @@ def node_fact(
         inventories=tuple(inventories),
         problems=tuple(problems),
         images=images_of_node(node, wanted_images),
+        listed_twice=twice,
     )
+
+
+def _listed_twice(
+    inventories: Iterable[Inventory], amounts: Mapping[str, int], node: NodeSource
+) -> Iterator[tuple[str, str]]:
+    """The resources that count the cards of an inventory once more, each with its family."""
+    for inventory in inventories:
+        family = FAMILIES[inventory.family]
+        for resource in family.counted_again:
+            listed = amounts.get(resource, 0)
+            has = units.natural(node.labels.get(f"{resource}.count", "")) or 0
+            is_own = resource in family.resources(node.config)
+            if listed and inventory.cards and not is_own and has < listed + len(inventory.cards):
+                yield resource, family.name
 
 
 def _taints(taints: Iterable[objects.TaintObject]) -> list[Taint]:

@@ -44,6 +44,7 @@ from allotment.core.placement.evaluator import node_holds_at_most
 from allotment.core.placement.least_busy import patience
 from allotment.core.placement.rules.attachments import attaching
 from allotment.core.placement.rules.bounds import bounds_of, by_itself, kept_back, texts_of
+from allotment.core.placement.rules.card_book import spare_of
 from allotment.core.placement.rules.counted_cards import models_text
 from allotment.core.placement.rules.interpod import Around, look_around
 from allotment.core.placement.rules.predicates import (
@@ -198,6 +199,8 @@ def _host_steps(
     for name, check in HOST_CHECKS.items():
         if name == "volumeLimits":
             yield from _volume_steps(question)
+        elif name == "cardBook" and not fact.listed_twice:
+            continue
         elif name != "otherPods" or request.company != ALONE:
             code = check(question)
             yield _step(name, code, _detail(name, node, fact, request, code))
@@ -277,6 +280,9 @@ def _detail(
             return f"{node.pods_free} of {fact.pods} pods free"
         case "cpu":
             return f"{cpu_text(request.cpu_milli)} wanted, {cpu_text(node.cpu_milli_free)} free"
+        case "cardBook":
+            has = spare_of(node)
+            return f"{-has.for_shares} cards held whole, {-has.for_whole} shares held"
         case "memory":
             wanted, free = request.memory_bytes // MIB, node.memory_bytes_free // MIB
             return f"{mib_text(wanted)} wanted, {mib_text(free)} free"

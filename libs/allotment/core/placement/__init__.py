@@ -11,6 +11,7 @@ What others may use:
 * `rules.bounds`, `rules.local_volumes`: limits that a round sets, and those of volumes.
 * `rules.attachments`, `rules.interpod`, `rules.selectors`: volumes, other pods, labels.
 * `rules.card_names`, `rules.counted_cards`: the names of cards in quotas and labels.
+  `rules.card_book`: cards that a node lists twice.
 * `devices`, `devices.base`: device families. `devices.choosing`, `devices.free`: which card of a
   node takes a request.
 * `policies`, `policies.learning`, `policies.typical`, `policies.valued`: device policies, and what

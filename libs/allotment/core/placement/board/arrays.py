@@ -4,7 +4,8 @@
     keys[N, D]      in which order the cards are tried, higher first; see `Keys`
     host[N, R]      free pods, CPU (milli), memory (bytes), at least 0; minus the pods that device
                     plugins have still to serve, so that less is busier; the shares in use as
-                    `points.host_sum`, and what a milli-CPU and a KiB add to it; then free amounts
+                    `points.host_sum`; what there is for shares of cards and for whole ones; what
+                    a milli-CPU and a KiB add to the shares in use; then free amounts
                     of every extended resource, MISSING where the node does not list one. Nothing
                     is free on absent nodes
     sizes[S, 4, N]  of CPU, memory and every extended resource: how much there is; the same in the
@@ -26,6 +27,7 @@ from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.placement.board.cards import Keys, Kinds, Tags, cards_of
 from allotment.core.placement.board.packing import HOLDERS_MOST, NOTHING, USED_MOST, Ints, pack_free
 from allotment.core.placement.board.tallies import Crowd
+from allotment.core.placement.rules.card_book import spare_of
 from allotment.core.placement.rules.points import HOST_HALF, KIB_BITS, coarse_bits, host_weight
 from allotment.core.placement.rules.score_term import (
     CPU_WEIGHT,
@@ -43,8 +45,8 @@ MISSING = -(1 << 62)
 _OVERSOLD = -(1 << 61)
 """Nothing is less free than this, however much others took beyond what there is."""
 HUGE = 1 << 62
-_HOST_IN_USE = Struct("=5q")
-"""The first five columns of a host: all that an allocation changes on most."""
+_HOST_IN_USE = Struct("=7q")
+"""The first seven columns of a host: all that an allocation changes on most."""
 _ITEM_BYTES = 8
 _TOUCHES_MAX = 1 << 17
 USE_ORDERS = ("fullest", "preferred")
@@ -228,6 +230,7 @@ class Arrays:
             memory_bytes,
             -node.backlog,
             self._shares(position, cpu_milli, memory_bytes),
+            *spare_of(node),
         )
         if self.has_unsaid or node.unrequested_milli or node.unrequested_bytes:
             self.unrequested[:, position] = node.unrequested_milli, node.unrequested_bytes

@@ -50,6 +50,8 @@ from allotment.core.placement.board.plan import (
     MICRO,
     NEED,
     NEED_CPU,
+    NEED_FOR_SHARES,
+    NEED_FOR_WHOLE,
     NEED_MEMORY,
     NEED_PLUGIN,
     NEED_PODS,
@@ -83,6 +85,8 @@ from allotment.core.placement.policies.valued import MILLI_CPU_PER_MILLI_CARD
 from allotment.core.placement.rules.points import COUNTED_BITS, FULL_MICRO, NETWORK_MICRO
 from allotment.core.placement.rules.score_term import (
     CPU,
+    FOR_SHARES,
+    FOR_WHOLE,
     HOST_MEMORY,
     PLUGIN,
     PODS,
@@ -108,6 +112,8 @@ def _admits(position: int, host: Ints, codes: Ints, numbers: Ints, encoded: Ints
         or host[position, CPU] < encoded[NEED_CPU]
         or host[position, HOST_MEMORY] < encoded[NEED_MEMORY]
         or host[position, PLUGIN] < encoded[NEED_PLUGIN]
+        or host[position, FOR_SHARES] < encoded[NEED_FOR_SHARES]
+        or host[position, FOR_WHOLE] < encoded[NEED_FOR_WHOLE]
     ):
         return False
     first = encoded[EXTENDED_AT]

@@ -17,9 +17,12 @@ from allotment.core.placement.board.arrays import MISSING, Arrays
 from allotment.core.placement.board.cards import cards_of
 from allotment.core.placement.board.packing import Bools, amount
 from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.rules.card_book import taken_by
 from allotment.core.placement.rules.score_term import (
     CPU,
     EXTENDED,
+    FOR_SHARES,
+    FOR_WHOLE,
     HOST_MEMORY,
     HOST_SUM,
     PLUGIN,
@@ -98,6 +101,11 @@ class Columns(Arrays):
         host[at + CPU] -= sign * placement.cpu_milli
         host[at + HOST_MEMORY] -= sign * placement.memory_bytes
         host[at + HOST_SUM] = self._shares(position, host[at + CPU], host[at + HOST_MEMORY])
+        fact = self.facts[position]
+        if fact is not None and fact.listed_twice:
+            taken = taken_by(fact, placement)
+            host[at + FOR_SHARES] -= sign * taken.for_whole
+            host[at + FOR_WHOLE] -= sign * taken.for_shares
         if pod is not None:
             self._book_pod(position, pod.fact, sign)
         for name, charge in placement.extended:

@@ -25,6 +25,7 @@ from allotment.core.placement.policies.typical import (
     unit_milli,
 )
 from allotment.core.placement.policies.valued import Valued
+from allotment.core.placement.rules.card_book import need_of
 from allotment.core.placement.rules.points import KIB_BITS, weighs_host
 from allotment.core.placement.rules.score_term import CPU, CPU_NAME, HOST_MEMORY, MEMORY_NAME, PODS
 from allotment.core.placement.rules.terms import TERMS, Weights
@@ -94,6 +95,7 @@ def encode(
     needs = [plan.NEED_PODS, plan.NEED_CPU, plan.NEED_MEMORY]
     planned[needs] = shape.host_need[[PODS, CPU, HOST_MEMORY], 0]
     planned[plan.NEED_PLUGIN] = plugin_need(shape.request.selection)
+    planned[[plan.NEED_FOR_SHARES, plan.NEED_FOR_WHOLE]] = need_of(shape.request)
     planned[plan.CHARGE_CPU] = shape.request.cpu_milli
     planned[plan.CHARGE_KIB] = shape.request.memory_bytes >> KIB_BITS
     planned[plan.POLICY] = device.policy

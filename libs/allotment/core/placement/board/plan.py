@@ -18,6 +18,8 @@ And what stands where in what the loops find.
     NEED_CPU,
     NEED_MEMORY,
     NEED_PLUGIN,
+    NEED_FOR_SHARES,
+    NEED_FOR_WHOLE,
     CHARGE_CPU,
     CHARGE_KIB,
     POLICY,
@@ -39,7 +41,7 @@ And what stands where in what the loops find.
     TERMS_AT,
     VALUES_AT,
     PLAN_LENGTH,
-) = range(25)
+) = range(27)
 NONE, BINPACK, SPREAD = range(3)
 """What `POLICY` and `HOST_POLICY` say; `POLICY` also the numbers from `values.FGD` on."""
 

@@ -22,7 +22,15 @@ from allotment.core.placement.board.rows import (
 )
 from allotment.core.placement.board.shapes import Ask, allowed_cards, plugin_need
 from allotment.core.placement.policies.base import View
-from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PLUGIN, PODS
+from allotment.core.placement.rules.card_book import need_of
+from allotment.core.placement.rules.score_term import (
+    CPU,
+    FOR_SHARES,
+    FOR_WHOLE,
+    HOST_MEMORY,
+    PLUGIN,
+    PODS,
+)
 from allotment.core.reasons import NUMBER, REFUSAL_ORDER
 
 _STEP = {code: step for step, code in enumerate(REFUSAL_ORDER)}
@@ -43,6 +51,9 @@ def reason_numbers(columns: Columns, row: Row, at: Ints) -> Ints:
     ):
         short = view.host[resource] < shape.host_need[resource, 0]
         numbers = np.where((numbers == 0) & short, NUMBER[code], numbers)
+    need = need_of(shape.request)
+    is_used = (view.host[FOR_SHARES] < need.for_shares) | (view.host[FOR_WHOLE] < need.for_whole)
+    numbers = np.where((numbers == 0) & is_used, NUMBER[reasons.CARDS_IN_OTHER_USE], numbers)
     if shape.unknown_family:
         return np.where(numbers == 0, NUMBER[reasons.NO_GPU], numbers)
     for number, ask in enumerate(shape.asks):

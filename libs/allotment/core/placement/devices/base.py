@@ -193,6 +193,9 @@ class Family(ABC):
         """Whether cards of this model belong to the family at all."""
         return True
 
+    counted_again: tuple[str, ...] = ()
+    """Resources with which another device plugin counts the same cards, to be given whole."""
+
     # Pods
 
     asked_annotations: frozenset[str] = frozenset()

@@ -47,6 +47,7 @@ _BY_KIND = {"memory": _MEMORY, "number": _NUMBER}
 class Gpushare(Family):
     name = wire.FAMILY
     order = "first"
+    counted_again = keys.NVIDIA_COUNTED
     scoring = SCORE_EACH
     switches = _MEMORY, _NUMBER
     one_container = True

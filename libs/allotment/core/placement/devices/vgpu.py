@@ -64,6 +64,7 @@ class _VgpuRecord(Record):
 
 class Vgpu(Family):
     name = wire.FAMILY
+    counted_again = keys.NVIDIA_COUNTED
     scoring = SCORE_EACH
     switches = (Switch("deviceshare.VGPUEnable", "nvidia"),)
     modes = tuple(sorted(wire.MODES))

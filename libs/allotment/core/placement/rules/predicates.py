@@ -16,6 +16,7 @@ from allotment.core.placement.devices.free import CardOrder, in_order
 from allotment.core.placement.policies import device_policy
 from allotment.core.placement.rules.attachments import exceeds_limits
 from allotment.core.placement.rules.bounds import kept_back, outside
+from allotment.core.placement.rules.card_book import card_lack
 from allotment.core.placement.rules.counted_cards import has_wrong_model
 from allotment.core.placement.rules.interpod import Around, company_refusal, look_around
 from allotment.core.placement.rules.selectors import (
@@ -84,6 +85,10 @@ def _memory(ask: Question) -> str | None:
     return reasons.INSUFFICIENT_MEMORY if need and ask.node.memory_bytes_free < need else None
 
 
+def _card_book(ask: Question) -> str | None:
+    return card_lack(ask.node, ask.request)
+
+
 HOST_CHECKS: dict[str, Check] = {
     "nodeReady": _ready,
     "nodeConstraints": _accepted,
@@ -92,6 +97,7 @@ HOST_CHECKS: dict[str, Check] = {
     "pods": _pods,
     "cpu": _cpu,
     "memory": _memory,
+    "cardBook": _card_book,
 }
 """The checks of the node itself in their order, by the name that an explanation gives them. A
 check may rely on those before it: without a fact of the node, only the first is asked.

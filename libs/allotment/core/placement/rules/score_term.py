@@ -35,8 +35,21 @@ SWITCH = "enableNodeOrder"
 """The switch of plugins whose terms count."""
 
 # Rows of `host`: free pods, CPU (milli), memory (bytes), minus the pods that device plugins have
-# still to serve; three more for the host's own term; then one for every extended resource.
-PODS, CPU, HOST_MEMORY, PLUGIN, HOST_SUM, CPU_WEIGHT, KIB_WEIGHT, EXTENDED = range(8)
+# still to serve; the shares in use (`points.host_sum`); what there is for shares of cards and for
+# whole ones (`card_book.Spare`); two more for the host's own term; then one for every extended
+# resource.
+(
+    PODS,
+    CPU,
+    HOST_MEMORY,
+    PLUGIN,
+    HOST_SUM,
+    FOR_SHARES,
+    FOR_WHOLE,
+    CPU_WEIGHT,
+    KIB_WEIGHT,
+    EXTENDED,
+) = range(10)
 
 # Columns of `sizes`: CPU, memory, then one for every extended resource, in four rows: how much
 # there is; the same in the unit that `points.near_share_micro` counts in (at least 1); half of
