@@ -16,7 +16,7 @@ from allotment.core.ledger.model import RESERVED, Allocation
 from allotment_binder.bindings import annotations
 from allotment_local.apiserver.admission import read_policy
 from allotment_proto.facts import Holding
-from allotment_proto.volcano import keys, reserved
+from allotment_proto.volcano import device_config, keys, reserved
 
 BASE = ROOT / "deploy/base"
 FILES = ("annotation-policy.yaml", "annotation-writers.yaml")
@@ -135,4 +135,19 @@ def test_who_may_write_is_asked_by_the_name_that_is_granted() -> None:
 def test_which_pods_have_to_pass_a_scheduler_is_said_once() -> None:
     names = ", ".join(f"'{name}'" for name in reserved.SCHEDULERS)
     assert f"object.spec.schedulerName in [{names}]" in EXPRESSIONS["passesSchedulers"]
-    assert EXPRESSIONS["asksForShares"].count(f"k.startsWith('{reserved.SHARES}')") == 2
+    prefixes = ", ".join(f"'{prefix}'" for prefix in reserved.SHARES)
+    assert EXPRESSIONS["shares"] == f"[{prefixes}]"
+    asked = EXPRESSIONS["asksForShares"]
+    assert asked.count("exists(k, variables.shares.exists(s, k.startsWith(s)))") == 2
+
+
+def test_all_resources_that_are_handed_out_by_records_are_named() -> None:
+    """Those of the built-in device configuration."""
+    config = device_config.default()
+    names = [keys.VGPU_NUMBER, keys.GPU_MEMORY, keys.GPU_NUMBER, keys.NPU_CORE]
+    for chip in config.ascend:
+        names += [chip.resource_name, chip.resource_memory_name]
+    assert config.nvidia.count_name in names
+    assert len(names) > 4
+    for name in names:
+        assert name.startswith(reserved.SHARES), name

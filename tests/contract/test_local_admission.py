@@ -120,9 +120,11 @@ async def test_a_token_of_any_bytes_is_a_wrong_one(api: Api, shown: bytes) -> No
         assert (await stream.receive()).startswith(b"HTTP/1.1 403 ")
 
 
-def asking(number: str = "containers", **spec: Any) -> dict[str, Any]:
+def asking(
+    number: str = "containers", resource: str = keys.VGPU_NUMBER, **spec: Any
+) -> dict[str, Any]:
     body = pod("p", **spec)
-    container = {"name": "d", "image": "i:1", "resources": {"limits": {keys.VGPU_NUMBER: "1"}}}
+    container = {"name": "d", "image": "i:1", "resources": {"limits": {resource: "1"}}}
     body["spec"].setdefault(number, []).append(container)
     return body
 
@@ -144,6 +146,24 @@ async def test_no_pod_gets_devices_past_the_schedulers(
     refused = await api.post(PODS, asking(where, **spec), status=403)
     assert "needs a scheduler that hands them out" in refused["message"]
     await api.post(PODS, asking(where, **spec), headers=BINDER)
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "volcano.sh/gpu-memory",
+        "huawei.com/Ascend910B3",
+        "huawei.com/Ascend310P-memory",
+        keys.NPU_CORE,
+    ],
+)
+async def test_nor_of_any_kind_that_is_handed_out_by_records(api: Api, resource: str) -> None:
+    await api.post(PODS, asking(resource=resource), status=403)
+    await api.post(PODS, asking(resource=resource, schedulerName="allotment"))
+
+
+async def test_whole_cards_are_handed_out_by_kubelet_to_anybody(api: Api) -> None:
+    await api.post(PODS, asking(resource="nvidia.com/gpu"))
 
 
 @pytest.mark.parametrize("scheduler", reserved.SCHEDULERS)

@@ -34,8 +34,9 @@ PATTERNS = (r"^hami\.io/.+-devices-(to-allocate|allocated)$", r"^huawei\.com/Asc
 """Of the chips that there are each has its own."""
 ONCE_BOUND = (keys.GPU_INDEX,)
 """Before that they are what a pod asks for."""
-SHARES = "volcano.sh/"
-"""How the names of resources begin that a device plugin hands out by a pod's record."""
+SHARES = ("volcano.sh/", "huawei.com/Ascend", "huawei.com/npu-core")
+"""How the names of resources begin that a device plugin hands out by a pod's record, unless a
+device configuration renames them: then the policy's variable `shares` has to name those, too."""
 SCHEDULERS = ("allotment", "volcano", "hami-scheduler")
 """The schedulers that write records. A pod that passes them is served with another pod's."""
 _PATTERN = re.compile("|".join(PATTERNS))

@@ -70,9 +70,9 @@ def check_scheduled(world: World, pod: JsonObject) -> None:
         return
     why = (
         f"ValidatingAdmissionPolicy '{POLICY}' with binding '{POLICY}' denied request: a pod that "
-        f"asks for {SHARES} devices needs a scheduler that hands them out: leave out spec.nodeName "
-        "and set spec.schedulerName to allotment. Else the device plugin would serve it with "
-        "another pod's devices."
+        f"asks for shared devices ({', '.join(SHARES)}) needs a scheduler that hands them out: "
+        "leave out spec.nodeName and set spec.schedulerName to allotment. Else the device plugin "
+        "would serve it with another pod's devices."
     )
     raise forbidden(PODS.plural, PODS.group, pod["metadata"]["name"], why)
 
