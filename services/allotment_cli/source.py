@@ -281,14 +281,13 @@ async def _live(url: str, key: Key) -> AsyncIterator[Source]:
     try:
         async with _connected(url, key) as connection:
             jetstream = JetStream(connection, budget_s=CONNECT_WITHIN_S)
-            info = await jetstream.stream_info(STREAM)
-            if info is None:
+            log = await JetStreamLog.to_read(jetstream)
+            if log is None:
                 raise CliError(
                     f"NATS at {url} has no stream {STREAM}",
                     "is this the right server? the watcher makes the stream, unless one was lost"
                     " (see its /readyz)",
                 )
-            log = JetStreamLog(jetstream, STREAM, identity=f"{STREAM}@{info['created']}")
             cache = _cache_of(log.identity)
             snapshots = SnapshotDirectory(cache, log_identity=log.identity)
             journal = JournalCache.at(cache / "journal", log.identity)

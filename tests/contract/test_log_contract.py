@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from allotment.adapters.log.connection import connect
+from allotment.adapters.log.jetstream import JetStream
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.core.logport import Landed, Log, LogDamaged, Record, Refused, settle
@@ -19,7 +20,7 @@ FACT = "t.node.n1"
 DECISION = "t.decision"
 
 
-@pytest.fixture(params=["memory", "jetstream"])
+@pytest.fixture(params=["memory", "jetstream", "jetstream to read"])
 async def log(request: pytest.FixtureRequest, nats_server: NatsServer) -> AsyncIterator[Log]:
     if request.param == "memory":
         yield MemoryLog()
@@ -29,14 +30,16 @@ async def log(request: pytest.FixtureRequest, nats_server: NatsServer) -> AsyncI
         opened = await JetStreamLog.open(
             connection, stream=f"LOG_{prefix}", subjects=(f"{prefix}.>",)
         )
-        yield Prefixed(opened, prefix)
+        to_read = await JetStreamLog.to_read(JetStream(connection), opened.stream)
+        assert to_read is not None
+        yield Prefixed(opened, prefix, opened if request.param == "jetstream" else to_read)
 
 
 class Prefixed:
     """The tests share one server, so each log's subjects get a first token of their own."""
 
-    def __init__(self, log: JetStreamLog, prefix: str) -> None:
-        self._log = log
+    def __init__(self, log: JetStreamLog, prefix: str, reads: JetStreamLog) -> None:
+        self._log, self._reads = log, reads
         self._prefix = prefix
 
     async def append(self, subject: str, payload: bytes, *, msg_id: str) -> Landed | Refused:
@@ -56,12 +59,12 @@ class Prefixed:
         return await self._log.last_on(f"{self._prefix}.{subject}")
 
     async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
-        async with aclosing(self._log.follow(after_seq)) as batches:
+        async with aclosing(self._reads.follow(after_seq)) as batches:
             async for batch in batches:
                 yield [self._strip(record) for record in batch]
 
     async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
-        async with aclosing(self._log.read(first_seq, last_seq)) as batches:
+        async with aclosing(self._reads.read(first_seq, last_seq)) as batches:
             async for batch in batches:
                 yield [self._strip(record) for record in batch]
 

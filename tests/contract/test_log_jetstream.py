@@ -23,7 +23,7 @@ from tests.waiting import patience, until
 
 from allotment.adapters.log.connection import Connection, connect
 from allotment.adapters.log.fold import Fold
-from allotment.adapters.log.follow import Follower
+from allotment.adapters.log.follow import Follower, Intake
 from allotment.adapters.log.jetstream import Answer, Failure, JetStream
 from allotment.adapters.log.log import JetStreamLog, _is_final, refusal
 from allotment.adapters.log.nats_server import NatsServer
@@ -41,6 +41,8 @@ pytestmark = pytest.mark.anyio
 
 FACT = "allot.log.node.n1"
 DECISION = "allot.log.decision"
+BOTH_WAYS = pytest.mark.parametrize("asks", [False, True])
+"""With a consumer, and by questions."""
 
 
 @asynccontextmanager
@@ -76,11 +78,13 @@ def assert_each_once(records: list[Record], count: int) -> None:
 
 
 async def test_a_killed_server_loses_and_doubles_nothing(own_nats_server: NatsServer) -> None:
-    """kill -9 twice, in the midst of pipelined facts and a chain of decisions, with a follower."""
+    """kill -9 twice, amid pipelined facts and a chain of decisions, followed both ways."""
     server, decided, decisions_due, facts = own_nats_server, [0], 400, 800
 
-    async with opened(server) as (_, log):
+    async with opened(server) as (connection, log):
         seen: list[Record] = []
+        asked: list[Record] = []
+        asking = Follower(JetStream(connection), log.stream, 0, asks=True)
 
         async def decide() -> None:
             for n in range(1, decisions_due + 1):
@@ -96,9 +100,13 @@ async def test_a_killed_server_loses_and_doubles_nothing(own_nats_server: NatsSe
         async def follow() -> None:
             seen.extend(await collect(log, decisions_due + facts))
 
+        async def ask() -> None:
+            asked.extend(await collect(asking, decisions_due + facts))
+
         with patience():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(follow)
+                tasks.start_soon(ask)
                 tasks.start_soon(decide)
                 for first in range(1, facts, facts // 4):
                     tasks.start_soon(state, first)
@@ -108,6 +116,7 @@ async def test_a_killed_server_loses_and_doubles_nothing(own_nats_server: NatsSe
                     await anyio.to_thread.run_sync(server.start)
 
         assert [record.seq for record in seen] == list(range(1, decisions_due + facts + 1))
+        assert asked == seen
         decisions = [record for record in seen if record.subject == DECISION]
         payloads = [record.payload for record in decisions]
         assert payloads == [b"d%d" % n for n in range(1, decisions_due + 1)]
@@ -363,7 +372,7 @@ STRANGE: tuple[tuple[str, dict[str, str]], ...] = (
 
 
 async def inject(connection: Connection, stream: str, follower: Follower) -> None:
-    assert follower._intake is not None
+    assert isinstance(follower._intake, Intake)
     assert follower._intake._subscription is not None
     inbox = follower._intake._subscription.subject
     for reply, headers in STRANGE:  # a server forbids to send some of them
@@ -482,7 +491,8 @@ async def test_a_record_too_large_for_the_server_is_refused_here(
         assert await log.append(FACT, b"1", msg_id="f/1") == Landed(1)
 
 
-async def test_a_missing_record_is_damage(own_nats_server: NatsServer) -> None:
+@BOTH_WAYS
+async def test_a_missing_record_is_damage(own_nats_server: NatsServer, asks: bool) -> None:
     async with connect(own_nats_server.url, "test") as connection:
         jetstream = JetStream(connection)
         await jetstream.request("STREAM.CREATE.L", {"name": "L", "subjects": ["l.>"]})
@@ -491,13 +501,14 @@ async def test_a_missing_record_is_damage(own_nats_server: NatsServer) -> None:
             await log.append("l.f", b"%d" % n, msg_id=f"{n}")
         await jetstream.request("STREAM.MSG.DELETE.L", {"seq": 3})
         with patience(), pytest.raises(LogDamaged, match="after 2 comes 4"):
-            await collect(Follower(jetstream, "L", 0), 5)
+            await collect(Follower(jetstream, "L", 0, asks=asks), 5)
 
 
-async def test_a_log_that_was_replaced_is_damage(own_nats_server: NatsServer) -> None:
+@BOTH_WAYS
+async def test_a_log_that_was_replaced_is_damage(own_nats_server: NatsServer, asks: bool) -> None:
     async with opened(own_nats_server) as (connection, log):
         await append_facts(log, 1, 5)
-        follower = Follower(JetStream(connection), log.stream, 0)
+        follower = Follower(JetStream(connection), log.stream, 0, asks=asks)
         async with aclosing(follower.batches()) as batches:
             assert len(await anext(batches)) == 5
             await JetStream(connection).request(f"STREAM.DELETE.{log.stream}")
@@ -507,13 +518,14 @@ async def test_a_log_that_was_replaced_is_damage(own_nats_server: NatsServer) ->
                 await anext(batches)
 
 
+@BOTH_WAYS
 async def test_a_log_that_was_replaced_and_has_grown_past_what_was_read_is_damage(
-    own_nats_server: NatsServer,
+    own_nats_server: NatsServer, asks: bool
 ) -> None:
     """As after a restore from an older copy: its end is far enough, its records are others."""
     async with opened(own_nats_server) as (connection, log):
         await append_facts(log, 1, 5)
-        follower = Follower(JetStream(connection), log.stream, 0)
+        follower = Follower(JetStream(connection), log.stream, 0, asks=asks)
         async with aclosing(follower.batches()) as batches:
             assert len(await anext(batches)) == 5
             await JetStream(connection).request(f"STREAM.DELETE.{log.stream}")

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 from nats.aio.msg import Msg
 from tests.contract.manifests import ROOT
-from tests.contract.nats_shipped import SINGLE, admit, credentials_of, on_loopback, running
-from tests.waiting import patience
+from tests.contract.nats_shipped import RIGHTS, SINGLE, admit, credentials_of, on_loopback, running
+from tests.waiting import patience, until
 
 from allotment.adapters.log.connection import Connection, NatsUnavailable, connect
 from allotment.adapters.log.jetstream import JetStream
@@ -26,7 +26,8 @@ from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_client import Credentials
 from allotment.adapters.log.nats_users import (
     ADMIN,
-    INSPECTOR,
+    CONNECTIONS_MAX,
+    QUESTION_BYTES_MAX,
     READER,
     SERVICES,
     USERS,
@@ -35,7 +36,7 @@ from allotment.adapters.log.nats_users import (
     seed_file,
     write_keys,
 )
-from allotment.core.logport import Landed
+from allotment.core.logport import Landed, Record
 from allotment_local.nats_child import NatsChild
 from allotment_local.state import ServiceState
 from allotment_proto import subjects
@@ -56,8 +57,31 @@ HARMFUL = (
     "CONSUMER.NAMES",
 )
 
-ADMINISTERS = ("STREAM.UPDATE", "STREAM.SNAPSHOT", "STREAM.RESTORE")
+ADMINISTERS = (
+    "STREAM.UPDATE",
+    "STREAM.SNAPSHOT",
+    "STREAM.RESTORE",
+    "CONSUMER.LIST",
+    "CONSUMER.NAMES",
+)
 """Of these what an administrator may do to the log."""
+FOLLOWERS = ("watcher", "filter", "scorer", "binder")
+"""Who may have consumers on the log: the services that fold it."""
+OF_CONSUMERS = (
+    f"CONSUMER.CREATE.{LOG}",
+    f"CONSUMER.CREATE.{LOG}.x",
+    f"CONSUMER.CREATE.{LOG}.x.allot.log.>",
+    f"CONSUMER.DURABLE.CREATE.{LOG}.x",
+    f"CONSUMER.DELETE.{LOG}.x",
+    f"CONSUMER.INFO.{LOG}.x",
+    f"CONSUMER.MSG.NEXT.{LOG}.x",
+    f"CONSUMER.PAUSE.{LOG}.x",
+    f"CONSUMER.RESET.{LOG}.x",
+    f"CONSUMER.UNPIN.{LOG}.x",
+    f"CONSUMER.LEADER.STEPDOWN.{LOG}.x",
+    f"DIRECT.GET.{LOG}",
+)
+"""What JetStream is asked about one consumer, or instead of one."""
 
 
 class Scene:
@@ -67,10 +91,13 @@ class Scene:
         self.url, self.folder = url, folder
 
     @contextlib.asynccontextmanager
-    async def by(self, user: str) -> AsyncIterator[Connection]:
-        credentials = credentials_of(self.folder, user)
+    async def by(self, user: str, within_s: float = 30.0) -> AsyncIterator[Connection]:
         async with connect(
-            self.url, user, credentials=credentials, inbox_prefix=inbox_of(user)
+            self.url,
+            user,
+            credentials=credentials_of(self.folder, user),
+            inbox_prefix=inbox_of(user),
+            connect_within_s=within_s,
         ) as connection:
             yield connection
 
@@ -140,9 +167,105 @@ async def test_nobody_deletes_or_changes_the_log(scene: Scene, user: str) -> Non
                 assert await is_refused(connection, f"$JS.API.{verb}.{stream}", body), verb
         for subject in ("$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.NAMES", "$JS.API.INFO"):
             assert await is_refused(connection, subject)
-        assert await is_refused(connection, f"$JS.API.CONSUMER.PAUSE.{LOG}.x")
         assert await is_refused(connection, f"$JS.API.CONSUMER.CREATE.{LEASES}.x")
     assert await scene.last_seq() == 1
+
+
+@pytest.mark.parametrize("user", USERS)
+async def test_only_services_that_fold_the_log_have_consumers(scene: Scene, user: str) -> None:
+    """By the name of the API or by the one it has within an account."""
+    may: tuple[str, ...] = (f"CONSUMER.CREATE.{LOG}.x",) if user in FOLLOWERS else ()
+    if user == ADMIN:
+        may = (f"CONSUMER.DELETE.{LOG}.x", f"CONSUMER.INFO.{LOG}.x")
+    async with scene.by(user) as connection:
+        for verb in OF_CONSUMERS:
+            if verb not in may:
+                assert await is_refused(connection, f"$JS.API.{verb}"), verb
+                assert await is_refused(connection, f"allot.api.{verb}"), verb
+        if user not in FOLLOWERS:
+            assert await is_refused(connection, f"$JS.FC.{LOG}.x.y")
+
+
+@pytest.mark.parametrize("user", sorted({*USERS} - {*FOLLOWERS, ADMIN}))
+async def test_who_only_reads_cannot_keep_a_service_from_following(scene: Scene, user: str) -> None:
+    """More consumers than a stream may have, each with as much to keep as there is."""
+    async with scene.by(user) as connection:
+        with patience():
+            for number in range(1200):
+                config = {
+                    "name": f"c{number}",
+                    "deliver_subject": connection.new_inbox_subject(),
+                    "ack_policy": "explicit",
+                    "max_ack_pending": -1,
+                    "inactive_threshold": int(3600e9),
+                }
+                payload = msgspec.json.encode({"stream_name": LOG, "config": config})
+                create = f"CONSUMER.CREATE.{LOG}.c{number}"
+                for subject in (f"$JS.API.{create}", f"allot.api.{create}"):
+                    while not await connection.send(subject, payload):
+                        await connection.client.flush()
+            await connection.client.flush()
+    async with scene.by(ADMIN) as admin:
+        made = await JetStream(admin).request(f"CONSUMER.NAMES.{LOG}")
+        assert made["consumers"] == []
+    for service in FOLLOWERS:
+        async with scene.by(service) as connection:
+            log = await JetStreamLog.open(connection, allow_unsynced=True)
+            assert [record.subject for record in await first(log)] == [FACT]
+
+
+async def test_an_administrator_sees_and_deletes_consumers(scene: Scene) -> None:
+    async with scene.by("filter") as connection:
+        durable = {"durable_name": "left", "ack_policy": "none"}
+        await JetStream(connection).request(
+            f"CONSUMER.CREATE.{LOG}.left", {"stream_name": LOG, "config": durable}
+        )
+    async with scene.by(ADMIN) as admin:
+        jetstream = JetStream(admin)
+        assert (await jetstream.request(f"CONSUMER.NAMES.{LOG}"))["consumers"] == ["left"]
+        await jetstream.request(f"CONSUMER.DELETE.{LOG}.left")
+        assert (await jetstream.request(f"CONSUMER.LIST.{LOG}"))["consumers"] == []
+        assert not admin.permission_errors
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the client's
+async def test_a_key_opens_a_limited_number_of_connections(tmp_path: Path) -> None:
+    """So the server's number, and its memory, is not one user's to use up. Here it is 3."""
+    admit(tmp_path)
+    rights = tmp_path / RIGHTS.name
+    text, limit = rights.read_text(), f"max_connections: {CONNECTIONS_MAX}"
+    assert text.count(limit) == len(USERS) - 1, "all but the administrator"
+    rights.write_text(text.replace(limit, "max_connections: 3"))
+    with running([on_loopback(SINGLE.read_text(), tmp_path / "store")], tmp_path) as ((url, _),):
+        scene = Scene(url, tmp_path)
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(3):
+                await stack.enter_async_context(scene.by(READER))
+            with patience(), pytest.raises(NatsUnavailable, match="maximum account active conn"):
+                async with scene.by(READER, within_s=2):
+                    pass
+            for user in {*USERS} - {READER}:
+                async with scene.by(user) as connection:
+                    assert connection.connected
+
+
+@pytest.mark.parametrize("user", sorted({*USERS} - {*SERVICES, ADMIN}))
+async def test_who_only_reads_sends_small_messages_only(scene: Scene, user: str) -> None:
+    """A server keeps in memory what it has not looked at yet."""
+    subject = f"$JS.API.STREAM.MSG.GET.{LOG}"
+    async with scene.by(user) as connection:
+        payload = b'{"seq":1}'.ljust(QUESTION_BYTES_MAX)
+        assert await connection.request(subject, payload, timeout_s=30) is not None
+        await connection.send(subject, payload + b" ")
+        with patience():
+            await until(lambda: "maximum payload" in connection.last_error.lower())
+
+
+async def first(log: JetStreamLog) -> list[Record]:
+    """The first records of the log, followed."""
+    with patience():
+        async with contextlib.aclosing(log.follow(0)) as batches:
+            return await anext(batches)
 
 
 WRITERS = {
@@ -195,10 +318,12 @@ async def test_nobody_overhears_another(scene: Scene, user: str) -> None:
 async def test_each_can_do_its_own_work(scene: Scene, user: str) -> None:
     """Follow and read the log, hold its own lease, and nothing is refused on the way."""
     async with scene.by(user) as connection:
-        if user in (READER, INSPECTOR, ADMIN):
-            log = JetStreamLog(JetStream(connection), LOG, identity="")
-        else:
+        found = await JetStreamLog.to_read(JetStream(connection))
+        assert found is not None
+        log = found
+        if user in FOLLOWERS:
             log = await JetStreamLog.open(connection, allow_unsynced=True)
+        if user in SERVICES:
             async with Lease(connection, name=user, holder="test") as lease:
                 with patience():
                     await lease.acquired()
@@ -284,14 +409,12 @@ def consumer(name: str, deliver: str = "") -> bytes:
 
 def questions(user: str) -> list[tuple[str, bytes, dict[str, str]]]:
     """Everything that a user may send and a server answers."""
-    make = f"$JS.API.CONSUMER.CREATE.{LOG}.mine"
     asked: list[tuple[str, bytes, dict[str, str]]] = [
         (f"$JS.API.STREAM.INFO.{LOG}", b"", {}),
         (f"$JS.API.STREAM.MSG.GET.{LOG}", b'{"seq":1}', {}),
-        (make, consumer("mine"), {}),
-        (f"$JS.API.CONSUMER.INFO.{LOG}.mine", b"", {}),
-        (f"$JS.API.CONSUMER.DELETE.{LOG}.mine", b"", {}),
     ]
+    if user in FOLLOWERS:
+        asked.append((f"$JS.API.CONSUMER.CREATE.{LOG}.mine", consumer("mine"), {}))
     if user == "watcher":
         asked.append((f"$JS.API.STREAM.CREATE.{LOG}", msgspec.json.encode({"name": LOG}), {}))
     if user in SERVICES:
@@ -346,7 +469,7 @@ async def test_no_answer_and_no_record_reaches_what_is_not_the_users(
                         )
                         assert sent
                     await connection.client.flush()
-                for number, deliver in enumerate(where):
+                for number, deliver in enumerate(where if user in FOLLOWERS else ()):
                     if not deliver.startswith("_INBOX_"):  # of those a name has to be known
                         name = f"d{number}"
                         await connection.request(

@@ -84,7 +84,10 @@ class Unanswered:
 
 
 class Inbox:
-    """One place for answers to one question, however often it is sent."""
+    """One place for answers to one question, however often it is sent.
+
+    Answers on subjects below this one come here, too: they tell apart questions asked together.
+    """
 
     def __init__(self, subject: str) -> None:
         self.subject = subject
@@ -253,7 +256,8 @@ class Connection:
         return f"{self._inbox_root}.{secrets.token_hex(16)}"
 
     async def _take_answer(self, message: Msg) -> None:
-        inbox = self._inboxes.get(message.subject.rpartition(".")[2])
+        token = message.subject[len(self._inbox_prefix) + 1 :].partition(".")[0]
+        inbox = self._inboxes.get(token)
         if inbox is not None:
             inbox.put(message)
 
@@ -271,7 +275,7 @@ class Connection:
         self._inbox_root = inbox_prefix
         self._inbox_prefix = self.new_inbox_subject()
         await self.client.subscribe(
-            f"{self._inbox_prefix}.*",
+            f"{self._inbox_prefix}.>",
             cb=self._take_answer,
             pending_msgs_limit=0,
             pending_bytes_limit=0,

@@ -32,6 +32,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import BadSubscriptionError, ConnectionClosedError
 
 from allotment.adapters.log.jetstream import ApiError, JetStream
+from allotment.adapters.log.questions import Questions
 from allotment.adapters.telemetry.refusals import Refusals
 from allotment.core.logport import LogDamaged, LogUnavailable, Record
 
@@ -66,7 +67,7 @@ class Follower:
     """An endless read of one stream after `after_seq`. `consumer` names the current consumer.
 
     `on_end` hears where the log ends and how full it is, each time that the stream's leader said
-    so.
+    so. With `asks` it has no consumer and reads by questions.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Follower:
         stream: str,
         after_seq: int,
         *,
+        asks: bool = False,
         pending_msgs_max: int = 0,
         on_end: Callable[[LogEnd], None] = lambda _: None,
         refusals: Refusals | None = None,
@@ -83,12 +85,13 @@ class Follower:
         self.consumer = ""
         self.refollows = 0
         self._on_end = on_end
-        self._intake: Intake | None = None
+        self._intake: Intake | Questions | None = None
         self._stalls = 0
         """How many consumers in a row were left because they brought nothing."""
         self._jetstream = jetstream
         self._stream = stream
         self._after_seq = after_seq
+        self._asks = asks
         self._pending_msgs_max = pending_msgs_max
 
     async def batches(self) -> AsyncGenerator[list[Record]]:
@@ -108,11 +111,9 @@ class Follower:
         last: Record | None = None
         while True:
             await self._check_log_reaches()
-            intake = self._intake = Intake(
-                self._jetstream, self._stream, self._after_seq, last, self._refusals
-            )
+            intake = self._intake = self._new_intake(last)
             try:
-                self.consumer = await intake.start(self._pending_msgs_max)
+                self.consumer = await intake.start()
                 while (batch := await intake.take()) is not None:
                     last = batch[-1]
                     self._after_seq, self._stalls = last.seq, 0
@@ -140,6 +141,18 @@ class Follower:
             else:
                 log.info("log: following anew after %d: %s", self._after_seq, intake.lost)
             await anyio.sleep(RETRY_S if intake.count == 0 else 0)
+
+    def _new_intake(self, last: Record | None) -> "Intake | Questions":
+        if self._asks:
+            return Questions(self._jetstream, self._stream, self._after_seq, last)
+        return Intake(
+            self._jetstream,
+            self._stream,
+            self._after_seq,
+            last,
+            self._refusals,
+            pending_msgs_max=self._pending_msgs_max,
+        )
 
     async def _look_for_the_end(self) -> None:
         """Ask where the log ends, for ever, and hold what the consumer brings against it."""
@@ -198,6 +211,8 @@ class Intake:
         after_seq: int,
         last: Record | None = None,
         refusals: Refusals | None = None,
+        *,
+        pending_msgs_max: int = 0,
     ) -> None:
         """`last` is the record at `after_seq` if it was read: it is read once more, and compared,
         because a log that lost its tail and grew again has another one there.
@@ -215,6 +230,7 @@ class Intake:
         self._stream = stream
         self._name = f"follow-{secrets.token_hex(8)}"
         self._refusals = refusals
+        self._pending_msgs_max = pending_msgs_max
         self._next_seq = after_seq + (last is None)
         self._consumer_seq = 0
         self._missed: tuple[int, float] | None = None
@@ -225,14 +241,14 @@ class Intake:
         self._wake = anyio.Event()
         self._subscription: Subscription | None = None
 
-    async def start(self, pending_msgs_max: int) -> str:
+    async def start(self) -> str:
         """Subscribe, then create the consumer. Returns the consumer's name."""
         deliver, name = self._connection.new_inbox_subject(), self._name
         self._connection.on_reconnect.add(self._on_reconnect)
         self._subscription = await self._connection.client.subscribe(
             deliver,
             cb=self._on_message,
-            pending_msgs_limit=pending_msgs_max,
+            pending_msgs_limit=self._pending_msgs_max,
             pending_bytes_limit=0,
         )
         config = {

@@ -21,6 +21,7 @@ from allotment.core.logport import LogUnavailable, Record
 from allotment_proto.codec import UNREADABLE
 
 FIRST_WAIT_S = 0.25
+RESEND_S_MAX = 1.0
 PAUSE_S = 0.02
 BUDGET_S = 15.0
 ANSWER_BYTES_SHOWN = 500
@@ -96,7 +97,7 @@ async def ask(
     *,
     headers: dict[str, str] | None = None,
     budget_s: float = BUDGET_S,
-    resend_s_max: float = 1.0,
+    resend_s_max: float = RESEND_S_MAX,
     is_final: Callable[[bytes], bool] = is_object,
     kind: Kind = "read",
 ) -> Answer:
@@ -221,6 +222,38 @@ class JetStream:
         """The record at `seq`, from the stream's leader."""
         return await self._get(stream, {"seq": seq})
 
+    async def records(self, stream: str, first: int, last: int) -> list[Record]:
+        """Those of the records `first` to `last` that the stream's leader has, asked for together.
+
+        Raises ApiError when refused, LogUnavailable when a question stays unanswered.
+        """
+        subject = f"{self._prefix}.STREAM.MSG.GET.{stream}"
+        connection, found = self.connection, dict[int, Record]()
+        answered_s = time.monotonic()
+        with connection.inbox() as inbox:
+            left = {f"{inbox.subject}.{seq}": seq for seq in range(first, last + 1)}
+            while left:
+                if time.monotonic() - answered_s > self.budget_s:
+                    raise LogUnavailable(f"{subject}: no answer within {self.budget_s:g} s")
+                if not await connection.wait_connected(RESEND_S_MAX):
+                    continue
+                connection.unanswered.asked("read")
+                for reply, seq in left.items():
+                    await connection.send(subject, b'{"seq":%d}' % seq, reply=reply)
+                while left and (answer := await inbox.next(RESEND_S_MAX)) is not None:
+                    if (
+                        answer.subject in left
+                        and not is_no_responders(answer)
+                        and _settles(answer.data, is_object)
+                        and not _is_out_of_service(answer.data)
+                    ):
+                        connection.unanswered.answered("read")
+                        answered_s = time.monotonic()
+                        seq = left.pop(answer.subject)
+                        if (record := _stored(subject, answer.data)) is not None:
+                            found[seq] = record
+        return [found[seq] for seq in sorted(found)]
+
     async def first_on_subject(self, stream: str, subject: str, from_seq: int) -> Record | None:
         """The first record on `subject` at or after `from_seq`, from the stream's leader."""
         return await self._get(stream, {"seq": from_seq, "next_by_subj": subject})
@@ -233,19 +266,24 @@ class JetStream:
         subject = f"{self._prefix}.STREAM.MSG.GET.{stream}"
         payload = msgspec.json.encode(body)
         answer = await ask(self.connection, subject, payload, budget_s=self.budget_s)
-        got = _decode_got(answer.data)
-        if got.error is not None and got.error.err_code != NO_MESSAGE:
-            raise _refused(subject, got.error)
-        if got.message is None:
-            return None
-        headers = parse_headers(base64.b64decode(got.message.hdrs))
-        return Record(
-            seq=got.message.seq,
-            subject=got.message.subject,
-            payload=base64.b64decode(got.message.data),
-            time_ns=parse_time_ns(got.message.time),
-            msg_id=headers.get("Nats-Msg-Id", ""),
-        )
+        return _stored(subject, answer.data)
+
+
+def _stored(subject: str, answer: bytes) -> Record | None:
+    """The record in an answer, None where it says that there is none. Raises ApiError."""
+    got = _decode_got(answer)
+    if got.error is not None and got.error.err_code != NO_MESSAGE:
+        raise _refused(subject, got.error)
+    if got.message is None:
+        return None
+    headers = parse_headers(base64.b64decode(got.message.hdrs))
+    return Record(
+        seq=got.message.seq,
+        subject=got.message.subject,
+        payload=base64.b64decode(got.message.data),
+        time_ns=parse_time_ns(got.message.time),
+        msg_id=headers.get("Nats-Msg-Id", ""),
+    )
 
 
 def _refused(subject: str, failure: Failure) -> ApiError | LogUnavailable:

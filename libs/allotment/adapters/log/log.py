@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Self
+from typing import Any, Self
 
 import anyio
 
@@ -62,7 +62,7 @@ class LogMissing(LogUnavailable):
 
 
 class JetStreamLog:
-    """The log port over one stream. Use `open`; the connection stays the caller's.
+    """The log port over one stream. Use `open`, or `to_read`; the connection stays the caller's.
 
     `warnings` are worth a line at start-up. `identity` tells this log from another of the same name
     (a snapshot belongs to one log). `resends` counts the sends that needed repeating; `followers`
@@ -70,7 +70,13 @@ class JetStreamLog:
     """
 
     def __init__(
-        self, jetstream: JetStream, stream: str, *, identity: str, warnings: tuple[str, ...] = ()
+        self,
+        jetstream: JetStream,
+        stream: str,
+        *,
+        identity: str,
+        warnings: tuple[str, ...] = (),
+        asks: bool = False,
     ) -> None:
         self.stream = stream
         self.identity = identity
@@ -88,6 +94,7 @@ class JetStreamLog:
         self.end_seen_s = time.monotonic()
         """When it said so, by the monotonic clock."""
         self._refollows = 0
+        self._asks = asks
         self._jetstream = jetstream
         self._connection = jetstream.connection
         self._budget_s = jetstream.budget_s
@@ -135,10 +142,23 @@ class JetStreamLog:
         )
         if wrong or unsynced:
             raise LogMisconfigured(f"stream {stream}", wrong + unsynced)
-        identity = f"{stream}@{info['created']}"
         return cls(
-            jetstream, stream, identity=identity, warnings=warnings + doubtful + unsynced_doubtful
+            jetstream,
+            stream,
+            identity=_identity(stream, info),
+            warnings=warnings + doubtful + unsynced_doubtful,
         )
+
+    @classmethod
+    async def to_read(cls, jetstream: JetStream, stream: str = STREAM) -> Self | None:
+        """The log for those who only read it, and may have no consumer; None where there is none.
+
+        Raises LogUnavailable when JetStream does not answer.
+        """
+        info = await jetstream.stream_info(stream)
+        if info is None:
+            return None
+        return cls(jetstream, stream, identity=_identity(stream, info), asks=True)
 
     @property
     def refollows(self) -> int:
@@ -183,7 +203,12 @@ class JetStreamLog:
 
     async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         follower = Follower(
-            self._jetstream, self.stream, after_seq, on_end=self._saw_end, refusals=self.refusals
+            self._jetstream,
+            self.stream,
+            after_seq,
+            asks=self._asks,
+            on_end=self._saw_end,
+            refusals=self.refusals,
         )
         self.followers.add(follower)
         try:
@@ -270,6 +295,10 @@ class JetStreamLog:
                     return record
                 await anyio.sleep(PAUSE_S)  # a new leader that has not caught up
         raise LogUnavailable(f"{subject}: the record after {expected_seq} cannot be read")
+
+
+def _identity(stream: str, info: dict[str, Any]) -> str:
+    return f"{stream}@{info['created']}"
 
 
 def refusal(error: Failure) -> Refused | None:

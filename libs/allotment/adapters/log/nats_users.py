@@ -12,6 +12,9 @@ administrator, who may restore the log, is a user of the log's account. A user's
 what it may append and ask, by exact subject. The server maps the reply of an imported question
 into the account that asked, and what a consumer of the log delivers can leave the log's account
 only to an inbox, whose name nobody else knows.
+
+A stream has a limited number of consumers, and the server keeps as much for each as whoever makes
+it says. So only the services that fold the log may make one. All others ask for records.
 """
 
 import secrets
@@ -41,12 +44,13 @@ _LEASES = "LEASES"
 _READS = (
     f"$JS.API.STREAM.INFO.{subjects.STREAM}",
     f"$JS.API.STREAM.MSG.GET.{subjects.STREAM}",
-    f"$JS.API.CONSUMER.CREATE.{subjects.STREAM}.*",
+)
+_FOLLOWS = (f"$JS.API.CONSUMER.CREATE.{subjects.STREAM}.*", f"$JS.FC.{subjects.STREAM}.>")
+_ADMINISTERS = (
+    f"$JS.API.CONSUMER.NAMES.{subjects.STREAM}",
+    f"$JS.API.CONSUMER.LIST.{subjects.STREAM}",
     f"$JS.API.CONSUMER.INFO.{subjects.STREAM}.*",
     f"$JS.API.CONSUMER.DELETE.{subjects.STREAM}.*",
-    f"$JS.FC.{subjects.STREAM}.>",
-)
-_ADMINISTERS = (
     f"$JS.API.STREAM.UPDATE.{subjects.STREAM}",
     f"$JS.API.STREAM.SNAPSHOT.{subjects.STREAM}",
     f"$JS.SNAPSHOT.ACK.{subjects.STREAM}.>",
@@ -61,6 +65,10 @@ _COMPETES = (
 _MAKES = (f"$JS.API.STREAM.CREATE.{subjects.STREAM}",)
 _API, _LOCAL_API = "$JS.API.", "allot.api."
 _LEASE_BYTES_MAX = 64 * 1024 * 1024
+CONNECTIONS_MAX = 100
+"""How many connections a user may have, each of which costs a server memory."""
+QUESTION_BYTES_MAX = 4096
+"""The largest message of a user who only asks: servers keep those that they have not looked at."""
 _FACTS = (
     f"{subjects.NODE}*",
     f"{subjects.POD}*",
@@ -80,6 +88,8 @@ class Rights(NamedTuple):
     """Subjects of the log."""
     sends: tuple[tuple[str, str], ...] = ()
     """A subject, and who receives it."""
+    follows: bool = True
+    """Whether it may have consumers on the log; otherwise it asks for records."""
     competes: bool = True
     """For a lease, with the other replicas of the same service."""
 
@@ -91,12 +101,12 @@ SERVICES: Mapping[str, Rights] = {
     "binder": Rights(
         appends=(subjects.DECISION, subjects.OUTCOME), sends=((subjects.SETTLED, "filter"),)
     ),
-    "controller": Rights(),
+    "controller": Rights(follows=False),
 }
 _RIGHTS: Mapping[str, Rights] = {
     **SERVICES,
-    INSPECTOR: Rights(competes=False),
-    READER: Rights(sends=((subjects.LIST_AGAIN, "watcher"),), competes=False),
+    INSPECTOR: Rights(follows=False, competes=False),
+    READER: Rights(sends=((subjects.LIST_AGAIN, "watcher"),), follows=False, competes=False),
 }
 USERS = (*_RIGHTS, ADMIN)
 
@@ -192,7 +202,8 @@ def _log_account() -> str:
         for subject in _of_log(user):
             services.setdefault(subject, []).append(user)
     exports = [_export("service", subject, users) for subject, users in services.items()]
-    exports += [_export("stream", f"{inbox_of(user)}.>", [user]) for user in _RIGHTS]
+    followers = [user for user in _RIGHTS if _RIGHTS[user].follows]
+    exports += [_export("stream", f"{inbox_of(user)}.>", [user]) for user in followers]
     admin = _user(ADMIN, [*_READS, *_ADMINISTERS], [f"{inbox_of(ADMIN)}.>"])
     return _account_text(_LOG, f"    jetstream: enabled\n{admin}", exports=exports)
 
@@ -216,7 +227,8 @@ def _account(user: str) -> str:
     ]
     asked = [*_of_log(user)]
     imports = [_import("service", _LOG, subject, _inside(subject)) for subject in asked]
-    imports.append(_import("stream", _LOG, inbox))
+    if rights.follows:
+        imports.append(_import("stream", _LOG, inbox))
     publish = [*_of_log(user), *(subject for subject, _ in rights.sends)]
     subscribe = [*(subject for subject, _ in received), inbox]
     if rights.competes:
@@ -227,7 +239,10 @@ def _account(user: str) -> str:
         subscribe.append(_lease_of(user))  # of the other replicas, within the account
     imports += [_import("stream", account_of(sender), subject) for subject, sender in received]
     exports = [_export("stream", subject, [receiver]) for subject, receiver in rights.sends]
-    text = _user(user, map(_inside, publish), subscribe)
+    limits = [f"max_connections: {CONNECTIONS_MAX}"]
+    if user not in SERVICES:
+        limits.append(f"max_payload: {QUESTION_BYTES_MAX}")
+    text = f"    limits: {{{', '.join(limits)}}}\n{_user(user, map(_inside, publish), subscribe)}"
     rows = [
         f"{_quoted(subject)}: {_quoted(_inside(subject).replace('*', '$1').replace('>', '$2'))}"
         for subject in asked
@@ -260,7 +275,9 @@ def _inside(subject: str) -> str:
 
 def _of_log(user: str) -> tuple[str, ...]:
     """What a user may say to the log's account."""
-    return (*_RIGHTS[user].appends, *(_MAKES if user == MAKER else ()), *_READS)
+    rights = _RIGHTS[user]
+    makes, follows = _MAKES if user == MAKER else (), _FOLLOWS if rights.follows else ()
+    return (*rights.appends, *makes, *_READS, *follows)
 
 
 def _lease_of(user: str) -> str:

@@ -121,13 +121,12 @@ async def _existing(ctx: ServiceContext[S], connection: Connection) -> JetStream
     jetstream = JetStream(connection)
     while True:
         try:
-            info = await jetstream.stream_info(STREAM)
+            log = await JetStreamLog.to_read(jetstream)
         except LogUnavailable as error:
             ctx.ready("log", False, str(error))
             await anyio.sleep(STREAM_PAUSE_S)
             continue
-        if info is not None:
-            log = JetStreamLog(jetstream, STREAM, identity=f"{STREAM}@{info['created']}")
+        if log is not None:
             log.refusals = ctx.refusals
             return log
         ctx.ready("log", False, f"there is no stream {STREAM} yet: no service has made it")
