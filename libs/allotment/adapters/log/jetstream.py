@@ -241,16 +241,12 @@ class JetStream:
                 for reply, seq in left.items():
                     await connection.send(subject, b'{"seq":%d}' % seq, reply=reply)
                 while left and (answer := await inbox.next(RESEND_S_MAX)) is not None:
-                    if (
-                        answer.subject in left
-                        and not is_no_responders(answer)
-                        and _settles(answer.data, is_object)
-                        and not _is_out_of_service(answer.data)
-                    ):
+                    got = None if is_no_responders(answer) else _useful(answer.data)
+                    if got is not None and answer.subject in left:
                         connection.unanswered.answered("read")
                         answered_s = time.monotonic()
                         seq = left.pop(answer.subject)
-                        if (record := _stored(subject, answer.data)) is not None:
+                        if (record := _record_in(subject, got)) is not None:
                             found[seq] = record
         return [found[seq] for seq in sorted(found)]
 
@@ -266,12 +262,20 @@ class JetStream:
         subject = f"{self._prefix}.STREAM.MSG.GET.{stream}"
         payload = msgspec.json.encode(body)
         answer = await ask(self.connection, subject, payload, budget_s=self.budget_s)
-        return _stored(subject, answer.data)
+        return _record_in(subject, _decode_got(answer.data))
 
 
-def _stored(subject: str, answer: bytes) -> Record | None:
-    """The record in an answer, None where it says that there is none. Raises ApiError."""
-    got = _decode_got(answer)
+def _useful(data: bytes) -> _Got | None:
+    """An answer about a record; None for what is none, and of a server that cannot answer now."""
+    try:
+        got = _decode_got(data)
+    except UNREADABLE:
+        return None
+    return None if got.error is not None and got.error.code == OUT_OF_SERVICE else got
+
+
+def _record_in(subject: str, got: _Got) -> Record | None:
+    """The record in an answer, None where there is none. Raises ApiError when it is refused."""
     if got.error is not None and got.error.err_code != NO_MESSAGE:
         raise _refused(subject, got.error)
     if got.message is None:
