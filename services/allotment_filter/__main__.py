@@ -301,7 +301,7 @@ class Filter:
         self._give_time(state)
         found = groups.next_batch(self.held_back, self._most, self._in_cycle())
         for job, error in groups.left_out.items():
-            self.ctx.log.error("defect; a group or pod is left out", about=job, reason=error)
+            self.ctx.log.error("defect; what it is about is left out", about=job, reason=error)
             self.ctx.refusals.refuse(ORDER, "Job", error)
         groups.left_out.clear()
         if found is None:

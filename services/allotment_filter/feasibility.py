@@ -43,7 +43,17 @@ class FeasibilityCache:
         self._is_open = False
 
     def of(self, fact: PodObserved) -> Feasibility:
-        """Where a pod's class fits: exact if it fits nowhere, else as it was when last counted."""
+        """Where a pod's class fits: exact if it fits nowhere, else as it was when last counted.
+
+        One on which asking fails is worth a cycle: that fails as well, and only this pod waits for
+        it, while an error here would stop the choice of batches for all.
+        """
+        try:
+            return self._of(fact)
+        except Exception:
+            return Feasibility(1, Refusal(fact.uid, fact.namespace, fact.name, 0, ()))
+
+    def _of(self, fact: PodObserved) -> Feasibility:
         state = self.state
         changes = state.changes_dropped + len(state.changes)
         if self._policy_seq != state.policy_seq:
@@ -71,7 +81,10 @@ class FeasibilityCache:
         least: for classes that fit somewhere.
         """
         self._open()
-        return max(self._ranker.holds_at_most(situated(fact, self.state), wanted), 1)
+        try:
+            return max(self._ranker.holds_at_most(situated(fact, self.state), wanted), 1)
+        except Exception:  # see `of`
+            return 1
 
     def close(self) -> None:
         """The state may change from here on."""

@@ -89,7 +89,9 @@ class Groups:
             found = self.rounds.leave_out()
             if not found:
                 raise
-            self.left_out.update(found)
+            self.left_out.update(
+                {**found.jobs, **{f"queue {n}": e for n, e in found.queues.items()}}
+            )
         self._begin()
         return self._next_batch(held_back, batch_max, in_cycle)
 

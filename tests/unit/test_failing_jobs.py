@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from allotment.core.ledger.model import SINGLE
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues import shares
 from allotment.core.queues.model import JobView
 from allotment.core.queues.plugins.priority import Priority
@@ -14,7 +15,10 @@ from allotment.core.queues.plugins.proportion import Proportion
 from allotment.core.queues.round import failing, members, views
 from allotment.core.queues.work import Job
 from allotment.core.reasons import SCHEDULER_DEFECT
+from allotment_filter.batches import next_round
+from allotment_filter.feasibility import FeasibilityCache
 from allotment_filter.groups import GroupBatch, Groups
+from allotment_proto.events import QueueObserved
 from allotment_proto.facts import PluginUse, PodRequest, Policy
 from tests import build
 from tests.unit.rounds_world import World, group
@@ -174,5 +178,52 @@ def test_the_trials_are_few() -> None:
     jobs = [JobView(uid=f"j{n}", name=f"j{n}") for n in range(1000)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failing, "_ask_all", lambda _: None)
-        assert failing.culprits(jobs, opened) == {"j700": "ValueError: planted"}
+        found = failing.culprits((), jobs, lambda _, some: opened(some))
+    assert (found.queues, found.jobs) == ({}, {"j700": "ValueError: planted"})
     assert len(trials) < 20
+
+
+class _Failing(Evaluator):
+    """Asks nodes, and fails on one request."""
+
+    def rank(self, request: PodRequest) -> Any:
+        if request == EVIL:
+            raise IndexError("planted")
+        return super().rank(request)
+
+    def holds_at_most(self, request: PodRequest, wanted: int) -> int:
+        if request == EVIL:
+            raise IndexError("planted")
+        return super().holds_at_most(request, wanted)
+
+
+def test_a_pod_on_which_asking_the_nodes_fails_is_worth_a_cycle_and_others_are_too() -> None:
+    """That cycle fails, and is cut in halves until only this pod waits for it."""
+    pods = [build.pod(uid, EVIL if uid == "evil" else GOOD) for uid in ("a", "evil", "b")]
+    state = build.state_of(build.policy(), build.node("n1", 0, pods=99), *pods)
+    feasibility = FeasibilityCache(state, _Failing(state))
+    assert set(next_round(feasibility, {}, {}).batch.uids) == {"a", "evil", "b"}
+    assert set(next_round(feasibility, {}, {"evil": 1.0}).batch.uids) == {"a", "b"}
+    assert feasibility.room(pods[1], 5) == 1
+
+
+def test_a_queue_that_fails_harms_its_own_pods_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Proportion.__init__
+
+    def raises(self: Proportion, arguments: Any, world: Any) -> None:
+        if any(queue.name == "odd" and queue.weight == 7 for queue in world.queues.values()):
+            raise OverflowError("planted")
+        real(self, arguments, world)
+
+    monkeypatch.setattr(Proportion, "__init__", raises)
+    world = Filtered()
+    odd = QueueObserved(uid="odd", name="odd", rv=1, weight=7)
+    world.tell(odd)
+    world.lone("good", GOOD)
+    world.tell(build.pod("in-odd", GOOD, name="in-odd", queue="odd"))
+    world.settle()
+    assert world.placed() == {"good"}
+    assert world.code("in-odd") == SCHEDULER_DEFECT
+    world.tell(msgspec.structs.replace(odd, rv=2, weight=1))
+    world.settle()
+    assert world.placed() == {"good", "in-odd"}

@@ -1,46 +1,68 @@
-"""Which jobs make the opening of a session raise: a defect of ours, and no reason to stop for all.
+"""Which jobs or queues make the opening of a session raise, so that they can be left out.
 
-A session is opened on all jobs at once, so one that a plugin fails on would end every round. Trials
-on ever fewer jobs find the one without which the session opens. It is left out: it has no part in
-order and quota, and its pods are refused with `SchedulerDefect` and the error. It is tried again
-once something about it has changed. What it holds stays booked on its nodes, but does not count for
-its queue.
+That is a defect of ours, and no reason to stop for all. A session is opened on all at once, so one
+that a plugin fails on would end every round. Trials on ever fewer find the one without which the
+session opens. It is left out, a queue with its jobs: it has no part in order and quota, and its
+pods are refused with `SchedulerDefect` and the error. It is tried again once something about it has
+changed. What it holds stays booked on its nodes, but does not count for its queue.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from allotment.core.queues.actions.enqueue import enqueue
-from allotment.core.queues.model import WAITING, JobView, Lone
+from allotment.core.queues.model import WAITING, JobView, Lone, QueueView
 from allotment.core.queues.session import Session
 
 _FOUND_MAX = 16
 """So many are looked for at a time: where all fail, it is not about the jobs."""
 _ERROR_CHARS_MAX = 200
+_T = TypeVar("_T")
 
 Source = JobView | Lone
+Open = Callable[[Sequence[QueueView], Sequence[Source]], Session]
+"""Makes a session on some queues and some jobs."""
 
 
-def culprits(
-    jobs: Sequence[Source], open_on: Callable[[Sequence[Source]], Session]
-) -> Mapping[str, str]:
-    """The jobs to leave out, by uid, each with the error. None if a session on no jobs fails, too.
-
-    `open_on` makes a session on some jobs.
+class Culprits(NamedTuple):
+    """What to leave out, each with the error: queues by name, jobs by uid. Nothing if a session
+    fails on none of them.
     """
+
+    queues: Mapping[str, str]
+    jobs: Mapping[str, str]
+
+    def __bool__(self) -> bool:
+        return bool(self.queues or self.jobs)
+
+
+def culprits(queues: Sequence[QueueView], jobs: Sequence[Source], open_on: Open) -> Culprits:
+    """The queues and jobs on which a session fails."""
+    if _error_of(lambda: open_on((), ())):
+        return Culprits({}, {})
+    failing = _failing(queues, lambda some: open_on(some, ()), lambda queue: queue.name)
+    sound = [queue for queue in queues if queue.name not in failing]
+    others = [job for job in jobs if job.queue not in failing]
+    return Culprits(
+        failing, _failing(others, lambda some: open_on(sound, some), lambda job: job.uid)
+    )
+
+
+def _failing(
+    every: Sequence[_T], open_on: Callable[[Sequence[_T]], Session], name_of: Callable[[_T], str]
+) -> Mapping[str, str]:
     found: dict[str, str] = {}
-    left = list(jobs)
+    left = list(every)
 
     def error_on(count: int) -> str:
         """What goes wrong with the first so many that are left; empty if nothing does."""
         return _error_of(lambda: open_on(left[:count]))
 
-    if error_on(0):
-        return found
     while len(found) < _FOUND_MAX and error_on(len(left)):
-        # The shortest row that fails ends with a job that makes it fail.
+        # The shortest row that fails ends with one that makes it fail.
         count = bisect_left(range(len(left)), True, key=lambda count: bool(error_on(count)))
-        found[left[count - 1].uid] = error_on(count)
+        found[name_of(left[count - 1])] = error_on(count)
         del left[count - 1]
     return found
 

@@ -5,7 +5,7 @@ be run again from the log. Groups that have no pod in the batch are not tried; a
 and quota. A group's minimum is placed as a whole or not at all, what it has beyond that pod by pod.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -19,11 +19,11 @@ from allotment.core.queues.actions.allocate import allocate
 from allotment.core.queues.actions.backfill import backfill
 from allotment.core.queues.actions.enqueue import Enqueued, enqueue, without_queue
 from allotment.core.queues.answers import No
-from allotment.core.queues.model import WAITING, JobView, Lone, View
+from allotment.core.queues.model import WAITING, JobView, Lone, QueueView, View
 from allotment.core.queues.plugins.registry import PLUGINS, Configured, configure
 from allotment.core.queues.reservations import Hold, holds_in_force
 from allotment.core.queues.round.covered import Covered, covered, in_order, take_over
-from allotment.core.queues.round.failing import culprits
+from allotment.core.queues.round.failing import Culprits, culprits
 from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.known_covered import KnownCovered
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
@@ -124,24 +124,24 @@ class Rounds:
         """A session on the state as it is, under the policy in force; the last one is over."""
         return self._sound(lambda: self._session_on(self._follow()))
 
-    def leave_out(self) -> Mapping[str, str]:
-        """Leave those jobs out on which a session fails, until something about them changes. Their
-        uids, each with the error. The last session is over.
+    def leave_out(self) -> Culprits:
+        """Leave those jobs and queues out on which a session fails, until something about them
+        changes. The last session is over.
         """
         self._session = self._world = None
         self._known.forget()
         views = self.views
         views.follow()
-        by_uid = sorted(views.jobs.items())
-        found = culprits([job for _, job in by_uid], self._session_of)
+        jobs = [job for _, job in sorted(views.jobs.items())]
+        found = culprits(views.queues(), jobs, self._session_of)
         views.leave_out(found)
         return found
 
-    def _session_of(self, jobs: Iterable[JobView | Lone]) -> Session:
-        """A session on some of the jobs that there are."""
-        views = self.views
-        view = View(cluster=views.cluster(), queues=views.queues(), now_ms=views.now_ms)
-        return Session(World(view, None, jobs), self._tiers, self.state.turns)
+    def _session_of(self, queues: Sequence[QueueView], jobs: Iterable[JobView | Lone]) -> Session:
+        """A session on some of the queues and jobs that there are."""
+        cluster, now_ms = self.views.cluster(), self.views.now_ms
+        world = World(View(cluster=cluster, queues=tuple(queues), now_ms=now_ms), None, jobs)
+        return Session(world, self._tiers, self.state.turns)
 
     def _sound(self, opened: Callable[[], _T]) -> _T:
         """What comes of opening a session; if that fails, without the jobs on which it does."""

@@ -21,7 +21,7 @@ from allotment.core.queues.model import (
     QueueView,
     View,
 )
-from allotment.core.queues.round.failing import text_of
+from allotment.core.queues.round.failing import Culprits, text_of
 from allotment.core.queues.round.members import (
     Lones,
     is_made_for_pods,
@@ -48,9 +48,10 @@ class Views:
         self.totals = Totals(state)
         self._jobs: dict[str, JobView | Lone] = {}
         self._lones = Lones(state)
-        self._failing: dict[str, JobView | PodObserved] = {}
-        """Jobs on which a session failed, as they were then."""
-        self._errors: dict[str, str] = {}
+        self._failing: dict[str, tuple[JobView | PodObserved, str]] = {}
+        """Jobs on which a session failed, as they were then, with the error."""
+        self._failing_queues: dict[str, tuple[QueueObserved | None, str]] = {}
+        """The same of queues."""
         self._created = _Latest()
         self._followed = -1
         self._made_from: tuple[object, ...] = ()
@@ -75,11 +76,15 @@ class Views:
     def follow(self) -> Changes | None:
         """Look again at what changed; None: all may have."""
         state = self.state
+        failing = self._failing_queues.items()
+        changed = [name for name, (fact, _) in failing if fact is not state.queues.get(name)]
+        for name in changed:
+            del self._failing_queues[name]
         made_from = tuple(state.classes.values()), state.policy_seq, state.devices_seq
         weighed_otherwise = self.totals.follow()
         names = state.jobs_trail.since(self._followed)
         self._followed = state.jobs_trail.end
-        if names is None or weighed_otherwise or made_from != self._made_from:
+        if names is None or changed or weighed_otherwise or made_from != self._made_from:
             self._made_from = made_from
             self._jobs.clear()
             self._lones.forget_kinds()
@@ -106,7 +111,11 @@ class Views:
 
     def queues(self) -> tuple[QueueView, ...]:
         state = self.state
-        queues = tuple(self._queue(fact) for fact in state.queues.values())
+        queues = tuple(
+            self._queue(fact)
+            for name, fact in state.queues.items()
+            if name not in self._failing_queues
+        )
         if state.is_batched and DEFAULT_QUEUE not in state.queues:  # there always is one
             return (*queues, QueueView(name=DEFAULT_QUEUE))
         return queues
@@ -142,25 +151,32 @@ class Views:
                 created.remove(before.created_ms)
         return Changes(changed, kinds, others)
 
-    def leave_out(self, errors: Mapping[str, str]) -> None:
-        """Leave these jobs out, each for an error, until something about them changes."""
-        for uid in errors:
-            self._failing[uid] = _seen(self._jobs[uid])
-        self._errors.update(errors)
-        self._look_at(errors)
+    def leave_out(self, found: Culprits) -> None:
+        """Leave these queues and jobs out, until something about them changes."""
+        for name, error in found.queues.items():
+            self._failing_queues[name] = self.state.queues.get(name), error
+        for uid, error in found.jobs.items():
+            self._failing[uid] = _seen(self._jobs[uid]), error
+        self._look_at([uid for uid in self._jobs if self._jobs[uid].queue in found.queues])
+        self._look_at(found.jobs)
 
     def _sound(self, uid: str) -> JobView | Lone | None:
-        """A job; one that fails is left out, as it was when it failed."""
+        """A job; one that fails is left out, as it was when it failed, and so are those of a queue
+        that does.
+        """
         try:
             made = self._made(uid)
-            if uid not in self._failing:
-                return made
-            if made is not None and _seen(made) == self._failing[uid]:
-                return left_out(self.state, uid, self._errors[uid])
-            del self._failing[uid], self._errors[uid]
+            if made is None:
+                return None
+            _, error = self._failing_queues.get(made.queue, (None, ""))
+            seen, own_error = self._failing.get(uid, (None, ""))
+            if seen is not None and seen != _seen(made):
+                del self._failing[uid]
+            elif seen is not None:
+                error = own_error
+            return left_out(self.state, uid, error) if error else made
         except Exception as error:  # whatever it is: of this job, and not of the others
             return left_out(self.state, uid, text_of(error))
-        return made
 
     def _made(self, uid: str) -> JobView | Lone | None:
         """A job; None if there is none of the name."""
