@@ -172,7 +172,8 @@ class Company(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     `near`: required affinity; all terms at once, and `near_self` says that the pod meets them
     itself. `away`: required anti-affinity. `preferred`: both kinds of preference. `repelled` and
     `wanted` are this pod as others' required anti-affinity, and their preferences, see it, where
-    any of them is about it: a cycle fills them in, the log never holds them.
+    any of them is about it: a cycle fills them in, the log never holds them. `sole` are its claims
+    (``namespace/name``, sorted) that serve one pod at a time (access mode ReadWriteOncePod).
     """
 
     ports: tuple[HostPort, ...] = ()
@@ -183,6 +184,7 @@ class Company(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     spread: tuple[Spread, ...] = ()
     repelled: tuple[PodSubject, ...] = ()
     wanted: tuple[PodSubject, ...] = ()
+    sole: tuple[str, ...] = ()
 
 
 ALONE = Company()

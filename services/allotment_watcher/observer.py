@@ -352,14 +352,16 @@ class Observer:
         """What is attached for a pod that has a node; while nobody knows, as reported last."""
         uid = pod.metadata.uid
         found, is_complete = volumes.attached(pod.metadata.namespace, claims)
+        sole = volumes.sole(pod.metadata.namespace, claims)
         if not volumes.knows_limits():
             last = self.reported.pods.get(uid)
             found = () if last is None else last.request.attachments
+            sole = () if last is None else last.request.company.sole
         if is_complete or not volumes.knows_limits():
             self._waiting.pop(uid, None)  # once limits are known everything is listed again
         else:
             self._waiting[uid] = pod
-        return Wanted(attachments=found)
+        return Wanted(attachments=found, sole=sole)
 
     def _see(self, node: objects.NodeObject) -> None:
         name, info = node.metadata.name, dict[str, str]()

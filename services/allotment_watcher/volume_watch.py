@@ -56,6 +56,9 @@ class VolumeWatch:
         self._limits_changed = limits_changed
         self._limited: frozenset[str] = frozenset()
         """The drivers that some node has a limit for, once that is known."""
+        self._has_sole = False
+        """Whether claims were seen that serve one pod at a time: pods that have a node are read
+        again then, since they may have them."""
         self._wanted = anyio.Event()
         self._volumes = Volumes()
         self._csi_nodes = self._watch(CSI_NODES, objects.CsiNodeObject, self._volumes.nodes)
@@ -84,9 +87,16 @@ class VolumeWatch:
                 )
         try:
             wanted = self._volumes.wanted(namespace, claims)
-            return wanted._replace(attachments=self.attached(namespace, claims)[0])
+            return wanted._replace(
+                attachments=self.attached(namespace, claims)[0],
+                sole=self._volumes.sole(namespace, claims),
+            )
         except NotReady as error:
             return error.problem
+
+    def sole(self, namespace: str, claims: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of a pod's claims that serve one pod at a time, as far as is known."""
+        return self._volumes.sole(namespace, claims)
 
     def attached(
         self, namespace: str, claims: tuple[str, ...]
@@ -150,8 +160,9 @@ class VolumeWatch:
 
     def _look_at_limits(self, event: WatchEvent[Any]) -> None:
         limited = self._volumes.limited()
-        if limited != self._limited:
-            self._limited = limited
+        has_sole = self._has_sole or self._volumes.has_sole()
+        if limited != self._limited or has_sole != self._has_sole:
+            self._limited, self._has_sole = limited, has_sole
             self._limits_changed(None)
         elif isinstance(event, Added | Modified | Deleted):
             self._limits_changed(event.identity.name)

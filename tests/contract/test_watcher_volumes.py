@@ -135,6 +135,24 @@ async def test_a_pod_with_a_claim_is_told_with_its_volumes_reach(tmp_path: Path)
     assert fact.request.constraints.volumes == ((NodeTerm((Expression("zone", "In", ("a",)),)),),)
 
 
+async def test_a_claim_that_serves_one_pod_at_a_time_is_named_of_pods_with_a_node_too(
+    tmp_path: Path,
+) -> None:
+    """Also of those that were seen before claims were looked at."""
+    runs = named(pod_json(container(), volumes=CLAIM, nodeName="n1"), "a")
+    waits = named(pod_json(container(), volumes=CLAIM), "b")
+    server = Server(
+        pods=[runs, waits],
+        persistentvolumeclaims=[claim(volumeName="pv", accessModes=["ReadWriteOncePod"])],
+        persistentvolumes=[VOLUME],
+    )
+    facts = await told(server, tmp_path, 3)
+    assert {fact.name: fact.request.company.sole for fact in facts} == {
+        "a": ("team-a/data",),
+        "b": ("team-a/data",),
+    }
+
+
 async def test_a_claim_that_waits_for_the_pods_node_is_named(tmp_path: Path) -> None:
     made_later: Json = {
         "metadata": {"name": "fast", "uid": "s", "resourceVersion": "7"},

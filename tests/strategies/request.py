@@ -161,6 +161,7 @@ company = st.one_of(
             st.builds(PodPreference, st.sampled_from((1, 50, 100, -50, -100)), pod_terms)
         ),
         spread=_few(spreads),
+        sole=st.sampled_from(((), (), ("default/c1",), ("default/c1", "default/c2"))),
     ),
 )
 

@@ -24,6 +24,7 @@ NODE_GROUP: Final = "NodeGroupMismatch"
 CARD_WITHOUT_QUOTA: Final = "CardWithoutQuota"
 NOT_NOMINATED: Final = "NotNominatedNode"
 HOST_PORT_TAKEN: Final = "HostPortTaken"
+CLAIM_IN_USE: Final = "ClaimInUse"
 POD_AFFINITY_MISMATCH: Final = "PodAffinityMismatch"
 POD_ANTI_AFFINITY: Final = "PodAntiAffinity"
 REPELLED_BY_POD: Final = "RepelledByPod"
@@ -265,6 +266,13 @@ TABLE: Final = (
         Cure.ROOM,
         "another pod on the node has a host port that the pod wants",
         "use another host port, or wait until the other pod ends",
+        step="otherPods",
+    ),
+    Reason(
+        CLAIM_IN_USE,
+        Cure.ROOM,
+        "a claim of the pod serves one pod at a time (ReadWriteOncePod) and another pod has it",
+        "wait until the other pod ends, or give the pod a claim of its own",
         step="otherPods",
     ),
     Reason(

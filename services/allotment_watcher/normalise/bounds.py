@@ -75,7 +75,7 @@ def taken(request: PodRequest, listed: Collection[str] | None = None) -> PodRequ
         request,
         extended=extended,
         constraints=Constraints(),
-        company=Company(ports=request.company.ports),
+        company=Company(ports=request.company.ports, sole=request.company.sole),
         images=(),
     )
 

@@ -356,6 +356,8 @@ def _placed(
 ) -> PodRequest:
     """The request of a kind with what is about this pod: others near it, its volumes and images."""
     company = company_of(pod)
+    if wanted.sole:
+        company = msgspec.structs.replace(company, sole=wanted.sole)
     if company == ALONE and not (wanted.reach or wanted.attachments or images):
         return request
     request = msgspec.structs.replace(

@@ -42,6 +42,7 @@ ZONES = (
 )
 ZONE_SEPARATOR = "__"
 FILESYSTEM = "Filesystem"
+ONE_POD = "ReadWriteOncePod"
 LOCAL_MOST = 256
 """So many volumes are named for a claim, so that no fact grows without bounds."""
 
@@ -58,6 +59,8 @@ class Wanted(NamedTuple):
     attachments: tuple[Attachment, ...] = ()
     local: tuple[LocalClaim, ...] = ()
     """Claims that get a volume which is there already, with those that they can have."""
+    sole: tuple[str, ...] = ()
+    """Claims (``namespace/name``, sorted) that serve one pod at a time."""
 
 
 NOTHING = Wanted()
@@ -120,6 +123,15 @@ class Volumes:
             if driver in limited:
                 found.append(Attachment(driver, key))
         return tuple(sorted(found, key=lambda a: (a.driver, a.claim))), is_complete
+
+    def sole(self, namespace: str, claims: Iterable[str]) -> tuple[str, ...]:
+        """Those of a pod's claims that serve one pod at a time."""
+        keys = sorted(f"{namespace}/{name}" for name in claims)
+        return tuple(key for key in keys if _is_sole(self.claims.get(key)))
+
+    def has_sole(self) -> bool:
+        """Whether any claim is such a one."""
+        return any(map(_is_sole, self.claims.values()))
 
     def _driver(self, spec: objects.ClaimSpec) -> str:
         """Who attaches a claim's volume; empty if nobody does, or nobody knows."""
@@ -232,6 +244,11 @@ class Volumes:
             if (known.metadata.annotations or {}).get(DEFAULT_CLASS) == "true":
                 return known
         return None
+
+
+def _is_sole(claim: objects.ClaimObject | None) -> bool:
+    spec = None if claim is None else claim.spec
+    return spec is not None and ONE_POD in (spec.access_modes or ())
 
 
 def _will_do(volume: objects.VolumeObject, wanted: objects.ClaimSpec, storage: str) -> bool:

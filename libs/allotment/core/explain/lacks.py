@@ -27,6 +27,7 @@ from allotment.core.explain.views import card_word, model_text
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.placement.devices.choosing import model_wanted
 from allotment.core.placement.devices.free import need_memory_mib
+from allotment.core.placement.rules.interpod import claims_note
 from allotment.core.placement.rules.predicates import extended_lack, family_lack
 from allotment.core.reasons import shown_cause
 from allotment.core.units import bytes_text, cpu_text, mib_text
@@ -252,6 +253,10 @@ def _ports(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> I
     yield f"wants the host port {ports}"
 
 
+def _sole(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> Iterator[str]:
+    yield from claims_note(state, request, ((reasons.CLAIM_IN_USE, 1),))
+
+
 def _near(state: ClusterState, request: PodRequest, nodes: Sequence[Node]) -> Iterator[str]:
     for term in request.company.near[:_SHOWN]:
         wanted = " and ".join(expression_text(e) for e in term.selector) or "any labels"
@@ -307,6 +312,7 @@ _WORDS: dict[str, Words] = {
     reasons.SELECTOR_MISMATCH: _labels,
     reasons.AFFINITY_MISMATCH: _affinity,
     reasons.HOST_PORT_TAKEN: _ports,
+    reasons.CLAIM_IN_USE: _sole,
     reasons.POD_AFFINITY_MISMATCH: _near,
     reasons.POD_ANTI_AFFINITY: _away,
     reasons.SPREAD_MISMATCH: _spread,

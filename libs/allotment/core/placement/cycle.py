@@ -26,7 +26,7 @@ from allotment.core.placement.least_busy import least_busy
 from allotment.core.placement.rules.bounds import texts_of
 from allotment.core.placement.rules.counted_cards import models_note
 from allotment.core.placement.rules.failing import has_volunteer, is_concerned, without_tried
-from allotment.core.placement.rules.interpod import look_around, situated
+from allotment.core.placement.rules.interpod import claims_note, look_around, situated
 from allotment.core.placement.rules.local_volumes import choice, stands, within
 from allotment.core.placement.rules.predicates import fits
 from allotment_proto.events import (
@@ -174,7 +174,8 @@ def notes_of(
 ) -> tuple[str, ...]:
     """What stands behind the counted reasons, a sentence each."""
     found = tuple(counts)
-    return texts_of(asked, found) + models_note(state, asked, found)
+    models, claims = models_note(state, asked, found), claims_note(state, asked, found)
+    return texts_of(asked, found) + models + claims
 
 
 def same_refusal(earlier: Refusal | None, now: Refusal) -> bool:

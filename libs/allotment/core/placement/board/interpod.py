@@ -16,6 +16,7 @@ from allotment.core.placement.rules.interpod import (
     Mounts,
     Question,
     Takes,
+    Uses,
     by_topology,
     heeded,
     is_spread_over,
@@ -82,6 +83,9 @@ class Rules:
         if self._switches.ports:
             for port in company.ports:
                 _refuse(out, tally(Takes(port)) > 0, reasons.HOST_PORT_TAKEN)
+        for claim in company.sole:
+            is_used = np.full(len(out), tally(Uses(claim)).any())
+            _refuse(out, is_used, reasons.CLAIM_IN_USE)
         if self._switches.pods:
             if company.near:
                 _refuse(out, self._not_near(), reasons.POD_AFFINITY_MISMATCH)

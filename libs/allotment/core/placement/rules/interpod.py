@@ -43,6 +43,7 @@ _EVERY_ADDRESS = ("", "0.0.0.0")  # what a port binds to, not what this process 
 
 _Labels = tuple[tuple[str, str], ...]
 _LOOKS_MAX = 4096
+_CLUSTER = ""
 
 
 class Question(Protocol):
@@ -162,6 +163,19 @@ class Takes(msgspec.Struct, frozen=True):
         return int(any(_in_conflict(self.port, taken) for taken in pod.request.company.ports))
 
 
+class Uses(msgspec.Struct, frozen=True):
+    """1 if the pod has this claim, which serves one pod at a time."""
+
+    claim: str
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        return (self.claim.partition("/")[0],)
+
+    def count(self, pod: PodObserved) -> int:
+        return int(self.claim in pod.request.company.sole)
+
+
 class Mounts(msgspec.Struct, frozen=True):
     """1 if the pod has this very volume."""
 
@@ -243,6 +257,8 @@ class Around(NamedTuple):
     repelled: tuple[Mapping[str, int], ...]
     spread: tuple[Mapping[str, int], ...]
     """By required constraint; every domain that counts has an entry."""
+    sole: tuple[Mapping[str, int], ...] = ()
+    """By claim that serves one pod at a time. The whole cluster is one domain."""
 
 
 def look_around(nodes: Sequence[Node], request: PodRequest, only: Node | None = None) -> Around:
@@ -276,6 +292,7 @@ def look_around(nodes: Sequence[Node], request: PodRequest, only: Node | None = 
         spread=tuple(
             count(over[heeded(rule)], rule.term.topology_key, stays(rule)) for rule in required
         ),
+        sole=tuple({_CLUSTER: _count_all(nodes, Uses(claim))} for claim in company.sole),
     )
 
 
@@ -286,6 +303,8 @@ def company_refusal(
     company = request.company
     if switches.ports and any(count_on(node, Takes(port)) for port in company.ports):
         return reasons.HOST_PORT_TAKEN
+    if any(counts.get(_CLUSTER, 0) for counts in around.sole):
+        return reasons.CLAIM_IN_USE
     if switches.pods:
         if not _is_near(node, request, around):
             return reasons.POD_AFFINITY_MISMATCH
@@ -335,6 +354,24 @@ def _is_in(node: Node, keys: Iterable[str], found: Iterable[Mapping[str, int]]) 
     return False
 
 
+def claims_note(
+    state: ClusterState, request: PodRequest, counts: Iterable[tuple[str, int]]
+) -> tuple[str, ...]:
+    """Which pod has each claim that serves one at a time, for a pod that was refused for one."""
+    if not request.company.sole or reasons.CLAIM_IN_USE not in dict(counts):
+        return ()
+    holders: dict[str, str] = {}
+    for pod in state.pods.values():
+        if pod.allocation is not None:
+            for claim in pod.fact.request.company.sole:
+                holders.setdefault(claim, pod.fact.name)
+    return tuple(
+        f"claim {claim} serves one pod at a time, and pod {holders[claim]} has it"
+        for claim in request.company.sole
+        if claim in holders
+    )
+
+
 def required_spreads(request: PodRequest) -> tuple[Spread, ...]:
     return tuple(rule for rule in request.company.spread if rule.is_required)
 
@@ -379,6 +416,10 @@ def count(nodes: Iterable[Node], topology_key: str, question: Question) -> Count
         if domain is not None and node.fact is not None:
             found[domain] += _count_on(node, question, namespaces)
     return found
+
+
+def _count_all(nodes: Iterable[Node], question: Question) -> int:
+    return sum(count_on(node, question) for node in nodes if node.fact is not None)
 
 
 def count_on(node: Node, question: Question) -> int:
