@@ -12,7 +12,7 @@ from allotment.core.explain.acknowledgement import LATE_AFTER_S, standing
 from allotment.core.explain.doctor import findings
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
-from allotment.core.ledger.model import FORGED_MOST, Pod
+from allotment.core.ledger.model import FORGED_MOST, FORGED_NODES_MAX, Pod
 from allotment.core.ledger.pods import adopted
 from allotment.core.ledger.state import apply
 from allotment_binder.bindings import obstacle_to
@@ -25,7 +25,7 @@ from allotment_binder.records import (
     Unserved,
     erase,
 )
-from allotment_proto.events import PodGone, PodObserved
+from allotment_proto.events import NodeGone, PodGone, PodObserved
 from allotment_proto.facts import Holding, PodRequest
 from allotment_proto.observed import Standing
 
@@ -205,6 +205,36 @@ def test_whoever_writes_records_anew_for_ever_has_his_node_left_alone() -> None:
 
 
 FORGED = Standing("n1", "vgpu", 1, (holding("GPU-1", 16_000, 100),))
+
+
+def test_one_pod_has_one_node_left_alone_at_a_time() -> None:
+    """A pod that named each of three nodes once closed all three, and made-up names were kept."""
+    names = [f"n{number}" for number in range(1, 5)]
+    state = state_of(policy(), *(node(name) for name in names))
+    apply(state, pod("t", PodRequest(), node="n1", phase="Running"), 20)
+
+    def forge(name: str) -> list[str]:
+        there = msgspec.structs.replace(FORGED, node=name)
+        fact = pod("t", PodRequest(), node="n1", phase="Running", rv=state.seq, standing=there)
+        apply(state, fact, state.seq + 1)
+        twin = snapshot.decode(snapshot.encode(state))
+        assert snapshot.encode(twin) == snapshot.encode(state)
+        closed = [found for found in names if state.nodes[found].blocked]
+        assert closed == [found for found in names if twin.nodes[found].blocked]
+        return closed
+
+    assert [forge(name) for name in ("n1", "n2", "n3")] == [[], [], ["n3"]]
+    assert forge("n1") == ["n1"], "it follows the record, also where it comes back to"
+    for number in range(40):
+        assert forge(f"made-up-{number}") == []
+    assert len(state.pods["t"].forged or ()) == FORGED_NODES_MAX
+    assert forge("n2") == ["n2"]
+    apply(state, NodeGone(name="n2", uid="uid-n2", rv=9), state.seq + 1)
+    apply(state, node("n2", rv=99), state.seq + 1)
+    assert state.nodes["n2"].blocked == "RecordForged", "also when the node comes back"
+    apply(state, PodGone(uid="t", namespace="default", name="pod-t", rv=99), state.seq + 1)
+    assert [name for name in names if state.nodes[name].blocked] == []
+    assert state.forging == {}
 
 
 @pytest.mark.parametrize(

@@ -340,6 +340,38 @@ def test_nobody_is_a_witness_where_a_pod_forges_device_records() -> None:
     assert cluster.state.health == {}
 
 
+def test_nor_of_pods_that_were_sent_there_before_the_forger_was_seen_or_had_left() -> None:
+    """He may be seen late, and delete his pod at once: those whose plugin he made fail are his
+    victims, and no evidence. Pods that come later are."""
+    cluster = Cluster("a", cards=0)
+    cluster.lose("early", COUNTED, namespace="red")
+    for uid in ("x", "y"):
+        cluster.make(uid, COUNTED, namespace=uid)
+    standing = Standing(node="a", family="vgpu", devices=1)
+    cluster.tell(pod("forger", PodRequest(), node="a", phase="Running", standing=standing))
+    cluster.tell(PodGone(uid="forger", namespace="default", name="pod-forger", rv=9))
+    cluster.refuse("x")
+    cluster.refuse("y")
+    assert cluster.state.health == {}
+    assert decode(encode(cluster.state)).forged_at == cluster.state.forged_at != {}
+    for uid in ("v", "w"):
+        cluster.lose(uid, COUNTED, namespace=uid)
+    assert cluster.held() == {"a"}
+
+
+def test_what_another_scheduler_is_about_to_bind_forges_nothing() -> None:
+    cluster = Cluster("a", cards=0)
+    standing = Standing(node="a", family="vgpu", devices=1)
+    cluster.lose("x", COUNTED, namespace="x")
+    theirs = pod("t", PodRequest(), scheduler="volcano", card_resources=("volcano.sh/vgpu-number",))
+    theirs = msgspec.structs.replace(theirs, standing=standing)
+    cluster.tell(theirs)
+    bound = msgspec.structs.replace(theirs, rv=3, node="a", card_resources=(), standing=None)
+    cluster.tell(bound)
+    cluster.lose("y", COUNTED, namespace="y")
+    assert cluster.held() == {"a"}
+
+
 def test_pods_that_others_bound_do_not_count() -> None:
     cluster = Cluster("a", cards=0)
     for count in range(4):

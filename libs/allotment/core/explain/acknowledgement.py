@@ -118,7 +118,7 @@ def forged(pod: Pod) -> Problem | None:
     """What is wrong with a pod that wrote records which nobody gave it; None if it did not."""
     if not pod.forged:
         return None
-    nodes, held = ", ".join(sorted(pod.forged)), ", ".join(pod.forged_on)
+    nodes, held = ", ".join(sorted(pod.forged)), pod.forged_on
     said = (
         f"were written so that the device plugin of node {nodes} hands out devices that nobody "
         "gave, to this pod or to others"

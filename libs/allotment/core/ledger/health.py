@@ -75,7 +75,7 @@ def learn(state: ClusterState, pod: Pod, before: PodObserved | None, seq: int) -
     if before is None or held is None or held.node != fact.node or not held.asks_plugins:
         return
     if fact.died is not None and before.died is None:
-        if _is_witness(before, fact, held) and not _has_forger(state, held.node):
+        if _is_witness(before, fact, held) and not _has_forger(state, held):
             _strike(state, held.node, _died(fact, held, seq))
     elif fact.phase in (_RUNNING, _SUCCEEDED):
         has_started, has_lived = before.phase == ACTIVE, fact.phase == _SUCCEEDED != before.phase
@@ -85,7 +85,7 @@ def learn(state: ClusterState, pod: Pod, before: PodObserved | None, seq: int) -
         fact.reason == NOT_ADMITTED != before.reason
         and not _is_served(fact, held)
         and _is_witness(before, fact, held)
-        and not _has_forger(state, held.node)
+        and not _has_forger(state, held)
     ):
         _strike(state, held.node, _turned_away(fact, held, seq))
 
@@ -156,7 +156,7 @@ def _held_ms(health: Health) -> int:
 
 
 def forget(state: ClusterState, name: str) -> None:
-    """A node is another one, gone, or was uncordoned: nothing is held against it."""
+    """A node is another one, gone, was uncordoned, or nobody knows: nothing is held against it."""
     for place in [place for place in state.health if place[0] == name]:
         del state.health[place]
 
@@ -181,10 +181,21 @@ def _is_served(fact: PodObserved, held: Allocation) -> bool:
     )
 
 
-def _has_forger(state: ClusterState, node: str) -> bool:
-    """Whether a pod there wrote records with which the device plugin serves others: what they make
-    of a plugin says nothing of the node."""
-    return any(pod.forged and node in pod.forged for pod in state.pods.values())
+def forged(state: ClusterState, name: str, seq: int) -> None:
+    """A pod wrote a record with which the device plugin of a node would serve others: what they
+    make of a plugin says nothing of the node, neither now nor of those that were sent there before.
+    """
+    if name in state.nodes:
+        forget(state, name)
+        state.forged_at[name] = state.room_seq = seq
+
+
+def _has_forger(state: ClusterState, held: Allocation) -> bool:
+    """Whether somebody may have made the plugin of a pod's node fail by records of his own: who
+    does it is there, or was when the pod was sent there."""
+    if held.seq <= state.forged_at.get(held.node, 0):
+        return True
+    return any(held.node in (state.pods[uid].forged or ()) for uid in state.forging)
 
 
 def _did_well(

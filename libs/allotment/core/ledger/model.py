@@ -47,6 +47,7 @@ ACTIVE = "Pending"
 CHANGES_MAX = 1 << 14
 FORGED_MOST = 3
 """So many records that nobody gave are erased before their pod's nodes are left alone."""
+FORGED_NODES_MAX = 16
 OWNERS_MAX = 1024
 NAMESPACES_MAX = 4096
 
@@ -430,13 +431,15 @@ class Pod(msgspec.Struct, gc=False, eq=False):
     bind_failures: int = 0
     forged: dict[str, int] | None = None
     """By node, how often its annotations came to be such that the node's device plugin would serve
-    others with what nobody gave them; None: never."""
+    others with what nobody gave them, of the last `FORGED_NODES_MAX` nodes, the last one at the
+    end; None: never."""
 
     @property
-    def forged_on(self) -> tuple[str, ...]:
-        """The nodes on which nothing is placed because of that."""
+    def forged_on(self) -> str:
+        """The node on which nothing is placed because of that; empty if there is none. One pod has
+        one record at a time, so it keeps others from one node at a time: the last that it named."""
         found = self.forged or {}
-        return tuple(sorted(found)) if sum(found.values()) >= FORGED_MOST else ()
+        return next(reversed(found), "") if sum(found.values()) >= FORGED_MOST else ""
 
 
 class Group:
@@ -543,6 +546,10 @@ class ClusterState:
         failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""
         self.health: dict[CardPlace, Health] = {}
         """What is held against nodes (no family, no card) and cards on which pods did not start."""
+        self.forging: dict[str, None] = {}
+        """Uids of the pods that have `Pod.forged`."""
+        self.forged_at: dict[str, int] = {}
+        """Node → the last record that says that a pod forged device records for it."""
         self.served: dict[str, int] = {}
         """Namespaces in the order in which they were last given something (a place, or that a group
         was let in), with growing numbers: whose turn it is. At most `NAMESPACES_MAX`; noted while

@@ -14,6 +14,7 @@ from allotment.core.ledger.claims import agrees, claimed, confirmed, served_with
 from allotment.core.ledger.model import (
     BOUND,
     ENDED,
+    FORGED_NODES_MAX,
     OWNERS_MAX,
     Allocation,
     ClusterState,
@@ -53,7 +54,7 @@ def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
     fold_evictions.forgive(state, event)
     fold_evictions.note_deleting(state, event, seq)
     _learn_start(state, pod, before, seq)
-    _note_forged(state, pod, before)
+    _note_forged(state, pod, before, seq)
     health.learn(state, pod, before, seq)
     if event.phase in ENDED:
         fold_evictions.end_eviction(state, event.uid, seq)
@@ -65,10 +66,11 @@ def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
     sort_in(state, pod)
 
 
-def _note_forged(state: ClusterState, pod: Pod, before: PodObserved | None) -> None:
+def _note_forged(state: ClusterState, pod: Pod, before: PodObserved | None, seq: int) -> None:
     """Count how often a pod's annotations came to be what no scheduler wrote (`standing`), or stand
     anew after they were served or erased. Whoever does that again and again is told apart from one
-    that was made of another pod's manifest: nothing is placed on the node while that pod is there.
+    that was made of another pod's manifest: nothing is placed on the node that it named last while
+    that pod is there.
     Another scheduler writes its record before it binds a pod, so that counts only until it has.
     """
     fact = pod.fact
@@ -80,19 +82,29 @@ def _note_forged(state: ClusterState, pod: Pod, before: PodObserved | None) -> N
         and fact.bind_phase == PHASE_ALLOCATING
     )
     if before is not None and before.card_resources and fact.node and found is None:
-        _tell_forged(state, pod, is_there=False)
-        pod.forged = None
+        _set_forged(state, pod, None)
     elif is_anew or (found is not None and found != was):
-        node = fact.node if found is None else found.node
-        pod.forged = {**(pod.forged or {}), node: (pod.forged or {}).get(node, 0) + 1}
-        _tell_forged(state, pod, is_there=True)
+        name = fact.node if found is None else found.node
+        counts = dict(pod.forged or {})
+        counts[name] = counts.pop(name, 0) + 1
+        if len(counts) > FORGED_NODES_MAX:
+            del counts[next(iter(counts))]
+        _set_forged(state, pod, counts)
+        if fact.node or not fact.card_resources:  # it is not another scheduler's, on its way
+            health.forged(state, name, seq)
 
 
-def _tell_forged(state: ClusterState, pod: Pod, *, is_there: bool) -> None:
-    for name in pod.forged_on:
+def _set_forged(state: ClusterState, pod: Pod, counts: dict[str, int] | None) -> None:
+    before = pod.forged_on
+    pod.forged = counts
+    if counts:
+        state.forging[pod.fact.uid] = None
+    else:
+        state.forging.pop(pod.fact.uid, None)
+    for name in {before, pod.forged_on} if before != pod.forged_on else ():
         node = state.nodes.get(name)
-        if node is not None and (pod.fact.uid in node.forgers) != is_there:
-            node.note_forger(pod.fact.uid, is_there)
+        if node is not None:
+            node.note_forger(pod.fact.uid, name == pod.forged_on)
             state.touch(node)
             state.room_seq = state.seq
 
@@ -267,7 +279,7 @@ def pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
         return
     state.deleting.pop(event.uid, None)
     release(state, pod, seq)
-    _tell_forged(state, pod, is_there=False)
+    _set_forged(state, pod, None)
     fold_groups.leave(state, pod.fact, seq)
     fold_evictions.forgive(state, pod.fact)
     state.note_company(pod.fact, -1)

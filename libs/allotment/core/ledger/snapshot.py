@@ -135,7 +135,8 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     forged: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
     served: tuple[str, ...] = ()
     health: tuple[tuple[CardPlace, Health], ...] = ()
-    """This and the three fields before are left out if there are none: states without any have the
+    forged_at: tuple[tuple[str, int], ...] = ()
+    """This and the four fields before are left out if there are none: states without any have the
     bytes that they always had.
     """
 
@@ -201,12 +202,13 @@ def encoding(state: ClusterState) -> Generator[None, None, bytes]:
             voided=tuple(sorted(state.voided.items())),
             corrected=tuple(found for _, found in sorted(state.corrected.items())),
             forged=tuple(
-                (uid, tuple(sorted(found.items())))
+                (uid, tuple(found.items()))
                 for uid in sorted(state.pods)
                 if (found := state.pods[uid].forged)
             ),
             served=tuple(state.served),
             health=tuple(sorted(state.health.items())),
+            forged_at=tuple(sorted(state.forged_at.items())),
         )
     )
 
@@ -254,7 +256,7 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.config_sources = dict(image.config_sources)
     state.avoided = {owner: dict(cards) for owner, cards in image.avoided}
     state.served = {namespace: number for number, namespace in enumerate(image.served, start=1)}
-    state.health = dict(image.health)
+    state.health, state.forged_at = dict(image.health), dict(image.forged_at)
     state.order_seq, state.nodes_seq = image.order_seq, image.nodes_seq
     state.time_ms, state.holds = image.time_ms, image.holds
     state.groups = {entry.key: _restored_group(entry) for entry in image.groups}
@@ -316,10 +318,10 @@ def _restored(image: _Snapshot) -> ClusterState:
             if not entry.fact.group:
                 state.singles[entry.fact.uid] = None
     for uid, found in image.forged:
-        state.pods[uid].forged = dict(found)
-        for name in state.pods[uid].forged_on:
-            if name in state.nodes:
-                state.nodes[name].forgers.add(uid)
+        pod = state.pods[uid]
+        pod.forged, state.forging[uid] = dict(found), None
+        if pod.forged_on in state.nodes:
+            state.nodes[pod.forged_on].forgers.add(uid)
     for node in state.nodes.values():
         node.rebuild(node.fact)
     state.pending = dict.fromkeys(image.pending)

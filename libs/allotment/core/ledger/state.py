@@ -154,6 +154,8 @@ def _node_observed(state: ClusterState, event: NodeObserved, seq: int) -> None:
         node.fact.uid != event.uid or (node.fact.unschedulable and not event.unschedulable)
     ):
         health.forget(state, event.name)
+    if node.fact is None:
+        node.forgers = {u for u in state.forging if state.pods[u].forged_on == event.name}
     _rebuild(state, node, event)
     state.room_seq = state.nodes_seq = seq
 
@@ -163,6 +165,7 @@ def _node_gone(state: ClusterState, event: NodeGone, seq: int) -> None:
     if node is None or node.fact is None or node.fact.uid != event.uid:
         return
     health.forget(state, event.name)
+    state.forged_at.pop(event.name, None)
     _rebuild(state, node, None)
     state.nodes_seq = seq
     if state.followers:
