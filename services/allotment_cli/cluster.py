@@ -1,4 +1,4 @@
-"""`allot up`, `down`, `status`: local mode."""
+"""`allot up`, `down`: local mode. `status`: what runs there, in a cluster or beside a server."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,9 +7,17 @@ from typing import Any
 import anyio
 import click
 
+from allotment.adapters.log.nats_users import SERVICES
+from allotment_cli import in_cluster
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, emit_json, heading, note, suggest, table
-from allotment_cli.source import home_option
+from allotment_cli.source import (
+    Origin,
+    chosen_cluster,
+    home_option,
+    open_source,
+    source_options,
+)
 from allotment_local.nodes.shape_reader import ALLOCATE_MS_MAX
 from allotment_local.orchestrator import LocalModeError
 from allotment_local.orchestrator import down as stop_local
@@ -78,18 +86,71 @@ def down(home: Path) -> None:
 
 
 @click.command()
-@home_option
+@source_options
 @click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
 @click.pass_context
-def status(context: click.Context, home: Path, output: str) -> None:
-    """Show what runs in local mode, with every address.
+def status(
+    context: click.Context, home: Path, nats: str | None, file: Path | None, output: str
+) -> None:
+    """Show what runs in local mode, with every address, and which replicas are active.
 
-    Exit code 1 if it does not run, or if anything of it is not ready.
+    With --context or --kubeconfig: the services of that cluster. With --nats: the active replica of
+    each service, as its lease says.
+
+    Exit code 1 if anything does not run or is not ready.
     """
-    found = local_mode(lambda: anyio.run(ask_local, home))
+    if file is not None:
+        raise CliError("an exported log does not say what runs", "leave out --file")
+    if nats:
+        found = anyio.run(_of_leases, Origin(home, nats))
+    elif (chosen := chosen_cluster()) is not None:
+        found = _found(anyio.run(in_cluster.services, chosen))
+    else:
+        found = local_mode(lambda: anyio.run(ask_local, home))
     show_status(found, output)
     if not found["ready"]:
         context.exit(NOT_READY)
+
+
+async def _of_leases(origin: Origin) -> dict[str, Any]:
+    """The active replica of each service. Raises `CliError`."""
+    async with open_source(origin) as source:
+        holders = await source.active(tuple(SERVICES))
+    if holders is None:
+        raise CliError(
+            "which replicas are active is not known: this key may not read the leases",
+            "use the reader's key; deploy/README, Rights",
+        )
+    rows = [
+        {
+            "name": name,
+            "ready": bool(holder),
+            "active": bool(holder),
+            "replica": holder,
+            "detail": "" if holder else "no replica is active",
+            "lag": None,
+        }
+        for name, holder in holders.items()
+        if holder or name != "controller"  # which is not everywhere
+    ]
+    return _found(rows)
+
+
+def _found(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """These services, with what is wrong with them."""
+    problems = [
+        f"{row['name']}: {row['detail'] or 'not ready'}" for row in rows if not row["ready"]
+    ]
+    problems += [] if rows else ["no service of Allotment runs there"]
+    return {"ready": not problems, "services": rows, "problems": problems}
+
+
+def active_text(row: dict[str, Any]) -> str:
+    """Which replica is active, where a row is about all of a service; else whether this one is."""
+    if "replica" in row:
+        return row["replica"] or "none"
+    active = row.get("active")
+    return "-" if active is None else "yes" if active else "standby"
 
 
 def local_mode(act: Callable[[], Any]) -> Any:
@@ -113,34 +174,33 @@ def show_status(found: dict[str, Any], output: str) -> None:
     if output == "json":
         emit_json(found)
         return
-    emit(
-        f"{label:<12}{value}"
-        for label, value in (
-            ("Ready", "yes" if found["ready"] else "no"),
-            ("Home", found["home"]),
-            ("Kubeconfig", found["kubeconfig"] or "-"),
-            ("API server", found["apiserver"] or "-"),
-            ("NATS", found["nats"] or "-"),
-            ("Inspector", found["inspector"] or "-"),
-        )
+    where = (
+        ("Home", "home"),
+        ("Kubeconfig", "kubeconfig"),
+        ("API server", "apiserver"),
+        ("NATS", "nats"),
+        ("Inspector", "inspector"),
     )
+    emit([f"{'Ready':<12}{'yes' if found['ready'] else 'no'}"])
+    emit(f"{label:<12}{found[key] or '-'}" for label, key in where if key in found)
     if found["services"]:
         rows = [
             [
                 row["name"],
                 "ready" if row["ready"] else "not ready",
+                active_text(row),
                 lag_text(row["lag"]),
-                str(row["pid"] or ""),
-                str(row["restarts"]),
-                row["http"] or "",
-                row["log"],
+                str(row.get("pid") or ""),
+                str(row.get("restarts", "")),
+                row.get("http") or "",
+                row.get("log", ""),
             ]
             for row in found["services"]
         ]
-        headers = ("SERVICE", "STATE", "BEHIND LOG", "PID", "RESTARTS", "HTTP", "LOG")
+        headers = ("SERVICE", "STATE", "ACTIVE", "BEHIND LOG", "PID", "RESTARTS", "HTTP", "LOG")
         first, *rest = table(headers, rows, right=("PID", "RESTARTS"))
         emit(["", heading(first), *rest])
     if found["problems"]:
         emit(["", heading("Problems"), *(f"  {problem}" for problem in found["problems"])])
-    if found["ready"]:
+    if found["ready"] and "kubeconfig" in found:
         suggest(f"kubectl --kubeconfig {found['kubeconfig']} apply -f deploy/examples/")

@@ -1,9 +1,10 @@
 """`allot doctor`: what somebody should look at, from the log, NATS and the services."""
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from allotment.core.explain.doctor import (
     findings,
     in_order,
     of_drift,
+    of_leases,
     of_log,
     of_standstill,
     sources,
@@ -68,6 +70,8 @@ CORRECTED_WITHIN_S = 30.0
 LOOK_BACK_RECORDS = 100_000
 """So far back it is looked for when a node went."""
 CHUNK_RECORDS = 2048
+SCHEDULING = ("watcher", "filter", "scorer", "binder")
+"""Without one of these nothing is scheduled."""
 
 
 class Report(msgspec.Struct, frozen=True, rename="camel"):
@@ -148,10 +152,11 @@ def doctor(
     From the log: pods that fit and nobody decides about, or that nobody binds; pods that cannot
     start as they are, by cause; nodes that are gone or not ready with pods on them; configuration
     that is refused or has no effect; cards that are unhealthy, oversold or in quarantine; pods that
-    no device plugin serves. From NATS: whether the log is nearly full, and settings that can lose
-    history. In local mode, in a cluster, and with --services: services that do not answer or are
-    not ready, and objects that services refuse. From the API server (local mode's, or the one that
-    --kubeconfig or --context names), where it differs from the log, and which of the two is wrong.
+    no device plugin serves. From NATS: whether the log is nearly full, settings that can lose
+    history, and services of which no replica is active, as with a full disk. In local mode, in a
+    cluster, and with --services: services that do not answer or are not ready, and objects that
+    services refuse. From the API server (local mode's, or the one that --kubeconfig or --context
+    names), where it differs from the log, and which of the two is wrong.
 
     --fix asks the watcher to list pods and nodes again. It believes nothing but the API server, and
     corrects the log by recording what it sees; what is right then is printed.
@@ -318,10 +323,29 @@ async def _examine(origin: Origin, at: str | None, fix: bool, answers: _Answers)
         with waiting("looking at pods, nodes and cards"):
             found = [*findings(folded.state, folded.time_ms), *drift.found, *drift.unguarded]
         found += await _standstill(source, folded, earlier)
-        info = await source.stream_info() if at is None else None
-        if info is not None:
-            found += of_log(_stream_of(info, folded.time_ms))
+        if at is None:
+            found += await _of_nats(source, folded.time_ms)
         return folded, await _dated(source, folded, found), drift
+
+
+async def _of_nats(source: logs.Source, now_ms: int) -> list[Finding]:
+    """What stands out about the log's stream, and about who is active."""
+    info = await source.stream_info()
+    if info is None:
+        return []
+    asked: dict[str, dict[str, Any] | None] = {}
+
+    async def ask(name: str, question: Callable[[], Awaitable[dict[str, Any] | None]]) -> None:
+        asked[name] = await question()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask, "storage", source.storage)
+        group.start_soon(ask, "active", partial(source.active, SCHEDULING))
+    found = of_log(_stream_of(info, asked["storage"], now_ms))
+    if asked["active"] is None:
+        note("which replicas are active is not known: this key may not read the leases")
+        return found
+    return [*found, *of_leases(asked["active"])]
 
 
 async def _drift(origin: Origin, source: logs.Source, fix: bool, answers: _Answers) -> Drift:
@@ -545,8 +569,9 @@ async def _last_gone(
     return found
 
 
-def _stream_of(info: dict[str, Any], now_ms: int) -> LogStream:
-    """What JetStream's answer says of the log."""
+def _stream_of(info: dict[str, Any], storage: dict[str, Any] | None, now_ms: int) -> LogStream:
+    """What JetStream's answers say of the log, and of its account's storage."""
+    account = storage or {}
     config, used = info["config"], info["state"]
     cluster = info.get("cluster") or {}
     wrong, warnings = check_stream(config, (LOG_ALL,), replicas=1)
@@ -556,6 +581,11 @@ def _stream_of(info: dict[str, Any], now_ms: int) -> LogStream:
         limits=(
             Limit("max_bytes", used.get("bytes", 0), config.get("max_bytes", -1)),
             Limit("max_msgs", used.get("messages", 0), config.get("max_msgs", -1)),
+            Limit(
+                "the storage of NATS's account",
+                account.get("storage", 0),
+                account.get("limits", {}).get("max_storage", -1),
+            ),
         ),
         wrong=wrong,
         warnings=warnings,

@@ -43,6 +43,8 @@ async def ask_service(address: str) -> dict[str, Any]:
         "name": address,
         "ready": answer.ready,
         "detail": answer.detail,
+        "active": answer.active,
+        "lag": None if answer.lag is None else answer.lag._asdict(),
         "refused": list(answer.refused),
         "log": log,
     }

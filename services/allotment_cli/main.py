@@ -17,7 +17,7 @@ COMMANDS = {
     "status": (
         "allotment_cli.cluster",
         "status",
-        "Show what runs in local mode, with every address.",
+        "Show what runs, with every address, and who is active.",
     ),
     "demo": ("allotment_cli.demo", "demo", "Run the examples in local mode and explain them."),
     "get": ("allotment_cli.get", "get", "List nodes, pods or cards as recorded in the log."),

@@ -8,7 +8,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 BATCH_RECORDS = 1024
 CONNECT_WITHIN_S = 5.0
+ALLOWED_WITHIN_S = 2.0
 DEFAULT_HOME = "~/.allotment"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -85,6 +86,18 @@ class Source(Protocol):
 
     async def stream_info(self) -> dict[str, Any] | None:
         """What NATS says of the stream; None of a file."""
+        ...
+
+    async def storage(self) -> dict[str, Any] | None:
+        """What NATS says of the storage of the log's account; None of a file, and where that is not
+        told.
+        """
+        ...
+
+    async def active(self, services: Sequence[str]) -> dict[str, str] | None:
+        """The active replica of each of these services, "" for none; None of a file, and where that
+        is not told.
+        """
         ...
 
     async def ask_to_list(self) -> None:
@@ -179,6 +192,12 @@ class FileSource:
             yield self.records[start : min(start + BATCH_RECORDS, last)]
 
     async def stream_info(self) -> dict[str, Any] | None:
+        return None
+
+    async def storage(self) -> dict[str, Any] | None:
+        return None
+
+    async def active(self, services: Sequence[str]) -> dict[str, str] | None:
         return None
 
     async def ask_to_list(self) -> None:
@@ -388,6 +407,29 @@ class LiveSource:
 
     async def stream_info(self) -> dict[str, Any] | None:
         return await self._jetstream.stream_info(STREAM)
+
+    async def storage(self) -> dict[str, Any] | None:
+        from allotment.adapters.log.jetstream import ApiError
+
+        try:
+            return await self._soon().request("INFO")
+        except (ApiError, LogUnavailable):
+            return None
+
+    async def active(self, services: Sequence[str]) -> dict[str, str] | None:
+        from allotment.adapters.log.jetstream import ApiError
+        from allotment.adapters.log.lease import active_holders
+
+        try:
+            return await active_holders(self._soon(), services)
+        except (ApiError, LogUnavailable):
+            return None
+
+    def _soon(self) -> "JetStream":
+        """For questions that not every key may ask: a server does not answer what it forbids."""
+        from allotment.adapters.log.jetstream import JetStream
+
+        return JetStream(self._jetstream.connection, budget_s=ALLOWED_WITHIN_S)
 
     async def ask_to_list(self) -> None:
         await self._jetstream.connection.send(LIST_AGAIN, b"")

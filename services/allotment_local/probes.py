@@ -27,6 +27,8 @@ class Answer(NamedTuple):
     """Objects that it refuses while it is ready, a line each."""
     pages: str = ""
     """Where its pages are, if it has any."""
+    active: bool | None = None
+    """Whether it works or stands by; None of what does not say."""
 
 
 async def probe_http(address: str, path: str = "/readyz") -> Answer:
@@ -39,7 +41,7 @@ async def probe_http(address: str, path: str = "/readyz") -> Answer:
     except (OSError, anyio.EndOfStream, anyio.BrokenResourceError, ValueError) as error:
         return Answer(False, f"no answer from {address}: {error or type(error).__name__}")
     reasons = "" if status == 200 else _reasons(status, body)
-    return Answer(status == 200, reasons, _lag(body), _refused(body), _pages(body))
+    return Answer(status == 200, reasons, _lag(body), _refused(body), _pages(body), _active(body))
 
 
 async def probe_nats(url: str) -> Answer:
@@ -96,6 +98,14 @@ def _pages(body: bytes) -> str:
         return str(json.loads(body)["holds"]["pages"])
     except (ValueError, KeyError, TypeError):
         return ""
+
+
+def _active(body: bytes) -> bool | None:
+    """Whether a service's /readyz says that it has the lease."""
+    try:
+        return str(json.loads(body)["holds"]["lease"]).startswith("active")
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _reasons(status: int, body: bytes) -> str:

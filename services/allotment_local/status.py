@@ -100,6 +100,7 @@ def _service_row(state: State, service: ServiceState, answer: Answer) -> dict[st
         "alive": is_alive(service.process),
         "ready": answer.ready,
         "detail": answer.detail,
+        "active": answer.active,
         "lag": None if answer.lag is None else answer.lag._asdict(),
         "refused": list(answer.refused),
         "log": service.log,

@@ -18,7 +18,7 @@ from tests.waiting import patience, until
 from allotment.adapters.log import lease as lease_module
 from allotment.adapters.log.connection import Connection, connect
 from allotment.adapters.log.jetstream import JetStream
-from allotment.adapters.log.lease import RENEW_S, TTL_S, Lease
+from allotment.adapters.log.lease import RENEW_S, TTL_S, Lease, active_holders
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.telemetry.refusals import Refusals
 from allotment.core.logport import LogMisconfigured
@@ -54,6 +54,29 @@ async def test_it_is_held_by_one_and_kept(connection: Connection) -> None:
             last_s = anyio.current_time()
             assert first.is_held
         assert await first.acquired() == epoch
+
+
+async def test_anybody_can_see_who_holds_it(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, others = uuid.uuid4().hex, uuid.uuid4().hex
+    jetstream = JetStream(connection)
+    async with lease_of(connection, name, "a") as lease:
+        with patience():
+            await lease.acquired()
+        assert await active_holders(jetstream, (name,)) == {name: "a"}
+        later_ns = time.time_ns() + 3_600_000_000_000  # the clock of who looks is an hour ahead
+        with monkeypatch.context() as patched:
+            patched.setattr(lease_module.time, "time_ns", lambda: later_ns)
+            assert await active_holders(jetstream, (name,)) == {name: "a"}
+        await connection.client.publish(f"allot.lease.{others}", b"junk")
+        assert await active_holders(jetstream, (name, others)) == {name: "a", others: ""}
+        record = await jetstream.last_on_subject("ALLOTMENT_LEASES", f"allot.lease.{name}")
+        assert record is not None
+    assert await active_holders(jetstream, (name,)) == {name: ""}  # it was handed back
+    await connection.client.publish(f"allot.lease.{name}", record.payload)  # and never forgotten
+    await anyio.sleep(TTL_S + RENEW_S)
+    assert await active_holders(jetstream, (name,)) == {name: ""}
 
 
 async def test_leaving_hands_it_over_at_once(connection: Connection) -> None:

@@ -21,7 +21,7 @@ from tests.waiting import patience, until
 from allotment.adapters.log.connection import Connection, NatsUnavailable, connect
 from allotment.adapters.log.jetstream import JetStream
 from allotment.adapters.log.lease import STREAM as LEASES
-from allotment.adapters.log.lease import Lease
+from allotment.adapters.log.lease import Lease, active_holders
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_client import Credentials
 from allotment.adapters.log.nats_users import (
@@ -156,6 +156,20 @@ async def test_nobody_is_let_in_without_a_key(served: Scene, tmp_path: Path) -> 
                 pass
 
 
+async def test_a_reader_sees_who_is_active_and_how_full_it_is(scene: Scene) -> None:
+    async with (
+        scene.by("binder") as binder,
+        scene.by(READER) as reader,
+        Lease(binder, name="binder", holder="binder-7") as lease,
+    ):
+        with patience():
+            await lease.acquired()
+            found = await active_holders(JetStream(reader), ("watcher", "binder"))
+            account = await JetStream(reader).request("INFO")
+    assert found == {"watcher": "", "binder": "binder-7"}
+    assert account["storage"] > 0  # of the log: the reader's own account has none
+
+
 @pytest.mark.parametrize("user", USERS)
 async def test_nobody_deletes_or_changes_the_log(scene: Scene, user: str) -> None:
     async with scene.by(user) as connection:
@@ -166,6 +180,8 @@ async def test_nobody_deletes_or_changes_the_log(scene: Scene, user: str) -> Non
                 body = b'{"seq":1}' if "MSG" in verb else b"{}"
                 assert await is_refused(connection, f"$JS.API.{verb}.{stream}", body), verb
         for subject in ("$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.NAMES", "$JS.API.INFO"):
+            if user == READER and subject == "$JS.API.INFO":  # which only tells
+                continue
             assert await is_refused(connection, subject)
         assert await is_refused(connection, f"$JS.API.CONSUMER.CREATE.{LEASES}.x")
     assert await scene.last_seq() == 1
@@ -423,6 +439,11 @@ def questions(user: str) -> list[tuple[str, bytes, dict[str, str]]]:
             (f"$JS.API.STREAM.INFO.{LEASES}", b"", {}),
             (f"$JS.API.STREAM.MSG.GET.{LEASES}", b'{"seq":1}', {}),
             (f"allot.lease.{user}", b"{}", LATE),
+        ]
+    if user == READER:
+        asked += [
+            ("$JS.API.INFO", b"", {}),
+            (f"$JS.API.STREAM.MSG.GET.{LEASES}", b'{"seq":1}', {}),
         ]
     asked += [
         (subject, b"{}", LATE)

@@ -1,5 +1,6 @@
 """The log takes no records: pods that are created meanwhile are told, once, and go on with room."""
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -7,12 +8,14 @@ from typing import NamedTuple
 
 import anyio
 import pytest
+from click.testing import CliRunner
 
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.jetstream import JetStream
+from allotment_cli.main import main
 from allotment_proto.subjects import STREAM
 from tests.e2e.audit import assert_sound
-from tests.e2e.stack import Stack, vgpu
+from tests.e2e.stack import ROLES, Json, Stack, vgpu
 
 NODES = """
 - prefix: g
@@ -30,6 +33,8 @@ class Way(NamedTuple):
     fill: Callable[[Stack], None]
     relieve: Callable[[Stack], None]
     says: str
+    found: str
+    """What `allot doctor` finds with nothing but the address of NATS."""
 
 
 def limit_stream(stack: Stack, most: Callable[[int], int]) -> None:
@@ -61,20 +66,40 @@ WAYS = {
         lambda stack: limit_stream(stack, lambda used: used + 64),
         lambda stack: limit_stream(stack, lambda _: -1),
         "The allocation log is full (",
+        "LogFull",
     ),
     "storage": Way(
         lambda stack: restart_with(stack, "1KB"),
         lambda stack: restart_with(stack, ""),
         "The allocation log ",
+        "NobodyActive",
     ),
 }
 
 
+def allot(command: str, stack: Stack) -> Json:
+    """What a command says of a stack's NATS."""
+    result = CliRunner().invoke(main, [command, "--nats", stack.nats.url, "-o", "json"])
+    assert result.exit_code in (0, 1), result.output
+    return dict(json.loads(result.stdout))
+
+
+def codes(stack: Stack) -> list[str]:
+    return [found["code"] for found in allot("doctor", stack)["findings"]]
+
+
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_pods_are_told_that_the_log_is_full(way: Way, tmp_path: Path) -> None:
+def test_pods_are_told_that_the_log_is_full(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("ALLOT_HOME", str(tmp_path / "home"))
     with Stack(tmp_path, NODES) as stack:
         stack.create_pod("before", vgpu(1000))
         stack.until(lambda: "before" in stack.bound(), "a pod is bound")
+        assert codes(stack) == []
+        active = {row["name"]: row["replica"] for row in allot("status", stack)["services"]}
+        assert active == {role: role for role in ROLES}
         way.fill(stack)
         late = [f"late-{number}" for number in range(5)]
         for name in late:
@@ -82,6 +107,7 @@ def test_pods_are_told_that_the_log_is_full(way: Way, tmp_path: Path) -> None:
         stack.create_pod("others", vgpu(1000), scheduler="default-scheduler")
         took_s = stack.until(lambda: all(map(stack.refusal, late)), "they are told")
         print(f"told after {took_s:.1f} s: {stack.refusal('late-0')}")
+        stack.until(lambda: way.found in codes(stack), f"doctor finds {way.found}")
         stack.kill("watcher")
         stack.start("watcher", wait=False).announce()
         time.sleep(SEVERAL_LOOKS_S)

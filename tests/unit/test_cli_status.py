@@ -1,5 +1,6 @@
 """`allot status` and `allot doctor` about the services of local mode."""
 
+import json
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -59,6 +60,24 @@ def test_status_shows_how_far_each_service_is_behind(capsys: pytest.CaptureFixtu
     (header,) = (line for line in lines if line.startswith("SERVICE"))
     assert "BEHIND LOG" in header
     assert "247 for 12.3s" in next(line for line in lines if line.startswith("scorer"))
+
+
+def test_status_shows_who_is_active(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {**row("binder-1"), "active": True},
+        {**row("binder-2"), "active": False},
+        {"name": "filter", "ready": True, "replica": "filter-7", "active": True, "lag": None},
+        {"name": "scorer", "ready": False, "replica": "", "active": False, "lag": None},
+    ]
+    show_status({"ready": False, "services": rows, "problems": []}, "text")
+    lines = capsys.readouterr().out.splitlines()
+    states = {words[0]: words[1:4] for words in map(str.split, lines) if words}
+    assert states["SERVICE"] == ["STATE", "ACTIVE", "BEHIND"]
+    assert states["binder-1"][:2] == ["ready", "yes"]
+    assert states["binder-2"][:2] == ["ready", "standby"]
+    assert states["filter"][:2] == ["ready", "filter-7"]
+    assert states["scorer"] == ["not", "ready", "none"]
+    assert not any(line.startswith("Home") for line in lines)
 
 
 def test_doctor_says_which_service_is_not_ready_even_if_the_log_cannot_be_read(
@@ -159,8 +178,10 @@ def test_doctor_asks_local_mode_once_and_leaves_an_api_server_alone_that_is_sile
 
 
 @pytest.mark.anyio
-async def test_a_probe_reads_the_lag_out_of_readyz() -> None:
-    body = b'{"ready":true,"reasons":{},"figures":{"log":{"recordsBehind":3,"secondsBehind":1.5}}}'
+@pytest.mark.parametrize(("lease", "active"), [("active, epoch 7", True), ("standby: x", False)])
+async def test_a_probe_reads_lag_and_lease_out_of_readyz(lease: str, active: bool) -> None:
+    figures = {"log": {"recordsBehind": 3, "secondsBehind": 1.5}}
+    body = json.dumps({"ready": True, "holds": {"lease": lease}, "figures": figures}).encode()
 
     async def answer(stream: anyio.abc.SocketStream) -> None:
         async with stream:
@@ -174,4 +195,4 @@ async def test_a_probe_reads_the_lag_out_of_readyz() -> None:
         found = await probe_http(f"127.0.0.1:{port}")
         group.cancel_scope.cancel()
     assert found.lag is not None
-    assert (found.ready, *found.lag) == (True, 3, 1.5)
+    assert (found.ready, found.active, *found.lag) == (True, active, 3, 1.5)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from allotment.core.explain.doctor import ERROR, WARNING, Finding, findings
-from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_log
+from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_leases, of_log
 from allotment.core.explain.doctor.standstill import Work, of_standstill, work_of
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Setting
@@ -195,6 +195,24 @@ def test_a_log_that_is_nearly_full_and_one_that_is() -> None:
     (full,) = of_log(STREAM._replace(limits=(Limit("max_msgs", 990, 1_000),)))
     assert (full.severity, full.code) == (ERROR, "LogFull")
     assert full.message.startswith("99% of max_msgs are used: 990 records of 1,000 records;")
+
+
+def test_the_storage_of_an_account_is_told_in_bytes() -> None:
+    storage = Limit("the storage of NATS's account", 9 << 30, 10 << 30)
+    (found,) = of_log(STREAM._replace(limits=(storage,)))
+    assert found.message.startswith(
+        "90% of the storage of NATS's account are used: 9.0 GiB of 10.0 GiB;"
+    )
+
+
+def test_services_of_which_no_replica_is_active() -> None:
+    roles = ("watcher", "filter", "scorer", "binder")
+    assert of_leases({role: f"{role}-1" for role in roles}) == []
+    (one,) = of_leases({**dict.fromkeys(roles, "x"), "scorer": ""})
+    assert (one.severity, one.subject) == (ERROR, "service scorer")
+    (all_of_them,) = of_leases(dict.fromkeys(roles, ""))
+    assert all_of_them.subject == "service watcher, filter, scorer, binder"
+    assert "full disk" in all_of_them.message
 
 
 def test_settings_that_lose_history_and_copies_that_lag() -> None:

@@ -20,6 +20,7 @@ import asyncio
 import logging
 import secrets
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -33,6 +34,7 @@ from nats.errors import BadSubscriptionError, ConnectionClosedError
 from allotment.adapters.log.connection import Connection
 from allotment.adapters.log.jetstream import (
     APPEND_IN_FLIGHT,
+    STREAM_NOT_FOUND,
     WRONG_LAST_SEQUENCE,
     ApiError,
     JetStream,
@@ -344,6 +346,50 @@ class Lease:
             "allow_msg_ttl": True,
             "num_replicas": self._replicas,
         }
+
+
+async def active_holders(jetstream: JetStream, names: Sequence[str]) -> dict[str, str]:
+    """Who holds each of these leases; "" for a lease that nobody holds.
+
+    A server that takes no writes forgets no records either. So a record that seems old is looked at
+    again after longer than a lease lasts; the clocks of two machines may differ. Raises
+    LogUnavailable where there is no answer, as without the right to read the leases.
+    """
+    now_ns = time.time_ns()
+    seen = await _newest(jetstream, names)
+    old = [
+        name
+        for name, (record, _) in seen.items()
+        if record is None or abs(now_ns - record.time_ns) > TTL_S * 1_000_000_000
+    ]
+    if old:
+        await anyio.sleep(TTL_S + RENEW_S)
+        again = await _newest(jetstream, old)
+        for name, (record, holder) in again.items():
+            first, _ = seen[name]
+            is_renewed = record is not None and (first is None or first.seq != record.seq)
+            seen[name] = record, holder if is_renewed else ""
+    return {name: holder for name, (_, holder) in seen.items()}
+
+
+async def _newest(
+    jetstream: JetStream, names: Sequence[str]
+) -> dict[str, tuple[Record | None, str]]:
+    """By name the newest record, and the holder that it names."""
+    found: dict[str, tuple[Record | None, str]] = dict.fromkeys(names, (None, ""))
+    for name in names:
+        try:
+            record = await jetstream.last_on_subject(STREAM, PREFIX + escape(name))
+            claim = None if record is None else _claim(record.payload)
+        except ApiError as error:
+            if error.failure.err_code != STREAM_NOT_FOUND:
+                raise
+        except UNREADABLE:  # nobody's
+            continue
+        else:
+            if claim is not None and not claim.released:
+                found[name] = record, claim.holder
+    return found
 
 
 def _claim(payload: bytes) -> Claim:

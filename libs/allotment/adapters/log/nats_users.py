@@ -57,11 +57,14 @@ _ADMINISTERS = (
     f"$JS.API.STREAM.RESTORE.{subjects.STREAM}",
     f"$JS.SNAPSHOT.RESTORE.{subjects.STREAM}.>",
 )
+_SEES_LEASES = f"$JS.API.STREAM.MSG.GET.{lease.STREAM}"
 _COMPETES = (
     f"$JS.API.STREAM.CREATE.{lease.STREAM}",
     f"$JS.API.STREAM.INFO.{lease.STREAM}",
-    f"$JS.API.STREAM.MSG.GET.{lease.STREAM}",
+    _SEES_LEASES,
 )
+_SEES_STORAGE = "$JS.API.INFO"
+"""How much the log's account takes and may take."""
 _MAKES = (f"$JS.API.STREAM.CREATE.{subjects.STREAM}",)
 _API, _LOCAL_API = "$JS.API.", "allot.api."
 _LEASE_BYTES_MAX = 64 * 1024 * 1024
@@ -210,7 +213,10 @@ def _log_account() -> str:
 
 def _leases_account() -> str:
     competitors = [user for user in _RIGHTS if _RIGHTS[user].competes]
-    exports = [_export("service", subject, competitors) for subject in _COMPETES]
+    exports = [
+        _export("service", subject, [user for user in _RIGHTS if subject in _of_leases(user)])
+        for subject in _COMPETES
+    ]
     exports += [_export("service", _lease_of(user), [user]) for user in competitors]
     limits = f"    jetstream: {{max_mem: 0, max_file: {_LEASE_BYTES_MAX}, max_streams: 1}}"
     return _account_text(_LEASES, limits, exports=exports)
@@ -231,11 +237,11 @@ def _account(user: str) -> str:
         imports.append(_import("stream", _LOG, inbox))
     publish = [*_of_log(user), *(subject for subject, _ in rights.sends)]
     subscribe = [*(subject for subject, _ in received), inbox]
+    of_leases = _of_leases(user)
+    imports += [_import("service", _LEASES, subject, _inside(subject)) for subject in of_leases]
+    asked += of_leases
+    publish += of_leases
     if rights.competes:
-        of_leases = [*_COMPETES, _lease_of(user)]
-        imports += [_import("service", _LEASES, subject, _inside(subject)) for subject in of_leases]
-        asked += of_leases
-        publish += of_leases
         subscribe.append(_lease_of(user))  # of the other replicas, within the account
     imports += [_import("stream", account_of(sender), subject) for subject, sender in received]
     exports = [_export("stream", subject, [receiver]) for subject, receiver in rights.sends]
@@ -277,7 +283,15 @@ def _of_log(user: str) -> tuple[str, ...]:
     """What a user may say to the log's account."""
     rights = _RIGHTS[user]
     makes, follows = _MAKES if user == MAKER else (), _FOLLOWS if rights.follows else ()
-    return (*rights.appends, *makes, *_READS, *follows)
+    storage = (_SEES_STORAGE,) if user == READER else ()
+    return (*rights.appends, *makes, *storage, *_READS, *follows)
+
+
+def _of_leases(user: str) -> tuple[str, ...]:
+    """What a user may say to the leases' account: the reader sees who is active."""
+    if _RIGHTS[user].competes:
+        return (*_COMPETES, _lease_of(user))
+    return (_SEES_LEASES,) if user == READER else ()
 
 
 def _lease_of(user: str) -> str:

@@ -3,7 +3,7 @@
 * `findings`: all that follows from one state.
 * `work_of`, `of_standstill`: nothing is decided although something fits, from two states.
 * `of_drift`: where the log and the API server differ.
-* `of_log`: about the stream that holds the log.
+* `of_log`, `of_leases`: about the stream that holds the log, and who is active.
 
 Everything is pure: what has to be asked of NATS, of services and of the API server is asked by the
 caller and handed in.
@@ -13,7 +13,7 @@ from allotment.core.explain.doctor.cluster import Source, of_cluster, of_configu
 from allotment.core.explain.doctor.drift import of_drift
 from allotment.core.explain.doctor.finding import ERROR, WARNING, Finding, in_order
 from allotment.core.explain.doctor.keeping_off import of_keeping_off
-from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_log
+from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_leases, of_log
 from allotment.core.explain.doctor.standstill import IDLE_AFTER_S, of_standstill, work_of
 from allotment.core.explain.doctor.waiting import of_waiting
 from allotment.core.ledger.model import ClusterState
@@ -30,6 +30,7 @@ __all__ = [
     "findings",
     "in_order",
     "of_drift",
+    "of_leases",
     "of_log",
     "of_standstill",
     "sources",

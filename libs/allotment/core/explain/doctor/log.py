@@ -1,6 +1,6 @@
 """The stream that holds the log: how full it is, and which of its settings can lose history."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from allotment.core.explain.doctor.finding import ERROR, WARNING, Finding
@@ -11,6 +11,7 @@ _NEARLY_FULL_PCT = 80
 _FULL_PCT = 98
 """What is left then may be too little for the next record."""
 _MIB = 1 << 20
+_NOBODY_ACTIVE = "NobodyActive"
 _FULL_REMEDY = (
     "give the log more room: a larger volume and max_file_store of NATS if these are used up, then "
     "allot log limit SIZE; nothing that is recorded is lost meanwhile"
@@ -52,6 +53,33 @@ class LogStream(NamedTuple):
 def of_log(stream: LogStream) -> list[Finding]:
     """What stands out about the log's stream."""
     return [*_fullness(stream), *_settings(stream), *_copies(stream)]
+
+
+def of_leases(holders: Mapping[str, str]) -> list[Finding]:
+    """What stands out about who is active: by service its active replica, "" for none."""
+    idle = [name for name, holder in holders.items() if not holder]
+    if idle and len(idle) == len(holders):
+        return [
+            Finding(
+                severity=ERROR,
+                code=_NOBODY_ACTIVE,
+                subject="service " + ", ".join(idle),
+                message="none of them is active, so nothing is scheduled: none runs, or NATS takes "
+                "no writes, as with a full disk",
+                remedy='do they run, and what is on their /readyz? Look for "no space left on '
+                'device" and "insufficient resources" in the log of NATS: make room, restart it',
+            )
+        ]
+    return [
+        Finding(
+            severity=ERROR,
+            code=_NOBODY_ACTIVE,
+            subject=f"service {name}",
+            message="no replica is active, so nothing is scheduled",
+            remedy="does it run? Read its log and /readyz",
+        )
+        for name in idle
+    ]
 
 
 def _fullness(stream: LogStream) -> Iterator[Finding]:
@@ -115,6 +143,6 @@ def _copies(stream: LogStream) -> Iterator[Finding]:
 
 
 def _amount(what: str, number: int) -> str:
-    if what != "max_bytes":
+    if what == "max_msgs":
         return f"{number:,} records"
     return bytes_text(number) if number >= _MIB else f"{number:,} bytes"
