@@ -341,7 +341,10 @@ async def _of_nats(source: logs.Source, now_ms: int) -> list[Finding]:
     async with anyio.create_task_group() as group:
         group.start_soon(ask, "storage", source.storage)
         group.start_soon(ask, "active", partial(source.active, SCHEDULING))
-    found = of_log(_stream_of(info, asked["storage"], now_ms))
+    stream = _stream_of(info, asked["storage"], now_ms)
+    if ends_s := source.certificate_ends_s:
+        stream = stream._replace(certificate_left_s=ends_s - now_ms // 1000)
+    found = of_log(stream)
     if asked["active"] is None:
         note("which replicas are active is not known: this key may not read the leases")
         return found

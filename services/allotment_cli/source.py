@@ -94,6 +94,11 @@ class Source(Protocol):
         """
         ...
 
+    @property
+    def certificate_ends_s(self) -> int:
+        """When the certificate of NATS expires, in Unix time; 0 of a file, and without TLS."""
+        ...
+
     async def active(self, services: Sequence[str]) -> dict[str, str] | None:
         """The active replica of each of these services, "" for none; None of a file, and where that
         is not told.
@@ -196,6 +201,10 @@ class FileSource:
 
     async def storage(self) -> dict[str, Any] | None:
         return None
+
+    @property
+    def certificate_ends_s(self) -> int:
+        return 0
 
     async def active(self, services: Sequence[str]) -> dict[str, str] | None:
         return None
@@ -415,6 +424,10 @@ class LiveSource:
             return await self._soon().request("INFO")
         except (ApiError, LogUnavailable):
             return None
+
+    @property
+    def certificate_ends_s(self) -> int:
+        return self._jetstream.connection.certificate_ends_s
 
     async def active(self, services: Sequence[str]) -> dict[str, str] | None:
         from allotment.adapters.log.jetstream import ApiError

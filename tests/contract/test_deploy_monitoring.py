@@ -179,6 +179,8 @@ def test_every_kubectl_command_finds_what_it_names() -> None:
                 assert path in [mount["mountPath"] for mount in mounts]
             case "delete", ["configmap", name]:
                 assert f"{namespace}/{name}" == KubeSettings().log_config_map
+            case "rollout", ["restart", "statefulset", name]:
+                assert there[name]["kind"] == "StatefulSet"
             case "port-forward", ["POD", port]:
                 ports = [p for s in services(where).values() for p in s["containers"][0]["ports"]]
                 assert int(port) in {one["containerPort"] for one in ports if one["name"] == "http"}

@@ -67,7 +67,7 @@ async def test_anybody_can_see_who_holds_it(
         assert await active_holders(jetstream, (name,)) == {name: "a"}
         later_ns = time.time_ns() + 3_600_000_000_000  # the clock of who looks is an hour ahead
         with monkeypatch.context() as patched:
-            patched.setattr(lease_module.time, "time_ns", lambda: later_ns)
+            patched.setattr(time, "time_ns", lambda: later_ns)
             assert await active_holders(jetstream, (name,)) == {name: "a"}
         await connection.client.publish(f"allot.lease.{others}", b"junk")
         assert await active_holders(jetstream, (name, others)) == {name: "a", others: ""}

@@ -37,6 +37,7 @@ from tests.contract.nats_shipped import (
 from tests.contract.nats_three import CLUSTER, cluster_texts, free_ports, pid_of
 from tests.waiting import PATIENCE_S, patience, until
 
+from allotment.adapters.log import certificates
 from allotment.adapters.log.certificates import (
     CA,
     CERTIFICATE,
@@ -47,9 +48,10 @@ from allotment.adapters.log.certificates import (
     write_certificates,
 )
 from allotment.adapters.log.connection import Connection, NatsUnavailable, connect
+from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_client import Credentials
 from allotment.adapters.log.nats_server import NatsServer
-from allotment.adapters.log.nats_users import inbox_of
+from allotment.adapters.log.nats_users import READER, inbox_of
 from allotment_cli.main import main
 from allotment_cli.nats_tls import SECRET, names_of
 
@@ -80,6 +82,32 @@ async def test_a_client_that_knows_the_ca_speaks_tls(url: str, tmp_path: Path, s
     address = f"{scheme}://{urlsplit(url).netloc}"
     async with connect(address, "x", **as_service(tmp_path, tls_of(tmp_path) / CA)) as connection:
         assert connection.client.tls_version in ("TLSv1.2", "TLSv1.3")
+        served = x509.load_pem_x509_certificate((tls_of(tmp_path) / CERTIFICATE).read_bytes())
+        assert connection.certificate_ends_s == int(served.not_valid_after_utc.timestamp())
+
+
+async def test_doctor_warns_before_the_certificate_expires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates, "VALID_DAYS", 12)
+    admit(tmp_path)
+    environment = {
+        "ALLOT_NATS_NKEY": str(credentials_of(tmp_path, READER).nkey_seed_file),
+        "ALLOT_NATS_CA": str(tls_of(tmp_path) / CA),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    with running([on_loopback(SINGLE.read_text(), tmp_path / "store")], tmp_path) as ((url, _),):
+        known = credentials_of(tmp_path, "watcher")
+        prefix = inbox_of("watcher")
+        async with connect(url, "watcher", credentials=known, inbox_prefix=prefix) as connection:
+            await JetStreamLog.open(connection, allow_unsynced=True)
+        runner = CliRunner(env=environment)
+        asked = ["doctor", "--nats", url, "-o", "json"]
+        done = await anyio.to_thread.run_sync(lambda: runner.invoke(main, asked))
+    found = {one["code"]: one for one in json.loads(done.stdout)["findings"]}
+    assert re.search(r"expires in 1[12]d", found["CertificateExpires"]["message"])
+    assert "delete secret allotment-nats-tls" in found["CertificateExpires"]["remedy"]
+    assert "NobodyActive" in found  # no service runs here
 
 
 @pytest.mark.parametrize("scheme", ["nats", "tls"])

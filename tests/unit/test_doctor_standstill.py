@@ -205,6 +205,16 @@ def test_the_storage_of_an_account_is_told_in_bytes() -> None:
     )
 
 
+def test_a_certificate_that_expires_soon_and_one_that_has() -> None:
+    day_s = 86_400
+    assert of_log(STREAM._replace(certificate_left_s=31 * day_s)) == []
+    (soon,) = of_log(STREAM._replace(certificate_left_s=12 * day_s))
+    assert (soon.severity, soon.code) == (WARNING, "CertificateExpires")
+    assert "expires in 12d" in soon.message
+    (over,) = of_log(STREAM._replace(certificate_left_s=-2 * day_s))
+    assert (over.severity, "expired 2d" in over.message) == (ERROR, True)
+
+
 def test_services_of_which_no_replica_is_active() -> None:
     roles = ("watcher", "filter", "scorer", "binder")
     assert of_leases({role: f"{role}-1" for role in roles}) == []

@@ -168,6 +168,11 @@ class Connection:
         return str(self.client._server_info.get("version", ""))
 
     @property
+    def certificate_ends_s(self) -> int:
+        """When the server's certificate expires, in Unix time; 0 without TLS."""
+        return self.client.certificate_ends_s
+
+    @property
     def server(self) -> str:
         """The host and port of the server that is connected, or was last."""
         return self.client.server

@@ -174,9 +174,24 @@ class GuardedClient(Client):
     @property
     def tls_version(self) -> str:
         """The version of TLS that the connection speaks, "" if it is plaintext."""
-        writer = getattr(self._transport, "_io_writer", None)
-        tls = None if writer is None else writer.get_extra_info("ssl_object")
+        tls = self._tls
         return "" if tls is None else str(tls.version())
+
+    @property
+    def certificate_ends_s(self) -> int:
+        """When the server's certificate expires, in Unix time; 0 if the connection is plaintext."""
+        from cryptography import x509  # costs every command a moment that few need
+
+        tls = self._tls
+        certificate = None if tls is None else tls.getpeercert(binary_form=True)
+        if certificate is None:
+            return 0
+        return int(x509.load_der_x509_certificate(certificate).not_valid_after_utc.timestamp())
+
+    @property
+    def _tls(self) -> ssl.SSLObject | None:
+        writer = getattr(self._transport, "_io_writer", None)
+        return None if writer is None else writer.get_extra_info("ssl_object")
 
     @property
     def _tcp(self) -> asyncio.WriteTransport | None:

@@ -294,6 +294,11 @@ def expose_following(
         labels=("kind",),
     )
     ctx.metrics.expose(
+        "allot_nats_certificate_end_seconds",
+        "when the certificate of the NATS server expires, in Unix time; 0: no TLS",
+        lambda: connection.certificate_ends_s,
+    )
+    ctx.metrics.expose(
         "allot_nats_servers_left_total",
         "NATS servers that were left for another because they did not do their work",
         lambda: connection.leaves,

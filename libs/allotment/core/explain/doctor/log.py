@@ -10,6 +10,7 @@ from allotment.core.units import age_text, bytes_text
 _NEARLY_FULL_PCT = 80
 _FULL_PCT = 98
 """What is left then may be too little for the next record."""
+_CERTIFICATE_LEFT_S = 30 * 24 * 3600
 _MIB = 1 << 20
 _NOBODY_ACTIVE = "NobodyActive"
 _FULL_REMEDY = (
@@ -48,11 +49,13 @@ class LogStream(NamedTuple):
     is_clustered: bool
     copies: Sequence[Copy] = ()
     grown_ms: int = 0
+    certificate_left_s: int | None = None
+    """For how long the certificate of the server that answered is still valid; None without TLS."""
 
 
 def of_log(stream: LogStream) -> list[Finding]:
     """What stands out about the log's stream."""
-    return [*_fullness(stream), *_settings(stream), *_copies(stream)]
+    return [*_fullness(stream), *_settings(stream), *_copies(stream), *_certificate(stream)]
 
 
 def of_leases(holders: Mapping[str, str]) -> list[Finding]:
@@ -140,6 +143,22 @@ def _copies(stream: LogStream) -> Iterator[Finding]:
             message=f"its copy on NATS server {copy.server} {state}",
             remedy=f"look after the NATS server {copy.server}",
         )
+
+
+def _certificate(stream: LogStream) -> Iterator[Finding]:
+    left_s = stream.certificate_left_s
+    if left_s is None or left_s > _CERTIFICATE_LEFT_S:
+        return
+    ends = f"expires in {age_text(left_s)}" if left_s > 0 else f"expired {age_text(-left_s)} ago"
+    yield Finding(
+        severity=WARNING if left_s > 0 else ERROR,
+        code="CertificateExpires",
+        subject="service nats",
+        message=f"its TLS certificate {ends}; without a valid one no service can connect to NATS",
+        remedy="with cert-manager: kubectl -n allotment-system rollout restart statefulset "
+        "allotment-nats. Otherwise: kubectl -n allotment-system delete secret allotment-nats-tls, "
+        "then the steps under TLS in deploy/README.md, which make a new one",
+    )
 
 
 def _amount(what: str, number: int) -> str:
