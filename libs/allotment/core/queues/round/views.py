@@ -166,8 +166,8 @@ class Views:
         """
         try:
             made = self._made(uid)
-            if made is None:
-                return None
+            if made is None or not (self._failing or self._failing_queues):
+                return made
             _, error = self._failing_queues.get(made.queue, (None, ""))
             seen, own_error = self._failing.get(uid, (None, ""))
             if seen is not None and seen != _seen(made):
