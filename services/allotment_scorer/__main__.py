@@ -27,6 +27,7 @@ from allotment.core.metrics.schedule import RoundTimings, Schedules
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, in_order
 from allotment.core.queues.round.rounds import Rounds
+from allotment.core.queues.session import Session
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
 from allotment_proto.events import Decided, Envelope, Evicted, StageTime
@@ -299,10 +300,13 @@ class Scorer:
                 ("stranded",): found.stranded_nano / CARD_NANO,
             }
         )
-        session = self._ready_rounds().session() if state.is_batched else None
+
+        def gauges_of(session: Session | None) -> list[Gauge]:
+            return [*queue_gauges(session), *job_gauges(state, session)]
+
+        of_session = self._ready_rounds().ask(gauges_of) if state.is_batched else gauges_of(None)
         self.queue_gauges = [
-            *queue_gauges(session),
-            *job_gauges(state, session),
+            *of_session,
             *self._preemptions.gauges(),
             *self._schedules.gauges(state),
         ]

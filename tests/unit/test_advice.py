@@ -19,7 +19,6 @@ from allotment.core.ledger.state import apply, apply_all
 from allotment.core.queues.round import verdict as verdicts
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.verdict import GroupVerdict, group_verdict, verdict
-from allotment.core.queues.session import Session
 from allotment_cli.explain_gang import gang_lines
 from allotment_cli.explain_queue import queue_lines
 from allotment_cli.explain_text import explanation_lines
@@ -620,13 +619,13 @@ def test_the_work_is_bounded_for_any_number_of_nodes_and_pods(nodes: int, pods: 
 def opened_rounds(monkeypatch: pytest.MonkeyPatch) -> list[ClusterState]:
     """The states on which rounds are opened from now on."""
     opened: list[ClusterState] = []
-    really = Rounds.session
+    really = Rounds.ask
 
-    def session(rounds: Rounds, *args: Any) -> Session:
+    def ask(rounds: Rounds, *args: Any) -> Any:
         opened.append(rounds.state)
         return really(rounds, *args)
 
-    monkeypatch.setattr(Rounds, "session", session)
+    monkeypatch.setattr(Rounds, "ask", ask)
     return opened
 
 

@@ -7,12 +7,15 @@ import msgspec
 import pytest
 
 from allotment.core.ledger.model import SINGLE
+from allotment.core.metrics.queues import queue_gauges
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues import shares
 from allotment.core.queues.model import JobView
 from allotment.core.queues.plugins.priority import Priority
 from allotment.core.queues.plugins.proportion import Proportion
 from allotment.core.queues.round import failing, members, views
+from allotment.core.queues.round.rounds import Rounds
+from allotment.core.queues.round.verdict import group_verdict, queue_verdict, verdict
 from allotment.core.queues.work import Job
 from allotment.core.reasons import SCHEDULER_DEFECT
 from allotment_filter.batches import next_round
@@ -152,6 +155,20 @@ def test_all_that_fail_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     world.settle()
     assert len(world.placed()) == 10
     assert len(world.groups.left_out) == 5
+
+
+@pytest.mark.parametrize(("where", "name"), PLANTS[:2])
+def test_explanations_are_given_all_the_same(
+    where: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Filtered()
+    world.gang_of("evil", EVIL)
+    world.lone("good", GOOD)
+    plant(monkeypatch, where, name)
+    assert verdict(world.state, world.state.pods["good"].fact).queue == "default"
+    assert queue_verdict(world.state, "default")
+    group_verdict(world.state, "default/evil")
+    Rounds(world.state).ask(queue_gauges)
 
 
 def test_what_is_not_about_jobs_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:

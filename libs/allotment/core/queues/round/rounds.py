@@ -124,6 +124,12 @@ class Rounds:
         """A session on the state as it is, under the policy in force; the last one is over."""
         return self._sound(lambda: self._session_on(self._follow()))
 
+    def ask(self, question: Callable[[Session], _T]) -> _T:
+        """What a session on the state as it is answers; if that fails, without those jobs on which
+        it does.
+        """
+        return self._sound(lambda: question(self._session_on(self._follow())))
+
     def leave_out(self) -> Culprits:
         """Leave those jobs and queues out on which a session fails, until something about them
         changes. The last session is over.

@@ -8,6 +8,7 @@ cannot differ from the decision. Nothing is decided here and nothing stays assum
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -530,7 +531,10 @@ def quota_waits(state: ClusterState) -> dict[str, QuotaWait]:
 
 
 def _open(state: ClusterState) -> _Opened:
-    session = Rounds(state).session()
+    return Rounds(state).ask(partial(_opened, state))
+
+
+def _opened(state: ClusterState, session: Session) -> _Opened:
     holds = (*holds_now(state, session), *keeping(state))
     waiting: dict[str, list[Job]] = {}
     for job in session.world.waiting(session.jobs):
