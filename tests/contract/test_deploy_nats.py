@@ -13,6 +13,7 @@ from tests.contract.manifests import ROOT
 from tests.contract.nats_shipped import (
     SINGLE,
     admit,
+    credentials_of,
     on_loopback,
     running,
     with_certificates,
@@ -26,9 +27,11 @@ from tests.contract.nats_three import (
 from tests.waiting import PATIENCE_S, patience
 
 from allotment.adapters.log.connection import Connection, connect
+from allotment.adapters.log.jetstream import JetStream
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.monitor import check_synced
 from allotment.adapters.log.nats_server import find_binary
+from allotment.adapters.log.nats_users import READER, inbox_of
 from allotment.adapters.log.versions import check_server_version
 from allotment.core.logport import Landed, LogMisconfigured, LogUnavailable
 from allotment_proto import subjects
@@ -105,6 +108,48 @@ async def test_three_servers_keep_three_copies(tmp_path: Path) -> None:
             log = await open_when_formed(connection, servers[1][1])
             assert isinstance(await log.append(subjects.CONFIG, b"2", msg_id="2"), Landed)
             assert await log.last_seq() == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.slow
+async def test_a_reader_gets_each_record_once_while_the_leader_is_killed(tmp_path: Path) -> None:
+    """It has no consumer: what its questions went to is gone, and the next leader is asked."""
+    admit(tmp_path)
+    seen: list[int] = []
+    with contextlib.ExitStack() as stack, patience():
+        servers = three_servers(stack, tmp_path)
+        urls = [url for url, _ in servers]
+        async with (
+            connect(urls, "test", **by_watcher(tmp_path)) as writing,
+            connect(
+                urls,
+                READER,
+                credentials=credentials_of(tmp_path, READER),
+                inbox_prefix=inbox_of(READER),
+            ) as reading,
+        ):
+            log = await open_when_formed(writing, servers[0][1])
+
+            async def read() -> None:
+                asked = await JetStreamLog.to_read(JetStream(reading))
+                assert asked is not None
+                async with contextlib.aclosing(asked.follow(0)) as batches:
+                    async for batch in batches:
+                        seen.extend(record.seq for record in batch)
+                        if len(seen) >= 60:
+                            return
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(read)
+                for number in range(1, 61):
+                    if number == 30:
+                        info = await JetStream(writing).stream_info(subjects.STREAM)
+                        assert info is not None
+                        leader = int(info["cluster"]["leader"].removeprefix("nats-"))
+                        os.kill(pid_of(tmp_path, leader), signal.SIGKILL)
+                    appended = await log.append(subjects.CONFIG, b"x", msg_id=f"{number}")
+                    assert isinstance(appended, Landed)
+    assert seen == list(range(1, 61))
 
 
 async def open_when_formed(connection: Connection, monitor_url: str) -> JetStreamLog:
