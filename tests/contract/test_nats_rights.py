@@ -36,6 +36,7 @@ from allotment.adapters.log.nats_users import (
     seed_file,
     write_keys,
 )
+from allotment.adapters.log.questions import RECORDS_MAX
 from allotment.core.logport import Landed, Record
 from allotment_local.nats_child import NatsChild
 from allotment_local.state import ServiceState
@@ -263,6 +264,11 @@ async def test_a_key_opens_a_limited_number_of_connections(tmp_path: Path) -> No
             for user in {*USERS} - {READER}:
                 async with scene.by(user) as connection:
                     assert connection.connected
+
+
+def test_as_many_commands_as_may_read_at_once_do_not_fill_a_servers_queue() -> None:
+    """Of questions that wait; a full one is dropped, with those of the services."""
+    assert CONNECTIONS_MAX * (RECORDS_MAX + 1) < 10_000
 
 
 @pytest.mark.parametrize("user", sorted({*USERS} - {*SERVICES, ADMIN}))

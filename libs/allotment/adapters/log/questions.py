@@ -14,7 +14,8 @@ from allotment.core.logport import Record
 
 LOOK_AGAIN_S = 0.2
 FIRST_RECORDS = 8
-RECORDS_MAX = 256
+RECORDS_MAX = 64
+"""Asked for at once. A server that has 10,000 questions waiting drops them all, whoever asked."""
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 
 
