@@ -29,6 +29,7 @@ from allotment_watcher.config_checks import ConfigChecks
 from allotment_watcher.device_source import DeviceTexts, places_of_files
 from allotment_watcher.device_watch import READY, DeviceWatch, detail_of
 from allotment_watcher.learner import keep_learning
+from allotment_watcher.lease_mirror import LeaseMirror
 from allotment_watcher.namespace_watch import READY as NAMESPACES
 from allotment_watcher.namespace_watch import NamespaceWatch
 from allotment_watcher.node_info import NodeInfoWatch
@@ -94,6 +95,8 @@ async def _watch(
             group.start_soon(policies.run)
             if kept is not None:
                 group.start_soon(keep_identity, ctx, kept, world.log, world.fold)
+                mirror = LeaseMirror(client, world.connection, kept.namespace, ctx.log)
+                group.start_soon(mirror.run)
 
             async def take_turn(policies: PolicyWatch = policies) -> None:
                 nonlocal turn

@@ -28,6 +28,7 @@ from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.watch import Reflector
 from allotment.adapters.kube.watch_events import WatchEvent
 from allotment.adapters.log.fold import Fold
+from allotment.adapters.log.nats_users import SERVICES
 from allotment.adapters.service.http import Readiness
 from allotment.adapters.service.identity import kept_of
 from allotment.adapters.service.world import NATS_WRITES, World
@@ -52,6 +53,7 @@ from allotment_watcher.__main__ import Context
 from allotment_watcher.batch_watch import KINDS
 from allotment_watcher.config_map_watch import config_map_path
 from allotment_watcher.device_source import places_of
+from allotment_watcher.lease_mirror import LeaseMirror
 from allotment_watcher.namespace_watch import NAMESPACES
 from allotment_watcher.node_info import path_of
 from allotment_watcher.observer import NODES, PODS
@@ -78,6 +80,7 @@ CALLS = {
     "allotment/adapters/kube/events.py": {"create", "patch"},
     "allotment/adapters/kube/kept_text.py": {"create", "get", "patch"},
     "allotment/adapters/kube/watch.py": {"list", "watch"},
+    "allotment_watcher/lease_mirror.py": {"create", "patch"},
     "allotment_watcher/unrecorded.py": {"list"},
 }
 """Where the services call the client; each of these is run below."""
@@ -112,6 +115,21 @@ async def identity_asks(service: str, client: KubeClient, script: Script) -> set
     assert {request.path.split("/")[4] for request in asked} == {"allotment-system"}
     rights = {right_of(request) for request in asked}
     return {(*r[:3], "" if r[2] == "create" else "allotment-log") for r in rights}
+
+
+async def leases_ask(client: KubeClient, script: Script) -> set[Right]:
+    """What is asked about the copies of the leases, in the namespace of the services alone."""
+    seen = len(script.requests)
+    mirror = LeaseMirror(client, MagicMock(), "allotment-system", MagicMock())
+    for service in SERVICES:
+        script.then(refuse(404, "NotFound"))
+        await mirror.copy(service, "holder", 1)
+    asked = script.requests[seen:]
+    assert {request.path.split("/")[5] for request in asked} == {"allotment-system"}
+    return {
+        (*right_of(request)[:3], "" if request.method == "POST" else request.path.split("/")[-1])
+        for request in asked
+    }
 
 
 async def binder_asks(client: KubeClient, script: Script) -> None:
@@ -230,6 +248,8 @@ async def test_the_roles_hold_what_the_code_asks_for(
             await {"watcher": watcher_asks, "binder": binder_asks}[service](client, script)
         asked = {right_of(request) for request in script.requests}
         asked |= await identity_asks(service, client, script)
+        if service == "watcher":
+            asked |= await leases_ask(client, script)
     assert granted(where, f"allotment-{service}") == asked
 
 

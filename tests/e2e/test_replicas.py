@@ -47,7 +47,15 @@ def active(stack: Stack, role: str) -> str:
             "active" if works else "standby",
         )
     assert '"msg":"active"' in stack.processes[busy].log_path.read_text()
+    stack.until(lambda: shown(stack, role) == busy, f"a Lease names {busy}")
     return busy
+
+
+def shown(stack: Stack, role: str) -> str:
+    """Who is active, as `kubectl get leases` prints it."""
+    leases = "/apis/coordination.k8s.io/v1/namespaces/allotment-system/leases"
+    found = {one["metadata"]["name"]: one["spec"] for one in stack.call("GET", leases)["items"]}
+    return str(found.get(f"allotment-{role}", {}).get("holderIdentity", ""))
 
 
 def create(stack: Stack, first: int, last: int) -> None:

@@ -20,6 +20,7 @@ class KeptText:
     """One key of a ConfigMap that nobody else writes."""
 
     def __init__(self, client: KubeClient, namespace: str, name: str) -> None:
+        self.namespace = namespace
         self.name = f"ConfigMap {namespace}/{name}"
         self.remove = f"kubectl -n {namespace} delete configmap {name}"
         """The command that makes a service forget the text."""

@@ -356,7 +356,7 @@ async def active_holders(jetstream: JetStream, names: Sequence[str]) -> dict[str
     LogUnavailable where there is no answer, as without the right to read the leases.
     """
     now_ns = time.time_ns()
-    seen = await _newest(jetstream, names)
+    seen = await newest_claims(jetstream, names)
     old = [
         name
         for name, (record, _) in seen.items()
@@ -364,7 +364,7 @@ async def active_holders(jetstream: JetStream, names: Sequence[str]) -> dict[str
     ]
     if old:
         await anyio.sleep(TTL_S + RENEW_S)
-        again = await _newest(jetstream, old)
+        again = await newest_claims(jetstream, old)
         for name, (record, holder) in again.items():
             first, _ = seen[name]
             is_renewed = record is not None and (first is None or first.seq != record.seq)
@@ -372,10 +372,12 @@ async def active_holders(jetstream: JetStream, names: Sequence[str]) -> dict[str
     return {name: holder for name, (_, holder) in seen.items()}
 
 
-async def _newest(
+async def newest_claims(
     jetstream: JetStream, names: Sequence[str]
 ) -> dict[str, tuple[Record | None, str]]:
-    """By name the newest record, and the holder that it names."""
+    """By name the newest record and the holder that it names; None and "" of a lease that nobody
+    claims. Raises ApiError and LogUnavailable.
+    """
     found: dict[str, tuple[Record | None, str]] = dict.fromkeys(names, (None, ""))
     for name in names:
         try:
