@@ -27,8 +27,8 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(STAMP)        ## local mode, the examples, explanations, a verified replay
-	$(BIN)/allot demo
+demo: $(STAMP)        ## the examples in local mode, checked: make demo ARGS=--keep leaves it running
+	$(BIN)/allot demo $(ARGS)
 
 test: $(STAMP)        ## every test tier that needs no cluster, on all processors
 	$(PYTEST) $(ALL)

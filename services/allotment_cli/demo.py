@@ -1,19 +1,21 @@
-"""`allot demo`: local mode in a directory of its own, the examples, and what the log tells of them.
+"""`allot demo`: the examples in local mode, checked and explained from the log.
 
-Everything it starts it ends, however it is left. The last line is ``demo: ok``.
+It prints a few lines of results, the last of which begins with ``demo: ok``; every screen with
+--verbose. Everything that it starts is stopped at its end, unless --keep leaves it running.
 """
 
 import shutil
 import signal
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import click
 
 from allotment.core.explain.spans import spans_of
+from allotment.core.explain.words import status_text
 from allotment.core.ledger.model import ClusterState
 from allotment_cli import (
     demo_batch,
@@ -21,6 +23,7 @@ from allotment_cli import (
     demo_preemption,
     demo_watch,
     explain,
+    local,
     replay,
     story,
     trace,
@@ -29,11 +32,15 @@ from allotment_cli.demo_apply import apply_examples, manifests_in
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import explanation_lines
 from allotment_cli.ledger import ledger_lines, ledgers
-from allotment_cli.output import emit, heading, note, table
-from allotment_cli.source import Origin
+from allotment_cli.output import Prose, emit, heading, note, table
+from allotment_cli.source import Origin, home_option
+from allotment_local.home import DEFAULT_HOME
 from allotment_local.orchestrator import LocalModeError, down, up
 
 WITHIN_S = 110.0
+OK = "demo: ok"
+ACTS = {"Jobs, gangs and quotas": demo_batch.run, "a preemption": demo_preemption.run}
+ENVIRONMENT = ("POD", "VARIABLE", "VALUE")
 PLACES = (
     Path(__file__).resolve().parents[2] / "deploy" / "examples",
     Path(__file__).resolve().parent / "examples",
@@ -44,7 +51,30 @@ RULES = Path("config") / "demo.conf"
 
 
 class DemoFailed(Exception):
-    """Raised with the reason when something did not go as it must."""
+    """Raised with the reason when a result is not as expected."""
+
+
+class Stage(NamedTuple):
+    """Where the demo runs, and how much of it is shown.
+
+    `is_complete`: the examples are ours, and must show every kind of device.
+    """
+
+    home: Path
+    examples: Path
+    is_complete: bool
+    is_kept: bool
+    is_verbose: bool
+
+    def show(self, title: str, lines: Iterable[str]) -> None:
+        """Print a screen under its heading, if screens are wanted."""
+        if self.is_verbose:
+            emit(["", heading(f"=== {title}"), "", *lines])
+
+    def say(self, text: str) -> None:
+        """Report a detail of starting and stopping, if details are wanted."""
+        if self.is_verbose:
+            note(text)
 
 
 @click.command()
@@ -53,30 +83,42 @@ class DemoFailed(Exception):
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Directory of manifests (default: deploy/examples).",
 )
+@click.option(
+    "--keep", is_flag=True, help="Leave local mode running in --home; print the page's address."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Show every screen.")
+@home_option
 @click.pass_context
-def demo(ctx: click.Context, examples: Path | None) -> None:
-    """Local mode, the examples, explanations, the card map, a verified replay.
+def demo(ctx: click.Context, examples: Path | None, keep: bool, verbose: bool, home: Path) -> None:
+    """Run the examples in local mode and check the results.
 
-    The examples show every device family, and what its device plugin tells the containers; then
-    Jobs that run whole, a gang that cannot, a quota that refuses, and pods that make room for an
-    urgent one. Exit code 1 unless all of it is as it should. With --examples only your own are
-    shown.
+    The examples show every device family; then Jobs that are placed whole, a gang that cannot
+    start, a quota that rejects, pods that are preempted for an urgent one, and a verified replay.
+    Exit code 1 if any of it fails. With --examples only your own manifests run. Without --keep
+    everything runs in a temporary directory and is stopped at the end.
     """
     place = examples or next((path for path in PLACES if path.is_dir()), None)
     if place is None:
-        raise CliError("the examples are not installed", "say where they are: --examples DIR")
-    home = Path(tempfile.mkdtemp(prefix="allotment-demo-"))
-    reason = anyio.run(_guarded, lambda: _demo(home, place, examples is None), home)
+        raise CliError("the examples are not installed", "name their directory: --examples DIR")
+    if not keep:
+        home = Path(tempfile.mkdtemp(prefix="allotment-demo-"))
+    elif local.is_running(home):
+        raise CliError(f"local mode is already running in {home}", "stop it first: allot down")
+    results: list[str] = []
+    reason = anyio.run(_guarded, Stage(home, place, examples is None, keep, verbose), results)
     if reason:
         note(f"demo: failed: {reason}")
         note(f"demo: the logs are in {home / 'logs'}")
         ctx.exit(1)
-    shutil.rmtree(home)
-    emit(["", "demo: ok"])
+    if not keep:
+        shutil.rmtree(home)
+    emit(["", *results])
 
 
-async def _guarded(act: Callable[[], Awaitable[None]], home: Path) -> str:
-    """Run the demo, end local mode whatever happened; why it failed, or nothing."""
+async def _guarded(stage: Stage, results: list[str]) -> str:
+    """Run the demo and add its results; why it failed, or nothing. Local mode is stopped unless
+    the demo succeeded and is kept.
+    """
     reason = f"not finished within {WITHIN_S:g} s"
     async with anyio.create_task_group() as tasks:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -90,69 +132,92 @@ async def _guarded(act: Callable[[], Awaitable[None]], home: Path) -> str:
             try:
                 with anyio.move_on_after(WITHIN_S) as scope:
                     tasks.start_soon(end_on_signal, scope)
-                    await act()
+                    results += await _demo(stage)
                     reason = ""
             except (DemoFailed, LocalModeError) as error:
                 reason = str(error)
             except CliError as error:
                 reason = f"{error.message} {error.remedy}".strip()
             finally:
-                with anyio.CancelScope(shield=True):
-                    reason = await _end(home) or reason
+                if reason or not stage.is_kept:
+                    with anyio.CancelScope(shield=True):
+                        reason = await _end(stage) or reason
             tasks.cancel_scope.cancel()
     return reason
 
 
-async def _end(home: Path) -> str:
+async def _end(stage: Stage) -> str:
     try:
-        await down(home, say=note)
+        await down(stage.home, say=stage.say)
     except LocalModeError as error:
-        return f"local mode could not be ended: {error}"
+        return f"local mode could not be stopped: {error}"
     return ""
 
 
-async def _demo(home: Path, examples: Path, is_complete: bool) -> None:
-    """`is_complete`: the examples are ours, and must show all that they are to show."""
-    note(f"demo: starting local mode in {home}")
-    rules = examples / RULES
+async def _demo(stage: Stage) -> list[str]:
+    """Run everything and check it; returns the results, at most ten lines."""
+    note(f"demo: starting local mode in {stage.home}")
+    rules = stage.examples / RULES
     policy = rules if rules.is_file() else None
-    found: dict[str, Any] = await up(home, policy_file=policy, detach=True, say=note)
-    origin = Origin(home, nats=found["nats"])
+    found: dict[str, Any] = await up(stage.home, policy_file=policy, detach=True, say=stage.say)
+    origin = Origin(stage.home, nats=found["nats"])
     kubeconfig = Path(found["kubeconfig"])
-    applied = await apply_examples(kubeconfig, manifests_in(examples))
-    note(f"demo: {len(applied)} pods applied from {examples}")
+    applied = await apply_examples(kubeconfig, manifests_in(stage.examples))
+    note(f"demo: {len(applied)} pods applied from {stage.examples}")
     settled = await demo_watch.settle(origin, applied)
-    _title("Placements")
-    emit(_placements(settled))
-    _check(settled, is_complete)
-    _title("What device plugins set in the containers' environment")
-    environments = await demo_env.environments(kubeconfig, applied)
-    emit(table(("POD", "VARIABLE", "VALUE"), demo_env.lines_of(environments)))
-    placed = next((pod for pod in settled.pods if pod.placement is not None), None)
-    waiting = next((pod for pod in settled.pods if pod.never), None)
-    if placed is None or waiting is None:
-        raise DemoFailed("expected a pod that was placed and one that can never fit")
-    for pod in (placed, waiting):
-        _title(f"allot explain pod {pod.namespace}/{pod.name}")
-        emit(explanation_lines(await explain.run(origin, pod.namespace, pod.name, None, None)))
-    _title(f"allot trace {placed.namespace}/{placed.name}")
-    life = await story.run(origin, placed.namespace, placed.name, None, False)
-    emit(trace.trace_lines(life, spans_of(life)))
-    _title("allot ledger")
-    emit(ledger_lines(ledgers(settled.state)))
-    if is_complete:
-        for title, lines in await demo_batch.batch_sections(origin, kubeconfig, examples):
-            _title(title)
-            emit(lines)
-        for title, lines in await demo_preemption.preemption_sections(origin, kubeconfig, examples):
-            _title(title)
-            emit(lines)
-    _title("allot replay --verify")
+    waiting, results = await _examples(stage, origin, settled)
+    environments = demo_env.lines_of(await demo_env.environments(kubeconfig, applied))
+    stage.show("Environment set by device plugins", table(ENVIRONMENT, environments))
+    if stage.is_complete:
+        for what, run in ACTS.items():
+            note(f"demo: {what}")
+            act = await run(origin, kubeconfig, stage.examples)
+            for title, lines in act.sections:
+                stage.show(title, lines)
+            results += act.results
+    note("demo: recomputing every decision from the log")
     document = await replay.run(origin, True, None, None)
-    emit(replay.report_lines(document))
+    stage.show("allot replay --verify", replay.report_lines(document))
     report = document.report
     if report.identical != report.decisions or not report.decisions:
-        raise DemoFailed("the replay differs from what was recorded")
+        raise DemoFailed("the replay differs from the log")
+    results.append(f"All {report.decisions} decisions, recomputed from the log, are identical.")
+    if not stage.is_kept:
+        return [*results, "Every screen: --verbose. Keep it running, with its page: --keep", OK]
+    home = "" if stage.home == DEFAULT_HOME else f" --home {stage.home}"
+    return [
+        *results,
+        f"Next: allot explain pod {waiting.namespace}/{waiting.name}{home}",
+        f"Stop it: allot down{home}",
+        f"{OK}, and still running; open {found['inspector']}",
+    ]
+
+
+async def _examples(
+    stage: Stage, origin: Origin, settled: demo_watch.Settled
+) -> tuple[demo_watch.DemoPod, list[str]]:
+    """Show what became of the example pods; one that can never fit, and the results."""
+    stage.show("Placements", _placements(settled))
+    _check(settled, stage.is_complete)
+    placed = [pod for pod in settled.pods if pod.placement is not None]
+    waiting = next((pod for pod in settled.pods if pod.never), None)
+    if not placed or waiting is None:
+        raise DemoFailed("expected a pod that was placed and one that can never fit")
+    for pod in (placed[0], waiting):
+        found = await explain.run(origin, pod.namespace, pod.name, None, None)
+        stage.show(f"allot explain pod {pod.namespace}/{pod.name}", explanation_lines(found))
+    first = placed[0]
+    life = await story.run(origin, first.namespace, first.name, None, False)
+    lines = trace.trace_lines(life, spans_of(life))
+    stage.show(f"allot trace {first.namespace}/{first.name}", lines)
+    stage.show("allot ledger", ledger_lines(ledgers(settled.state)))
+    kinds = {kind for pod in placed for kind in demo_watch.kinds(settled.state, pod)}
+    nodes = {pod.placement.node for pod in placed if pod.placement is not None}
+    return waiting, [
+        f"{len(placed)} of {len(settled.pods)} example pods got devices of {len(kinds)} kinds "
+        f"on {len(nodes)} nodes.",
+        Prose(f"{waiting.name}: {status_text(found)}", 2),
+    ]
 
 
 def _check(settled: demo_watch.Settled, is_complete: bool) -> None:
@@ -162,10 +227,6 @@ def _check(settled: demo_watch.Settled, is_complete: bool) -> None:
     shown = {kind for pod in settled.pods for kind in demo_watch.kinds(settled.state, pod)}
     if is_complete and (missing := sorted(demo_watch.KINDS - shown)):
         raise DemoFailed(f"no example got a device of: {', '.join(missing)}")
-
-
-def _title(text: str) -> None:
-    emit(["", heading(f"=== {text}"), ""])
 
 
 def _placements(settled: demo_watch.Settled) -> list[str]:

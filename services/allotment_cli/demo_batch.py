@@ -42,8 +42,13 @@ TOO_BIG, FIT, NEEDED = "too-big", 2, 4
 OVER_QUOTA, SMALL_QUEUE = "over-quota", "small"
 SETTLED_WITHIN_S = 30.0
 
-Section = tuple[str, list[str]]
-"""A heading, and the lines below it."""
+
+class Act(NamedTuple):
+    """A part of the demo: what it showed, in a few lines and as screens."""
+
+    results: list[str]
+    sections: list[tuple[str, list[str]]]
+    """Headings, and the lines below them."""
 
 
 class _Env(msgspec.Struct):
@@ -97,8 +102,8 @@ class Scene(NamedTuple):
         return sorted(found, key=lambda uid: self.state.pods[uid].fact.name)
 
 
-async def batch_sections(origin: Origin, kubeconfig: Path, examples: Path) -> list[Section]:
-    """Run the batch examples; what they show, once it holds.
+async def run(origin: Origin, kubeconfig: Path, examples: Path) -> Act:
+    """Run the batch examples; returns what they show, once it is as expected.
 
     Raises `CliError` naming what does not hold after `SETTLED_WITHIN_S`.
     """
@@ -113,7 +118,7 @@ async def batch_sections(origin: Origin, kubeconfig: Path, examples: Path) -> li
                 except CliError as error:  # what is asked about may not be there yet
                     missing = [error.message]
                 if not missing:
-                    return _sections(scene)
+                    return Act(_results(scene), _sections(scene))
                 await anyio.sleep(POLL_S)
     raise CliError(f"not reached within {SETTLED_WITHIN_S:g} s: {'; '.join(missing)}")
 
@@ -176,7 +181,16 @@ def _small(scene: Scene) -> QueueExplanation:
     return explain_queue(scene.state, SMALL_QUEUE, scene.folded.time_ms)
 
 
-def _sections(scene: Scene) -> list[Section]:
+def _results(scene: Scene) -> list[str]:
+    jobs = " and ".join(f"{job} ({number} pods)" for job, number in WHOLE.items())
+    return [
+        f"Jobs {jobs}: each placed whole by one decision.",
+        f"Job {TOO_BIG} waits: {FIT} of its {NEEDED} pods fit together.",
+        f"Job {OVER_QUOTA} waits: the quota of queue {SMALL_QUEUE} is too small for it.",
+    ]
+
+
+def _sections(scene: Scene) -> list[tuple[str, list[str]]]:
     names = " and ".join(WHOLE)
     return [
         (f"Jobs that run whole: {names}", _worker_lines(scene)),

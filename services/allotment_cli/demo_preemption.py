@@ -11,7 +11,7 @@ import anyio
 from allotment.core.explain.life import EVICTED, RUNNING, Life, PodExplanation
 from allotment_cli import explain, story
 from allotment_cli.demo_apply import apply_examples
-from allotment_cli.demo_batch import DIRECTORY, NAMESPACE, Section
+from allotment_cli.demo_batch import DIRECTORY, NAMESPACE, Act
 from allotment_cli.demo_watch import POLL_S
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import explanation_lines
@@ -23,9 +23,9 @@ PREEMPTOR = "urgent-worker-0"
 SETTLED_WITHIN_S = 30.0
 
 
-async def preemption_sections(origin: Origin, kubeconfig: Path, examples: Path) -> list[Section]:
-    """Run the two examples one after the other; the stories of a victim and of the urgent pod, and
-    what the victim's successor is told.
+async def run(origin: Origin, kubeconfig: Path, examples: Path) -> Act:
+    """Run the two examples one after the other; returns the stories of a victim and of the urgent
+    pod, and the explanation of the victim's successor.
 
     Raises `CliError` naming what does not hold after `SETTLED_WITHIN_S`.
     """
@@ -39,11 +39,15 @@ async def preemption_sections(origin: Origin, kubeconfig: Path, examples: Path) 
         raise CliError(f"{PREEMPTOR} runs, and its story names nobody that it displaced")
     name = urgent.displaced[0].name
     victim, successor = await _told(origin, name)
-    return [
-        (f"allot story {NAMESPACE}/{name} --previous", list(story.story_lines(victim))),
-        (f"allot story {NAMESPACE}/{PREEMPTOR}", list(story.story_lines(urgent))),
-        (f"allot explain pod {NAMESPACE}/{name}", explanation_lines(successor)),
-    ]
+    displaced = len(urgent.displaced)
+    return Act(
+        [f"{PREEMPTOR} preempted {displaced} pods of lower priority."],
+        [
+            (f"allot story {NAMESPACE}/{name} --previous", list(story.story_lines(victim))),
+            (f"allot story {NAMESPACE}/{PREEMPTOR}", list(story.story_lines(urgent))),
+            (f"allot explain pod {NAMESPACE}/{name}", explanation_lines(successor)),
+        ],
+    )
 
 
 async def _until_running(origin: Origin, name: str) -> Life:

@@ -1,4 +1,4 @@
-"""`allot demo` as `make demo` calls it: all in order, `demo: ok` last, nothing left behind."""
+"""`allot demo`: a few lines of results, every screen with --verbose, and nothing left running."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -14,11 +15,11 @@ import pytest
 
 HEADINGS = (
     "=== Placements",
-    "=== What device plugins set in the containers' environment",
     "=== allot explain pod default/hami-core",
     "=== allot explain pod default/never-fits",
     "=== allot trace default/hami-core",
     "=== allot ledger",
+    "=== Environment set by device plugins",
     "=== Jobs that run whole: distributed and three-workers",
     "=== allot explain gang default/too-big",
     "=== allot explain queue small",
@@ -31,13 +32,18 @@ HEADINGS = (
 )
 
 
-def start(temporary: Path) -> subprocess.Popen[str]:
+RESULTS_MOST = 10
+"""Lines that the demo ends with."""
+ALLOT = (sys.executable, "-m", "allotment_cli.main")
+
+
+def start(temporary: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "allotment_cli.main", "demo"],
+        [*ALLOT, "demo", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TMPDIR": str(temporary)},
+        env={**os.environ, "TMPDIR": str(temporary), "ALLOT_HOME": str(temporary / "home")},
     )
 
 
@@ -57,10 +63,14 @@ def left_behind(temporary: Path) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_the_demo(tmp_path: Path) -> None:
-    demo = start(tmp_path)
+    demo = start(tmp_path, "--verbose")
     out, err = demo.communicate(timeout=140)
     assert demo.returncode == 0, err
     assert out.splitlines()[-1] == "demo: ok"
+    results = out.rpartition("\n\n")[2]
+    assert len(results.splitlines()) <= RESULTS_MOST
+    assert "26 of 27 example pods" in results
+    assert re.search(r"^urgent-worker-0 preempted [4-8] pods", results, re.MULTILINE)
     places = [out.index(heading) for heading in HEADINGS]
     assert places == sorted(places)
     assert "can never fit" in out
@@ -82,7 +92,7 @@ def test_the_demo(tmp_path: Path) -> None:
         assert placed[f"default/{apart}-1"] != placed[f"default/{apart}-2"]
     for kind in ("hami-core", "mig", "mps"):
         assert f"vgpu {kind} " in rows
-    told = out[places[1] : places[2]]
+    told = out[places[5] : places[6]]
     for variable in ("CUDA_DEVICE_MEMORY_LIMIT_0", "CUDA_DEVICE_SM_LIMIT", "ASCEND_VNPU_SPECS"):
         assert variable in told
     assert "MIG-" in told
@@ -106,7 +116,7 @@ def test_the_demo(tmp_path: Path) -> None:
         "root",
         "small",
     }
-    spans = out[places[4] : places[5]]
+    spans = out[places[3] : places[4]]
     assert re.search(r"Trace {6}[0-9a-f]{32}$", spans, re.MULTILINE)
     assert all(f" {name} " in spans for name in ("waiting", "attempt", "filter", "score", "check"))
     victim, urgent, successor = (out[start:end] for start, end in pairwise(places[11:15]))
@@ -116,6 +126,33 @@ def test_the_demo(tmp_path: Path) -> None:
     assert "What would make it fit now" in successor
     assert left_behind(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_a_demo_that_is_kept_says_few_words_and_where_its_page_is(tmp_path: Path) -> None:
+    demo = start(tmp_path, "--keep")
+    out, err = demo.communicate(timeout=140)
+    try:
+        assert demo.returncode == 0, err
+        *results, last = out.strip().splitlines()
+        assert len(results) < RESULTS_MOST
+        page = re.fullmatch(r"demo: ok, and still running; open (http://127\.0\.0\.1:\d+)", last)
+        assert page is not None, last
+        with urllib.request.urlopen(page[1], timeout=10) as answer:
+            assert answer.status == 200
+        suggested = [line.partition(": ")[2] for line in results if ": allot " in line]
+        explain, down = (line.split()[1:] for line in suggested)
+        home = {**os.environ, "ALLOT_HOME": str(tmp_path / "home")}
+        shown = subprocess.run([*ALLOT, *explain], capture_output=True, text=True, env=home)
+        assert "can never fit" in shown.stdout
+        again = subprocess.run([*ALLOT, "demo", "--keep"], capture_output=True, text=True, env=home)
+        assert (again.returncode, "already running" in again.stderr) == (2, True)
+        assert left_behind(tmp_path), "the second one stopped the first"
+    finally:
+        subprocess.run([*ALLOT, "down", "--home", str(tmp_path / "home")], check=True)
+    assert down == ["down", "--home", str(tmp_path / "home")]
+    assert left_behind(tmp_path) == []
 
 
 @pytest.mark.slow
