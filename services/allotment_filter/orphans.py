@@ -51,7 +51,7 @@ def _without_queue(
     """At the gate the group itself is refused, later its pods that wait; pods that run go on."""
     group, pods = state.groups[key], tuple(waiting_in(view))
     known_seq = tried_seq
-    if view.phase in WAITING and "enqueue" in state.policy.actions:
+    if view.phase in WAITING and (not pods or "enqueue" in state.policy.actions):
         if group.gate is not None and group.gate.code == QUEUE_UNKNOWN:
             return
         pods = ()

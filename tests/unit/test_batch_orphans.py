@@ -10,12 +10,12 @@ from allotment.core.reasons import refusal_text
 from allotment_binder.gang_notices import waits_because
 from allotment_filter.groups import Groups
 from allotment_filter.orphans import without_group
-from allotment_proto.events import GroupGone, PodGone, QueueGone, QueueObserved
+from allotment_proto.events import Admission, GroupGone, PodGone, QueueGone, QueueObserved
 from allotment_proto.facts import Policy
 from tests import build
 from tests.unit.filtered import Filtered
 from tests.unit.node_groups import explained, job
-from tests.unit.rounds_world import TIERS, group
+from tests.unit.rounds_world import TIERS, World, group
 
 
 def told(world: Filtered, uid: str) -> str:
@@ -176,3 +176,42 @@ def test_without_any_queue_nobody_is_astray() -> None:
     world.tell(QueueGone(uid="q", name="default", rv=9))
     assert not world.state.is_batched
     assert world.cycle() is None
+
+
+WITHOUT_GATE = Policy(tiers=TIERS, actions=("allocate", "backfill"))
+
+
+def test_without_the_action_enqueue_groups_are_let_in_by_themselves() -> None:
+    """Whoever makes a group's pods waits for that; and it is said once."""
+    world = World(build.node("n1", 2), policy=WITHOUT_GATE)
+    world.tell(group("a", 2, phase="Pending", min_resources=(("nvidia.com/gpu", 900),)))
+    groups = Groups(world.state)
+    found = groups.next_batch(())
+    assert found is not None
+    assert found.batch.uids == ()
+    assert world.decide([]).admissions == (Admission("default/a"),)
+    groups.tried(found)
+    assert world.state.groups["default/a"].admitted_seq == world.seq
+    assert groups.next_batch(()) is None
+    assert world.rounds.run([], world.board).admissions == ()
+
+
+def test_by_older_rules_they_were_not() -> None:
+    world = World(build.node("n1", 2), policy=WITHOUT_GATE)
+    world.tell(group("a", 2, phase="Pending"))
+    assert world.rounds.run([], world.board, rules=3).admissions == ()
+
+
+def test_without_the_action_enqueue_a_group_without_its_queue_is_told_once() -> None:
+    world = World(build.node("n1", 2), policy=WITHOUT_GATE)
+    world.tell(group("a", 2, phase="Pending", queue="nowhere"))
+    groups = Groups(world.state)
+    found = groups.next_batch(())
+    assert found is not None
+    (told,) = world.decide([]).admissions
+    assert (told.group, told.code) == ("default/a", "QueueUnknown")
+    groups.tried(found)
+    assert groups.next_batch(()) is None
+    world.tell(QueueObserved(uid="n", name="nowhere", rv=1))
+    assert groups.next_batch(()) is not None
+    assert world.decide([]).admissions == (Admission("default/a"),)

@@ -55,6 +55,18 @@ def enqueue(session: Session, singles: Collection[str] = ()) -> Enqueued:
     return Enqueued(tuple(let_in), tuple(refused))
 
 
+def let_in_unasked(session: Session) -> Enqueued:
+    """Let every group in whose queue exists: what a policy without this action comes to, as groups
+    that nobody lets in would wait for their pods for ever. Source: Volcano's `allocate`.
+    """
+    waiting = [job for job in session.world.at_gate(()) if job.phase in WAITING]
+    for job in waiting:
+        session.let_in(job)
+    unplaced = without_queue(session, ())  # where there are pods these are told
+    refused = tuple((uid, no) for uid, no in unplaced if not session.unplaced[uid].tasks)
+    return Enqueued(tuple(job.uid for job in waiting), refused)
+
+
 def without_queue(session: Session, singles: Collection[str]) -> tuple[tuple[str, No], ...]:
     """Who is refused because there is no such queue; of pods without a group of these only."""
     return tuple(

@@ -41,7 +41,9 @@ def objection(rounds: Rounds, proposal: Proposal, kept: Sequence[Placement]) -> 
         speaks = proposal.shorts or proposal.admissions or proposal.wholes
         is_of_groups = bool(speaks) or proposal.holds is not None
         return "it speaks of groups, and there are no queues" if is_of_groups else ""
-    opening = rounds.open(proposal.batch, placed=[placement.uid for placement in kept])
+    opening = rounds.open(
+        proposal.batch, placed=[placement.uid for placement in kept], rules=proposal.rules
+    )
     found = next(_of_groups(state, opening, proposal), "") or _of_places(
         state, opening, proposal, kept
     )

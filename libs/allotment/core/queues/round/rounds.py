@@ -17,7 +17,7 @@ from allotment.core.placement.cycle import BATCH_MAX, Outcome, run_cycle
 from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.actions.allocate import allocate
 from allotment.core.queues.actions.backfill import backfill
-from allotment.core.queues.actions.enqueue import Enqueued, enqueue, without_queue
+from allotment.core.queues.actions.enqueue import Enqueued, enqueue, let_in_unasked, without_queue
 from allotment.core.queues.answers import No
 from allotment.core.queues.model import WAITING, JobView, Lone, QueueView, View
 from allotment.core.queues.plugins.registry import PLUGINS, Configured, configure
@@ -45,7 +45,10 @@ from allotment_proto.events import Admission, Held, Placement
 from allotment_proto.facts import Policy
 
 _T = TypeVar("_T")
-RULES = BEHIND_TRIED_AGAIN
+_LET_IN_UNASKED = BEHIND_TRIED_AGAIN + 1
+"""From these rules on groups are let in without a vote where the policy lacks `enqueue`. Before, it
+let none in, and what makes a group's pods waited for ever."""
+RULES = _LET_IN_UNASKED
 """The newest rules of rounds (`Decided.rules`), and those by which new decisions are made. A rule
 that changes what a round says, or what the fold makes of that, gets a number of its own, and old
 decisions keep theirs."""
@@ -163,14 +166,21 @@ class Rounds:
         return self._session
 
     def open(
-        self, batch: Sequence[str], on_step: OnStep = untimed, *, placed: Iterable[str] = ()
+        self,
+        batch: Sequence[str],
+        on_step: OnStep = untimed,
+        *,
+        placed: Iterable[str] = (),
+        rules: int = RULES,
     ) -> Opening:
         """What comes before any pod of the batch is tried; the last session is over. Are there some
         `placed` that are not in the batch, it takes asking each.
         """
-        return self._sound(partial(self._open, batch, on_step, tuple(placed)))
+        return self._sound(partial(self._open, batch, on_step, tuple(placed), rules))
 
-    def _open(self, batch: Sequence[str], on_step: OnStep, placed: Collection[str]) -> Opening:
+    def _open(
+        self, batch: Sequence[str], on_step: OnStep, placed: Collection[str], rules: int
+    ) -> Opening:
         state = self.state
         by_gate = "enqueue" in state.policy.actions
         wanted = {_job_of(state, uid) for uid in batch}
@@ -197,6 +207,8 @@ class Rounds:
             admitted = enqueue(session, wanted)
         elif by_gate:
             admitted = Enqueued((), without_queue(session, wanted))
+        elif rules >= _LET_IN_UNASKED:
+            admitted = let_in_unasked(session)
         if by_gate:
             on_step(ACTION, "enqueue")
         admissions = self._admissions(admitted)
@@ -247,7 +259,9 @@ class Rounds:
         state = self.state
         if not state.is_batched:
             return msgspec.structs.replace(run_cycle(state, batch, ranker), rules=rules)
-        return self._round(self.open(batch, on_step), batch, ranker, most, on_step, rules)
+        return self._round(
+            self.open(batch, on_step, rules=rules), batch, ranker, most, on_step, rules
+        )
 
     def run_upon(
         self,
@@ -273,7 +287,7 @@ class Rounds:
             made = msgspec.structs.replace(made, rules=rules)
             return made if _is_only_places(made) else None
         given = [placement.uid for placement in assumed]
-        opening = self.open((*given, *batch), on_step)
+        opening = self.open((*given, *batch), on_step, rules=rules)
         if opening.covered is None:
             self._close()
             return None
