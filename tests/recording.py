@@ -108,6 +108,7 @@ class Recorder:
         extended: tuple[tuple[str, int], ...] = (),
         taints: tuple[Taint, ...] = (),
         unschedulable: bool = False,
+        ready: bool = True,
         unhealthy: tuple[int, ...] = (),
         problems: tuple[Problem, ...] = (),
     ) -> int:
@@ -132,6 +133,7 @@ class Recorder:
             labels=(("kubernetes.io/hostname", name),),
             taints=taints,
             unschedulable=unschedulable,
+            ready=ready,
             cpu_milli=cpu_milli,
             memory_bytes=256 * GIB,
             pods=110,

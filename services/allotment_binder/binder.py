@@ -18,12 +18,12 @@ from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import World, refused_reporter
 from allotment.core.explain.acknowledgement import Place
-from allotment.core.explain.lacks import beyond_any_node
 from allotment.core.explain.story import corrected_text
 from allotment.core.logport import Record
 from allotment.core.queues.eligible import with_eligibility
-from allotment.core.reasons import OF_CLUSTER, cut, refusal_text
+from allotment.core.reasons import cut, refusal_text
 from allotment_binder import notices
+from allotment_binder.causes import Causes
 from allotment_binder.decider import DECISION_FAILED, Decider
 from allotment_binder.fence import Fence
 from allotment_binder.gangs import Gangs
@@ -69,7 +69,8 @@ class Binder:
         self.decider = Decider(ctx, world, self._landed, self._tell_failed)
         self.readers = Readers()
         self.notices = Notices(client, ctx.settings.instance, self.readers)
-        self.gangs = Gangs(ctx, world.fold, aside, self.notices, self.readers)
+        self.causes = Causes(ctx, world.fold, self.notices)
+        self.gangs = Gangs(ctx, world.fold, aside, self.notices, self.readers, self.causes)
         self.troubles = Troubles(self.notices)
         self.unserved = Unserved()
         self.deleted = Deleted()
@@ -176,6 +177,7 @@ class Binder:
             async with anyio.create_task_group() as group:
                 group.start_soon(outcomes.run)
                 group.start_soon(self.notices.run)
+                group.start_soon(self.causes.run)
                 group.start_soon(self.decider.run)
                 group.start_soon(self._bind_loop, group, outcomes, pacer, inherited)
                 group.start_soon(self.gangs.statuses.run, self.world.fold)
@@ -186,7 +188,7 @@ class Binder:
 
     def _landed(self, decided: Decided, upheld: Sequence[Placement]) -> None:
         for placement in upheld:
-            self.notices.withdraw(placement.uid)
+            self.causes.withdraw(placement.uid)
         for refusal in decided.refusals:
             self._tell_refused(refusal, is_news=True)
         self.gangs.landed(decided)
@@ -205,11 +207,8 @@ class Binder:
         state, text = self.world.fold.state, refusal_text(refusal)
         pod = state.pods.get(refusal.uid)
         if pod is not None and pod.fact.problem is None:
-            if refusal.problem is not None and refusal.problem.code in OF_CLUSTER:
-                beyond = beyond_any_node(state, pod.fact.request)
-                text = cut(f"{text}; {beyond}") if beyond else text
             text = with_eligibility(state, pod.fact, text)
-        self.notices.put(
+        self.causes.put(
             notices.Refused(refusal.uid, refusal.namespace, refusal.name, text, is_news)
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from allotment.core.ledger.model import ClusterState, Group
 from allotment.core.queues.eligible import with_eligibility
+from allotment_binder.causes import Causes
 from allotment_binder.group_status import tail_of
 from allotment_binder.notices import Notices, Refused
 from allotment_proto.events import Decided
@@ -18,7 +19,7 @@ REMEMBERED_MIN = 1000
 class GangNotices:
     """Remembers what members were told."""
 
-    def __init__(self, notices: Notices) -> None:
+    def __init__(self, notices: Notices | Causes) -> None:
         self._notices = notices
         self._told: dict[str, str] = {}
 

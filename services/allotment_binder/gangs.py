@@ -14,6 +14,7 @@ from allotment.adapters.log.fold import Fold
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
 from allotment.core.explain.pod_views import preemptor_name
+from allotment_binder.causes import Causes
 from allotment_binder.evictions import Evictions
 from allotment_binder.gang_notices import GangNotices
 from allotment_binder.group_status import Told
@@ -32,7 +33,13 @@ class Gangs:
     """The parts, and how they hear of what happens. `client` is one that no Binding waits for."""
 
     def __init__(
-        self, ctx: Context, fold: Fold, client: KubeClient, notices: Notices, readers: Readers
+        self,
+        ctx: Context,
+        fold: Fold,
+        client: KubeClient,
+        notices: Notices,
+        readers: Readers,
+        causes: Causes,
     ) -> None:
         self.ctx = ctx
         self.evictions = Evictions(client, notices, readers, self._eviction_problem)
@@ -41,8 +48,8 @@ class Gangs:
         )
         self.queues = QueueStatuses(client, self._queue_problem)
         self._fold = fold
-        self._news = GangNotices(notices)
-        self._nominations = Nominations(notices)
+        self._news = GangNotices(causes)
+        self._nominations = Nominations(causes)
 
     def begin(self) -> None:
         """A life begins: what an earlier one left is settled, what it told is made sure of."""

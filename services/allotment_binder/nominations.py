@@ -11,6 +11,7 @@ from allotment.core.queues.model import JobView, Task
 from allotment.core.queues.texts import Attempt, pod_message
 from allotment.core.queues.work import Job
 from allotment.core.reasons import OTHER_VICTIM_STAYS, refusal_text
+from allotment_binder.causes import Causes
 from allotment_binder.gang_notices import waits_because
 from allotment_binder.notices import Notices, Refused
 from allotment_proto.events import Decided, Evicted, Eviction, PodObserved
@@ -22,7 +23,7 @@ Places = dict[str, str]
 class Nominations:
     """Remembers whom this life nominated, by preemptor."""
 
-    def __init__(self, notices: Notices) -> None:
+    def __init__(self, notices: Notices | Causes) -> None:
         self._notices = notices
         self._told: dict[str, Places] = {}
         self._refused: dict[str, str] = {}

@@ -7,6 +7,7 @@ import anyio
 from allotment.core.explain.pod import fits_empty_cluster
 from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.views import compute_whole, device_name, plain
+from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.logport import Record
 from allotment.core.placement.devices import FAMILIES
@@ -88,7 +89,7 @@ def _pod(state: ClusterState, applied: Applied, placements: dict[str, Placement]
     pod = state.pods.get(applied.uid)
     if pod is None:
         return DemoPod(applied.namespace, applied.name, "Unseen", "", False, None)
-    status, cause = pod_status(state, pod)
+    status, cause = pod_status(state, pod)[0], Whys(state).of(pod).code
     refused = pod.refusal is not None and pod.allocation is None
     return DemoPod(
         applied.namespace,

@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from allotment.core.explain.amounts import part_text
 from allotment.core.explain.life import Life, PodExplanation
-from allotment.core.explain.schema import (
-    Status,
-)
 from allotment.core.explain.views import PERHAPS
 from allotment.core.explain.words import (
+    because_texts,
     card_noun,
     card_text,
+    cause_text,
     displaced_text,
     piece_text,
     place_text,
@@ -108,15 +107,9 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
     if status.problem:
         yield field("Problem", status.problem)
     elif status.cause:
-        yield field("Cause", status.cause + _ever(status))
-    for quota in status.quota:
-        yield field("Because", quota.text)
-    if status.refused is not None and not status.quota and not status.notes:
-        yield field("Because", status.refused.message)
-    for note in status.notes:
-        yield field("Because", note)
-    for lack in found.lacks:
-        yield field("Because", lack.text)
+        yield field("Cause", cause_text(status))
+    for text in because_texts(found):
+        yield field("Because", text)
     if status.waits:
         yield field("Waits", status.waits)
     if status.group and not status.problem:
@@ -197,9 +190,3 @@ def story_fields(told: Life) -> Iterator[str]:
         yield field("Before it", relative_text(told.predecessor))
     if told.successor is not None:
         yield field("After it", relative_text(told.successor))
-
-
-def _ever(status: Status) -> str:
-    if status.fits_empty_cluster is None:
-        return ""
-    return f"   (fits an empty cluster: {'yes' if status.fits_empty_cluster else 'no'})"

@@ -20,6 +20,7 @@ from allotment.core.explain.views import (
     node_views,
     usable_compute,
 )
+from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import completion
@@ -184,7 +185,7 @@ def pods(
     def views(state: ClusterState) -> list[PodView]:
         return [
             view
-            for view in pod_views(state)
+            for view in pod_views(state, Whys(state).of)
             if (space is None or view.namespace == space)
             and (node is None or view.node == node)
             and (not pending or view.status == "Pending")

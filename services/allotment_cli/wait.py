@@ -10,6 +10,7 @@ import anyio
 import click
 
 from allotment.core.explain.pod_views import pod_status
+from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ENDED, RESERVED, ClusterState, Pod
 from allotment.core.units import age_text, duration_ms
 from allotment_cli import completion
@@ -188,7 +189,7 @@ def _answer(
         return (
             (Answer.NEVER, "it is gone") if was_seen else (Answer.NOT_YET, "it is not in the log")
         )
-    status, cause = pod_status(state, pod)
+    status, cause = pod_status(state, pod)[0], Whys(state).of(pod).code
     said = f"{status}{f' ({cause})' * bool(cause)}"
     if pod.fact.phase in ENDED:
         is_so = condition == "ended"

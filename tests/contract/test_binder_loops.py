@@ -49,7 +49,11 @@ async def test_a_proposal_is_decided_bound_recorded_and_told(tmp_path: Path) -> 
         assert [(s.outcome, s.seq) for s in scene.bus.settled] == [("decided", 7)]
         assert scene.api.bindings == ["pod-a"]
         assert sorted(scene.api.events) == [("pod-a", "Scheduled"), ("pod-h", "FailedScheduling")]
-        assert scene.api.told == ["pod-h: 0/1 nodes are available: 1 InsufficientGPUMemory."]
+        assert scene.api.told == [
+            "pod-h: InsufficientGPUMemory: 976.6 GiB of one GPU requested; the largest GPU that "
+            "the pod accepts has 15.6 GiB. 0/1 nodes are available: 1 InsufficientGPUMemory. "
+            "Ask: allot explain pod default/pod-h"
+        ]
 
 
 async def test_a_binder_has_a_connection_open_before_it_binds_anything(

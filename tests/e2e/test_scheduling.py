@@ -84,8 +84,12 @@ def test_two_share_a_card_a_third_waits_and_is_bound_when_one_ends(stack: Stack)
     assert held(stack.pod("a"))[0][0] == held(stack.pod("b"))[0][0]
     stack.create_pod("c", vgpu(8000, 50))
     stack.until(lambda: stack.refusal("c") != "", "c was refused")
-    wanted = f"0/{TOTAL} nodes are available: 2 NoGPU, 1 "
-    assert stack.refusal("c").startswith(wanted)
+    told = stack.refusal("c")
+    assert told.startswith("InsufficientGPUMemory: not enough "), told
+    assert "7.8 GiB requested" in told
+    assert "in use by default/" in told
+    assert f". 0/{TOTAL} nodes are available: 2 NoGPU, 1 InsufficientGPUMemory." in told
+    assert told.endswith(" Ask: allot explain pod default/c")
     stack.until(lambda: len(stack.events("c", "FailedScheduling")) == 1, "the event was told")
     time.sleep(1.0)
     assert stack.events("c", "FailedScheduling") == [stack.refusal("c")]

@@ -25,7 +25,8 @@ from allotment.core.explain.counterfactual import (
     found_on,
     rank,
 )
-from allotment.core.explain.nodes import FITS, codes, funnel, present
+from allotment.core.explain.nodes import codes, funnel
+from allotment.core.explain.obstacles import FITS, present
 from allotment.core.explain.pod import fits_empty_cluster
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState

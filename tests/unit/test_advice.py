@@ -89,8 +89,8 @@ ROWS: dict[str, tuple[PodRequest, list[str]]] = {
     "a selector": (
         with_constraints(vgpu(), node_selector=(("kubernetes.io/hostname", "mars"),)),
         [
-            "Because    nodeSelector kubernetes.io/hostname=mars is not on 2 of these 2 nodes; "
-            "kubernetes.io/hostname is there gpu-a (1 node), gpu-b (1 node)",
+            "Pending 0s: nodeSelector kubernetes.io/hostname=mars excludes 2 nodes that would fit; "
+            "they have kubernetes.io/hostname gpu-a (1 node), gpu-b (1 node)",
             "drop the nodeSelector kubernetes.io/hostname=mars",
         ],
     ),
@@ -99,14 +99,15 @@ ROWS: dict[str, tuple[PodRequest, list[str]]] = {
             vgpu(), affinity=(NodeTerm((Expression("zone", "In", ("mars", "moon")),)),)
         ),
         [
-            "Because    the required node affinity (zone in (mars, moon)) does not match 2 of",
+            "Pending 0s: required node affinity (zone in (mars, moon)) excludes 2 nodes that would",
             "drop the required node affinity",
         ],
     ),
     "a taint": (
         with_constraints(vgpu(), node_selector=(("kubernetes.io/hostname", "gpu-c"),)),
         [
-            "Because    1 node has the taint dedicated=serving:NoSchedule; the toleration to add: "
+            "Pending 0s: gpu-c fits but has the taint dedicated=serving:NoSchedule, which the pod "
+            "does not tolerate; the toleration to add: "
             "{key: dedicated, operator: Equal, value: serving, effect: NoSchedule}",
             "  tolerate dedicated=serving:NoSchedule",
         ],
@@ -114,35 +115,35 @@ ROWS: dict[str, tuple[PodRequest, list[str]]] = {
     "a model": (
         with_selection(vgpu(), use_types=("H200", "B200")),
         [
-            "the models there are NVIDIA-A100 (1 node), NVIDIA-T4 (1 node); wanted: H200, B200",
+            "model H200 or B200 requested; the cluster has NVIDIA-A100 (2 nodes), NVIDIA-T4 (1",
             "also accept the model NVIDIA-A100",
         ],
     ),
     "too many CPUs": (
         PodRequest(cpu_milli=1_000_000),
         [
-            "can never fit on these nodes",
-            "wants 1000 CPUs; the largest node has 64, and the most that is free on these nodes",
+            "fits an empty cluster: no",
+            "1000 CPUs requested; the largest node has 64",
             "ask for 64 CPU, 936 less",
         ],
     ),
     "too much host memory": (
         PodRequest(memory_bytes=4 << 40),
         [
-            "wants 4096.0 GiB of host memory; the largest node has 256.0 GiB",
+            "4096.0 GiB of host memory requested; the largest node has 256.0 GiB",
             "ask for 256.0 GiB of host memory, 3840.0 GiB less",
         ],
     ),
     "too many cards": (
         vgpu(count=9),
         [
-            "wants 9 cards on one node; the largest node has 8",
+            "9 GPUs requested on one node; the largest node has 8",
             "ask for 8 cards in place of 9",
         ],
     ),
     "too many counted cards": (
         PodRequest(extended=(("nvidia.com/gpu", 9),)),
-        ["wants nvidia.com/gpu: 9; the largest node has 8", "ask for nvidia.com/gpu: 8"],
+        ["nvidia.com/gpu: 9 requested; the largest node has 8", "ask for nvidia.com/gpu: 8"],
     ),
     "two ways to ask that no node has together": (
         msgspec.structs.replace(
@@ -154,13 +155,16 @@ ROWS: dict[str, tuple[PodRequest, list[str]]] = {
     "more than the largest card": (
         vgpu(memory_mib=100_000),
         [
-            "wants 97.7 GiB of one GPU; the largest GPU that the pod accepts has 40.0 GiB",
+            "97.7 GiB of one GPU requested; the largest GPU that the pod accepts has 40.0 GiB",
             "ask for 40.0 GiB of card memory, 57.7 GiB less",
         ],
     ),
     "an index": (
         with_selection(vgpu(), indexes=(11,)),
-        ["the pod accepts no card but those of index 11", "accept cards of any index"],
+        [
+            "the pod accepts only card index 11; gpu-a and gpu-b have index 0 to 7",
+            "accept cards of any index",
+        ],
     ),
 }
 
@@ -183,7 +187,7 @@ def test_a_mode_is_named_with_its_annotation() -> None:
     log.append("allot.log.node.x", "w", msgspec.structs.replace(node, inventories=(inventory,)))
     log.decide(log.pod("p", vgpu()))
     text = shown(log)
-    assert "1 node has the mode mps, and the pod names no mode; to use them name" in text
+    assert "gpu-mps shares cards in mode mps, and the pod names no mode; to use it, set" in text
     assert "name the mode mps (annotation volcano.sh/vgpu-mode: mps)  1 node" in text
 
 
@@ -213,8 +217,8 @@ def test_a_mode_is_not_offered_to_a_pod_that_does_not_fit_its_nodes_even_empty(
     log = mps_beside_another()
     log.decide(log.pod("p", asked))
     text = shown(log)
-    assert "1 node has the mode mps, and the pod names no mode" in text
-    assert "to use them name" not in text, text
+    assert "gpu-mps shares cards in mode mps, and the pod names no mode" in text
+    assert "to use it" not in text, text
 
 
 def test_what_nodes_lack_is_not_said_of_a_pod_that_fits_or_that_its_queue_refuses() -> None:
@@ -319,7 +323,7 @@ def test_a_pod_that_waits_for_a_claim_is_not_called_wrong() -> None:
     claim = Problem("VolumeNotReady", "claim data", "does not exist")
     log.pod("p", PodRequest(), problem=claim)
     text = shown(log)
-    assert "Pending 0s: it waits for a volume" in text
+    assert "Pending 0s: waits for a volume" in text
     assert "Wants      not known before its volumes are there" in text
     assert "Problem    VolumeNotReady: claim data does not exist" in text
 
@@ -436,7 +440,7 @@ def test_a_pod_of_another_scheduler_is_told_whom_it_names(scheduler: str) -> Non
     )
     assert (found.status.nodes, found.funnel) == (0, ())
     assert "nodes fit" not in shown(log)
-    assert f"it is left to the scheduler {scheduler}" in shown(log)
+    assert f"handled by the scheduler {scheduler}" in shown(log)
 
 
 TIERS = (
@@ -482,10 +486,9 @@ def test_a_quota_says_held_limit_and_wanted_and_where_there_is_room(
     world.decide()
     found = of_world(world, "q2")
     lines = explanation_lines(found)
-    assert f"Because    queue team-a: 2 of 2 {NUMBER} held, wants 1" in lines
     assert "Queue      position 1 of 1 in team-a" in lines
     assert lines[1].startswith(
-        "Status     Pending 1s: its queue lets it have nothing more; 1/1 nodes"
+        f"Status     Pending 1s: queue team-a is at its limit: 2 of 2 {NUMBER} in use, 1 requested"
     )
     assert {text for text, _ in changes(found)} == {
         "in queue default",
@@ -501,7 +504,7 @@ def test_without_any_quota_nothing_is_said_of_one() -> None:
     world.tell(build.pod("big", counted(1, cpu_milli=1_000_000), name="big", queue="team-b"))
     world.decide()
     text = "\n".join(explanation_lines(of_world(world, "big")))
-    assert "wants 1000 CPUs; the largest node has 8" in text
+    assert "1000 CPUs requested; the largest node has 8" in text
     assert "uota" not in text.replace("no queue's quota limits it", "")
 
 
@@ -699,7 +702,7 @@ def test_a_group_at_its_gate_says_what_it_wants() -> None:
     world.tell(group("g", 3, queue="team-a", phase="Pending", min_resources=((NUMBER, 3_000),)))
     text = "\n".join(gang_lines(explain_gang(world.state, "default/g", 1_000)))
     assert f"Gate needs {NUMBER} 3" in text
-    assert f"Because    queue team-a: 2 of 2 {NUMBER} held, wants 3" in text
+    assert f"queue team-a: 2 of 2 {NUMBER} in use, 3 requested" in text
     (limit,) = [
         line
         for line in queue_lines(explain_queue(world.state, "team-a", 1_000))

@@ -110,7 +110,7 @@ def test_a_quota_that_is_short_is_said_with_its_amounts() -> None:
     assert found is not None
     assert found.told is not None
     (said,) = found.status["conditions"]
-    amounts = f"(queue team: 3 of 3 {number} held, wants 1)"
+    amounts = f"(queue team: 3 of 3 {number} in use, 1 requested)"
     assert said["message"].endswith(amounts)
     assert found.told.note.endswith(amounts)
     assert amounts.removeprefix("(queue team: ") in refusal_text(refusal)

@@ -6,6 +6,7 @@ from allotment.core.explain.amounts import compute_text, part_text
 from allotment.core.explain.nodes import closest, node_steps
 from allotment.core.explain.pod_views import pod_views, request_of
 from allotment.core.explain.views import cards_of, node_problems, node_views, usable_compute
+from allotment.core.explain.why import Whys
 from allotment.core.explain.words import near_words, wants_text
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices.base import PodSource
@@ -95,7 +96,8 @@ def test_a_chip_in_two_halves_has_no_cores_left_for_who_looks_for_the_nearest() 
 
 
 def test_pods_that_hold_chips() -> None:
-    views = {view.name: view for view in pod_views(cluster())}
+    state = cluster()
+    views = {view.name: view for view in pod_views(state, Whys(state).of)}
     assert (views["pod-p"].compute_percent, views["pod-p"].compute_whole) == (2, 8)
     assert (views["pod-w"].compute_percent, views["pod-w"].compute_whole) == (5, 20)
 

@@ -124,11 +124,10 @@ def test_pods_that_cannot_start_are_counted_once_by_cause() -> None:
     (typos,) = (one for one in found if one.pods_total == 5)
     assert typos.subject == "pods default/pod-t0, default/pod-t1, default/pod-t2 and 2 more"
     assert by_pods[("default/pod-big",)].message == (
-        "InsufficientGPUMemory: asks for 1 × (64000 MiB, 25%), and no node would take it, not even "
-        "an empty one: no suitable card has enough unreserved memory; wants 62.5 GiB of one "
-        "GPU; the largest GPU that the pod accepts has 15.6 GiB"
+        "InsufficientGPUMemory: 62.5 GiB of one GPU requested; the largest GPU that the pod "
+        "accepts has 15.6 GiB; no node would take the pod even if no pod ran"
     )
-    assert "asks for 1000 CPU" in by_pods[("default/pod-cpu",)].message
+    assert "1000 CPUs requested" in by_pods[("default/pod-cpu",)].message
     assert by_pods[("default/pod-unknown",)].message == (
         "queue nigth does not exist; did you mean night?"
     )

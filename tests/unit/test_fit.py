@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from allotment.core.explain import fitting
+from allotment.core.explain import fitting, why
 from allotment.core.explain.fitting import Fit
 from allotment_cli import surroundings as module
 from allotment_cli.apiserver import Access
@@ -127,7 +127,7 @@ def test_the_screen_says_why_and_the_exit_code_that_some_do_not_fit(log_file: Pa
     assert result.exit_code == 3
     assert "0 of 1 pod fit now" in result.stdout
     assert "default/big can never fit on these nodes" in result.stdout
-    assert "wants 96.7 GiB of one GPU; the largest GPU that the pod accepts has 40.0 GiB" in (
+    assert "96.7 GiB of one GPU requested; the largest GPU that the pod accepts has 40.0 GiB" in (
         result.stdout
     )
     assert "What would fit these nodes if they were empty" in result.stdout
@@ -210,19 +210,19 @@ def test_what_equal_pods_hear_is_asked_once(
         where = {"group": "default/g"} if is_gang else {"queue": queue}
         world.tell(build.pod(f"p{number}", request, name=f"p{number}", **where))
     asked: list[str] = []
-    for name in ("advice", "codes", "fits_empty_cluster", "lacks"):
-        really = getattr(fitting, name)
+    for room, name in ((fitting, "advice"), (why, "codes"), (why, "lacks")):
+        really = getattr(room, name)
 
         def called(*args: Any, _name: str = name, _really: Any = really, **named: Any) -> Any:
             asked.append(_name)
             return _really(*args, **named)
 
-        monkeypatch.setattr(fitting, name, called)
+        monkeypatch.setattr(room, name, called)
     found = fitting.fit(world.state, [f"p{n}" for n in range(8)], world.seq, 1_000)
     waiting = [each for each in found.pods if not each.fits]
     assert len(waiting) == (7 if queue == "default" and not is_gang else 8)
     assert len({each.counterfactuals for each in waiting}) == 1
-    assert sorted(asked) == ["advice", "codes", "fits_empty_cluster", "lacks"]
+    assert sorted(asked) == ["advice", "codes", "lacks"]
 
 
 # What is not in the log: queues of namespaces, and claims
@@ -355,7 +355,7 @@ def test_what_the_nodes_lack_stands_beside_what_the_queue_says(queues_file: Path
     assert "Cause      QueueClosed" in text
     assert "Because    queue closed is Closed" in text
     assert text.count("takes new pods only when Open") == 1
-    assert "Nodes      wants 87.9 GiB of one GPU; the largest" in text
+    assert "Nodes      87.9 GiB of one GPU requested; the largest" in text
 
 
 def test_what_nobody_can_say_is_taken_for_granted_and_said(queues_file: Path) -> None:

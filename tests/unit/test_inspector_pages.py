@@ -117,7 +117,10 @@ def test_a_waiting_pod_says_what_is_nearest_and_asks_for_advice_apart() -> None:
     found = pod(busy_cluster(), "research/llama")
     assert found.wants_advice
     assert (found.status, found.look) == ("Waiting", "wait")
-    assert "the nearest card, gpu-02/GPU-0, is short by 5.3 GiB memory" in words(found.sentence)
+    assert (
+        "16.0 GiB requested, only 10.7 GiB free on gpu-02/GPU-0 (in use by research/a100-only)"
+        in words(found.sentence)
+    )
     assert found.explanation.counterfactuals == ()
     assert [step.left for step in found.funnel] == [6, 5, 4, 2, 1, 0]
     assert sum(step.lost for step in found.funnel) == 6

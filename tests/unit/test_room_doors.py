@@ -19,10 +19,6 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("libs", "services", "proto")
 LIST = re.compile(r"^What others may use:\n\n((?:[* ] .*\n)+)", re.MULTILINE)
 
-DOOR_NAMES_MOST = 722
-"""Lower it when the doors get smaller. Whoever needs more asks first whether the name belongs into
-the room that wants it."""
-
 
 class Use(NamedTuple):
     """A name of a module of the core, used in another module."""
@@ -199,11 +195,6 @@ def test_a_door_is_a_module_that_somebody_outside_uses() -> None:
     assert sorted(listed - modules().keys()) == [], "no such module"
     assert sorted(listed - {use.module for use in uses_from_outside()}) == [], "used by nobody"
     assert all(doors().values()), "a room without doors"
-
-
-def test_door_names_do_not_become_more() -> None:
-    count = sum(len(names) for names in door_names().values())
-    assert count <= DOOR_NAMES_MOST
 
 
 def test_uses_are_found_however_a_name_is_imported() -> None:

@@ -1066,14 +1066,14 @@ def problem_text(problem: Problem) -> str:
 
 
 def quota_text(short: QuotaShort, *, names_queue: bool = True) -> str:
-    """``queue team-a: 2 of 2 volcano.sh/vgpu-number held, wants 1``."""
+    """``queue team-a: 2 of 2 volcano.sh/vgpu-number in use, 1 requested``."""
     held, promised, most, wants = (
         resource_text(short.resource, amount, short.unit_bytes)
         for amount in (short.held, short.promised, short.most, short.wants)
     )
-    also = f", {promised} promised to others of its namespace" if short.promised else ""
+    also = f" and {promised} promised to others of its namespace" if short.promised else ""
     where = "" if not names_queue else f"queue {short.queue}: " if short.queue else "the cluster: "
-    return f"{where}{held} of {most} {short.resource} held{also}, wants {wants}"
+    return f"{where}{held} of {most} {short.resource} in use{also}, {wants} requested"
 
 
 def refusal_text(refusal: Refusal) -> str:
@@ -1092,6 +1092,7 @@ def refusal_text(refusal: Refusal) -> str:
     return cut(" ".join([said, *(f"{note[:1].upper()}{note[1:]}." for note in refusal.notes)]))
 
 
-def cut(text: str) -> str:
-    """A text that API servers take as an Event's note."""
-    return text if len(text) <= _MESSAGE_CHARS_MAX else text[: _MESSAGE_CHARS_MAX - 1] + "…"
+def cut(text: str, more: int = 0) -> str:
+    """A text that API servers take as an Event's note, with room for so many characters more."""
+    most = _MESSAGE_CHARS_MAX - more
+    return text if len(text) <= most else text[: most - 1] + "…"

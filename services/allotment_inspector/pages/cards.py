@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.views import (
     NodeProblem,
     asked_whole,
@@ -16,6 +15,7 @@ from allotment.core.explain.views import (
     node_status,
     plain,
 )
+from allotment.core.explain.why import ASKED_OFTEN, Whys
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.partitions.mig import largest_left_mib
@@ -441,10 +441,11 @@ def _common(before: str, name: str) -> int:
 def _waiting(state: ClusterState) -> list[Waits]:
     """The pods that wait, those alike together; who has waited longest comes first."""
     found: dict[tuple[str, str, str], Waits] = {}
+    whys = Whys(state, ASKED_OFTEN)
     for uid in state.pending:
         pod = state.pods[uid]
         fact = pod.fact
-        _, cause = pod_status(state, pod)
+        cause = whys.of(pod).code
         asks = asks_text(fact.request)
         key = fact.namespace, asks, cause
         before = found.get(key)

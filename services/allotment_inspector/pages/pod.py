@@ -13,7 +13,6 @@ from allotment.core.explain.life import (
     NODE_GONE,
     REFUSED_BY_NODE,
     RUNNING,
-    WAITING,
     End,
     Life,
     PodExplanation,
@@ -22,6 +21,7 @@ from allotment.core.explain.life import (
 from allotment.core.explain.schema import Held
 from allotment.core.explain.views import PERHAPS, cards_of, model_text
 from allotment.core.explain.words import (
+    because_texts,
     decided_by_text,
     near_words,
     piece_text,
@@ -31,7 +31,6 @@ from allotment.core.explain.words import (
     wants_text,
 )
 from allotment.core.ledger.model import ENDED
-from allotment.core.reasons import REASONS
 from allotment.core.units import bytes_text, cpu_text, duration_text
 from allotment_inspector.history import Moment
 from allotment_inspector.index import POD
@@ -39,7 +38,6 @@ from allotment_inspector.pages.found import NotFound, not_found
 from allotment_inspector.said import (
     Bit,
     Fact,
-    card_link,
     decision_link,
     group_link,
     node_link,
@@ -298,8 +296,7 @@ def _waits(life: Life, found: PodExplanation) -> Iterator[Bit]:
     yield from said(
         f"Waits since {local_text(life.seen_ms)}, for ", Bit(since_ms=life.seen_ms), ": "
     )
-    yield from _cause(life, found)
-    yield Bit(text=".")
+    yield from said(f"{_cause(found)}.")
     if status.fits_empty_cluster is False:
         yield Bit(text=" It can never fit on these nodes as it is: waiting does not cure that.")
     elif found.waiting_for is not None:
@@ -310,25 +307,9 @@ def _waits(life: Life, found: PodExplanation) -> Iterator[Bit]:
         )
 
 
-def _cause(life: Life, found: PodExplanation) -> Iterator[Bit]:
-    """The one thing that keeps a pod waiting, in a few words."""
-    status = found.status
-    is_by_itself = status.refused is None and not status.problem and not status.quota
-    about = [lack.text for lack in found.lacks if lack.code == status.cause]
-    if is_by_itself and found.closest and not about:
-        nearest = found.closest[0]
-        short = near_words(nearest).short
-        yield from said(
-            "the nearest card, ",
-            card_link(nearest.node, nearest.device),
-            f", has {short}" if short.startswith("no ") else f", is short by {short}",
-        )
-        return
-    known = REASONS.get(status.cause)
-    last = next((p.text for p in reversed(life.phases) if p.name == WAITING and p.text), "")
-    otherwise = last or ("" if known is None else known.text) or "it was not tried yet"
-    text = next(iter(about), "") or next(_because(found), otherwise)
-    yield Bit(text=text.removesuffix("."))
+def _cause(found: PodExplanation) -> str:
+    """The one thing that keeps a pod waiting."""
+    return found.status.problem or found.status.why or "it was not tried yet"
 
 
 def _because(found: PodExplanation) -> Iterator[str]:
@@ -336,11 +317,7 @@ def _because(found: PodExplanation) -> Iterator[str]:
     status = found.status
     if status.problem:
         yield status.problem
-    yield from (quota.text for quota in status.quota)
-    if status.refused is not None and not status.quota:
-        yield status.refused.message
-    yield from status.notes
-    yield from (lack.text for lack in found.lacks)
+    yield from because_texts(found)
     if status.group and not status.problem:
         yield status.group
     piece = found.fragmentation

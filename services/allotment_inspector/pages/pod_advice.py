@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from allotment.core.explain.pod import advise
-from allotment.core.explain.pod_views import pod_status
+from allotment.core.explain.why import Whys
 from allotment.core.explain.words import advice_title
 from allotment.core.reasons import REASONS
 from allotment_inspector.history import Moment
@@ -49,7 +49,7 @@ def view(
     waits = pod.allocation is None and pod.fact.uid in state.pending
     changes, never = advise(state, pod.fact) if waits else ((), False)
     is_of_gang = any(each.members_fit is not None for each in changes)
-    cause = REASONS.get(pod_status(state, pod)[1])
+    cause = REASONS.get(Whys(state).of(pod).code)
     return AdvicePage(
         namespace=namespace,
         name=name,

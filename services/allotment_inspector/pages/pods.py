@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import msgspec
 
 from allotment.core.explain.amounts import part_text
-from allotment.core.explain.pod_views import PodView, pod_status, pod_view
+from allotment.core.explain.pod_views import PodView, pod_view
+from allotment.core.explain.why import ASKED_OFTEN, Whys
 from allotment.core.ledger.model import ENDED, ClusterState, Pod
 from allotment_inspector.history import Moment
 from allotment_inspector.pages.asked import natural
@@ -59,6 +60,7 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     found: list[tuple[tuple[int, str, str, int], Pod, str]] = []
     counts: Counter[str] = Counter()
     causes: Counter[str] = Counter()
+    whys = Whys(state, ASKED_OFTEN)
     for pod in state.pods.values():
         fact = pod.fact
         if namespace and fact.namespace != namespace:
@@ -69,7 +71,7 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
             continue
         word = _state_of(state, pod)
         counts[word] += 1
-        why = pod_status(state, pod)[1] if word == WAITING else ""
+        why = whys.of(pod).code if word == WAITING else ""
         if why:
             causes[why] += 1
         if (wanted and word != wanted) or (cause and why != cause):
@@ -81,7 +83,8 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     first = min(first, max(len(found) - 1, 0)) // _PAGE * _PAGE
     return PodsPage(
         rows=tuple(
-            _row(pod_view(state, pod), word) for _, pod, word in found[first : first + _PAGE]
+            _row(pod_view(state, pod, whys.of), word)
+            for _, pod, word in found[first : first + _PAGE]
         ),
         total=len(found),
         first=first,

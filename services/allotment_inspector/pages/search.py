@@ -7,6 +7,7 @@ import msgspec
 
 from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.views import card_name, model_text, node_status
+from allotment.core.explain.why import Whys
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node, Pod
 from allotment_inspector.history import Moment
@@ -132,7 +133,7 @@ def _pods(moment: Moment, q: str) -> _Found:
 
 
 def _pod(state: ClusterState, pod: Pod, name: str) -> Hit:
-    status, cause = pod_status(state, pod)
+    status, cause = pod_status(state, pod)[0], Whys(state).of(pod).code
     link = pod_link(pod.fact.namespace, pod.fact.name, pod.fact.uid)
     return Hit(link=_named(link, name), about=f"{status}: {cause}" if cause else status)
 

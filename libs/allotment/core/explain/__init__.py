@@ -14,7 +14,7 @@ What others may use:
 * `doctor`: what somebody should look at.
 * `story`, `records`: records in words, which of them belong to one object, and what followed from
   one. `views`, `pod_views`: nodes, cards and pods as plain rows.
-* `lacks`: what stands behind counted reasons, in words.
+* `why`: the main cause for which a pod waits, in one sentence.
 * `lives`: the lives of all pods at once, for traces that are exported while they happen.
 * `attempts`: attempts and waits counted by their reasons.
 * `acknowledgement`: which bound pods a device plugin still has to serve; the binder paces by it.

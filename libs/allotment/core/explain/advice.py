@@ -30,13 +30,12 @@ from allotment.core.explain.counterfactual import (
     found_on,
     rank,
 )
-from allotment.core.explain.nodes import emptied, present
+from allotment.core.explain.obstacles import Emptied, present
 from allotment.core.explain.schema import Change, Counterfactual
 from allotment.core.jobs.keys import POD_QUEUE
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.cycle import place
 from allotment.core.placement.evaluator import Evaluator, Trial
-from allotment.core.placement.rules.bounds import by_itself
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.answers import No
 from allotment.core.queues.round.verdict import (
@@ -138,11 +137,11 @@ def pod_advice(state: ClusterState, fact: PodObserved, ruled: PodVerdict) -> lis
 
 def empty_advice(state: ClusterState, request: PodRequest) -> list[Advice]:
     """What would let a request fit at least an empty cluster."""
-    bare = by_itself(request)
-    bench = Bench(state, [emptied(node) for node in present(state)])
+    empty = Emptied(state)
+    bench = Bench(state, [empty.twin(node) for node in present(state)], empty)
     now = Bench(state, present(state))
     advised = []
-    for each in found_on(bench, bare, is_empty=True)[:_SHOWN_MAX]:
+    for each in found_on(bench, request, is_empty=True)[:_SHOWN_MAX]:
         fit_now = None
         if isinstance(each.deed, Asks):
             changed = each.deed.edit(request)

@@ -17,7 +17,8 @@ from allotment.core.explain.pod_story import (
     UNCHANGED,
     VOID,
 )
-from allotment.core.explain.pod_views import group_cause, pod_status
+from allotment.core.explain.pod_views import group_cause
+from allotment.core.explain.why import ASKED_OFTEN, Whys
 from allotment.core.ledger.model import ClusterState
 from allotment_proto.events import Decided, Envelope, Refusal
 
@@ -36,9 +37,10 @@ def waiting(state: ClusterState) -> dict[tuple[str, str], Waiting]:
     """The pods that wait for a place, by reason and by what ends it (a name of `Cure`)."""
     pods: Counter[str] = Counter()
     oldest_ms: dict[str, int] = {}
+    whys = Whys(state, ASKED_OFTEN)
     for uid in state.pending:
         pod = state.pods[uid]
-        code = pod_status(state, pod)[1]
+        code = whys.of(pod).code
         pods[code] += 1
         created_ms = pod.fact.created_ms
         if created_ms < oldest_ms.get(code, created_ms + 1):

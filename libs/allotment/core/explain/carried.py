@@ -17,8 +17,8 @@ from allotment.core.explain.counterfactual import (
     Fewer,
     Ranked,
     Uncordoned,
-    reopened,
 )
+from allotment.core.explain.obstacles import reopened
 from allotment.core.ledger.model import ClusterState, Node
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from allotment.core.explain.nodes import FITS, funnel
+from allotment.core.explain.nodes import funnel
+from allotment.core.explain.obstacles import FITS
 from allotment.core.explain.schema import Candidate, DecidedBy, Step
 from allotment.core.explain.views import MIB, device_name
 from allotment.core.ledger.model import ClusterState, Node

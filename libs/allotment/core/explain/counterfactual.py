@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from allotment.core import reasons
+from allotment.core.explain.obstacles import Emptied, reopened
 from allotment.core.explain.schema import Change
 from allotment.core.explain.views import model_text
 from allotment.core.ledger.ledger import Card
@@ -26,7 +27,7 @@ from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.choosing import model_wanted
 from allotment.core.placement.rules.counted_cards import models_of
 from allotment.core.placement.rules.interpod import Around, look_around
-from allotment.core.placement.rules.predicates import CORDON_TAINT, fits
+from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.rules.selectors import NO_SCHEDULE, tolerates
 from allotment.core.units import bytes_text, cpu_text, mib_text
 from allotment_proto.facts import (
@@ -126,17 +127,24 @@ class Offer(NamedTuple):
 
 
 class Bench:
-    """Nodes that are asked, and how often they were."""
+    """Nodes that are asked, and how often they were. With `empty` they are asked as if no pod ran
+    in the cluster.
+    """
 
-    def __init__(self, state: ClusterState, nodes: Sequence[Node]) -> None:
+    def __init__(
+        self, state: ClusterState, nodes: Sequence[Node], empty: Emptied | None = None
+    ) -> None:
         self.state = state
         self.nodes = nodes
+        self._empty = empty
         self.asked = 0
         self._around: tuple[PodRequest, Around] | None = None
 
     def fits(self, node: Node, request: PodRequest) -> str | None:
         """The reason code with which a node refuses; None if it takes the request."""
         self.asked += 1
+        if self._empty is not None:
+            return self._empty.refuses(node, request)
         answer = fits(node, request, self.state.policy, around=self._look(request))
         return answer if isinstance(answer, str) else None
 
@@ -789,22 +797,6 @@ def _reopened(
                     OTHERS,
                     1,
                 )
-
-
-def reopened(node: Node) -> Node | None:
-    """The node as it would be if it was ready and not cordoned."""
-    if node.fact is None:
-        return None
-    twin = node.fork()
-    taints = tuple(taint for taint in node.fact.taints if taint.key not in _OUT_OF_USE)
-    twin.fact = msgspec.structs.replace(node.fact, ready=True, unschedulable=False, taints=taints)
-    return twin
-
-
-_OUT_OF_USE = frozenset(
-    (CORDON_TAINT, "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-)
-"""Taints that go when a node is uncordoned, or is ready again."""
 
 
 def _ended(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterator[Found]:

@@ -12,6 +12,7 @@ import msgspec
 
 from allotment.core.explain.pod_views import PodView, pod_views
 from allotment.core.explain.views import CardView, cards_of, node_views
+from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState
 from allotment.core.units import bytes_text, cpu_text
 
@@ -70,13 +71,13 @@ def differences(
 
 def _compared_by_name(before: ClusterState, after: ClusterState) -> Iterator[Differing]:
     """Of several pods of one name the youngest."""
-    one, other = ({_name(pod): pod for pod in pod_views(state)} for state in (before, after))
+    one, other = ({_name(pod): pod for pod in _views(state)} for state in (before, after))
     return _compared("pod", one, other, _OF_PODS)
 
 
 def _compared_by_uid(before: ClusterState, after: ClusterState) -> Iterator[Differing]:
     """Pods of one name after each other, the oldest first."""
-    one, other = ({pod.uid: pod for pod in pod_views(state)} for state in (before, after))
+    one, other = ({pod.uid: pod for pod in _views(state)} for state in (before, after))
     pods = {**one, **other}
     named = Counter(_name(pod) for pod in pods.values())
     found = list(_compared("pod", one, other, _OF_PODS))
@@ -189,3 +190,7 @@ def field_amount(field: str, text: str) -> str:
     if field.endswith("_milli"):
         return cpu_text(int(text))
     return f"{text}%" if field.endswith("_percent") else text
+
+
+def _views(state: ClusterState) -> list[PodView]:
+    return pod_views(state, Whys(state).of)

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core.explain.advice import advice
-from allotment.core.explain.lacks import lacks
-from allotment.core.explain.nodes import codes, funnel
-from allotment.core.explain.pod import beside, fits_empty_cluster, is_barred
+from allotment.core.explain.nodes import funnel
+from allotment.core.explain.pod import beside, is_barred
 from allotment.core.explain.pod_views import request_of
 from allotment.core.explain.schema import (
     AsOf,
@@ -26,13 +25,14 @@ from allotment.core.explain.schema import (
     reason_of,
 )
 from allotment.core.explain.views import device_name
+from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import notes_of, stamped
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.placement.unserved import unserved
-from allotment.core.queues.round.verdict import PodVerdict, Verdicts, round_outcome
-from allotment.core.reasons import NO_NODES, REASONS, problem_text, shown_cause
+from allotment.core.queues.round.verdict import PodVerdict, round_outcome
+from allotment.core.reasons import NO_NODES, REASONS, problem_text
 from allotment.core.units import rfc3339
 from allotment_proto.events import Decided, Placement, PodObserved, Refusal
 from allotment_proto.facts import PodRequest
@@ -133,7 +133,7 @@ def _placed(state: ClusterState, fact: PodObserved, placement: Placement) -> Fit
 class _Nodes(NamedTuple):
     """What the nodes say to a request."""
 
-    answers: list[str]
+    answers: Sequence[str]
     funnel: tuple[Step, ...]
     lacks: tuple[Lack, ...]
     notes: tuple[str, ...]
@@ -150,7 +150,7 @@ class _Unplaced:
         self._state = state
         facts = (state.pods[uid].fact for uid in placed)
         self._placed = frozenset(f"{fact.namespace}/{fact.name}" for fact in facts)
-        self._verdicts = Verdicts(state)
+        self._whys = Whys(state)
         self._nodes: dict[PodRequest, _Nodes] = {}
         self._advice: dict[Hashable, tuple[Counterfactual, ...]] = {}
 
@@ -169,16 +169,15 @@ class _Unplaced:
         )
         if fact.problem is not None or fact.uid not in state.pending:
             return bare
-        ruled = self._verdicts.of(fact)
+        ruled = self._whys.ruled(fact)
         if ruled.no is not None:
             bare = msgspec.structs.replace(bare, problem="")  # it is the cause, with its reasons
         asked = situated(ruled.tries[-1], state)
         if asked not in self._nodes:
             self._nodes[asked] = self._asked_nodes(asked)
         nodes = self._nodes[asked]
-        counted = tuple((code, n) for step in nodes.funnel for code, n in step.reasons.items())
         no = ruled.no if nodes.answers or is_barred(ruled.no) else None
-        cause = shown_cause(counted) if counted or not nodes.answers else ""
+        cause = nodes.lacks[0].code if nodes.lacks else "" if nodes.answers else NO_NODES
         return msgspec.structs.replace(
             bare,
             nodes=len(nodes.answers),
@@ -195,16 +194,17 @@ class _Unplaced:
 
     def _asked_nodes(self, asked: PodRequest) -> _Nodes:
         state = self._state
-        answers = codes(state, asked)
+        said = self._whys.nodes(asked)
+        answers = said.answers
         steps = tuple(funnel(answers))
         counted = {code: n for step in steps for code, n in step.reasons.items()}
         absent = () if answers else (REASONS[NO_NODES].text,)
         return _Nodes(
             answers=answers,
             funnel=steps,
-            lacks=lacks(state, asked, answers),
+            lacks=said.lacks,
             notes=absent + notes_of(state, asked, counted.items()) + unserved(state, asked),
-            ever=fits_empty_cluster(state, asked),
+            ever=said.ever,
         )
 
     def _advised(

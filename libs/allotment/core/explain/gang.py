@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from allotment.core.explain.advice import empty_advice, gang_advice
 from allotment.core.explain.made_groups import place_in_queue
-from allotment.core.explain.nodes import group_short_even_empty, present
+from allotment.core.explain.nodes import group_short_even_empty
+from allotment.core.explain.obstacles import present
 from allotment.core.explain.pod import fits_empty_cluster, is_barred
 from allotment.core.explain.pod_views import request_of
 from allotment.core.explain.schema import (

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from allotment.core.explain.nodes import FITS, node_steps
+from allotment.core.explain.nodes import node_steps
+from allotment.core.explain.obstacles import FITS
 from allotment.core.explain.pod_views import PodView, asks_text, pod_status, pod_view
 from allotment.core.explain.schema import AsOf, NodeSteps, Subject
 from allotment.core.explain.views import (
@@ -19,6 +20,7 @@ from allotment.core.explain.views import (
     counted_of,
     node_view,
 )
+from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState, Node, Pod
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.round.verdict import Verdicts
@@ -69,7 +71,10 @@ def explain_node(state: ClusterState, name: str, as_of_ms: int) -> NodeExplanati
     node = state.nodes[name]
     fact = node.fact
     on_it = [state.pods[uid] for uid in node.allocations]
-    views = sorted((pod_view(state, pod) for pod in on_it), key=lambda v: (v.namespace, v.name))
+    whys = Whys(state)
+    views = sorted(
+        (pod_view(state, pod, whys.of) for pod in on_it), key=lambda v: (v.namespace, v.name)
+    )
     return NodeExplanation(
         schema=_NODE_SCHEMA,
         subject=Subject(kind="Node", namespace="", name=name, uid=fact.uid if fact else ""),

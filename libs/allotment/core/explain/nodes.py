@@ -8,8 +8,6 @@ on nodes that accept the pod: on others no release would help.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
-
 from allotment.core import reasons
 from allotment.core.explain.counterfactual import (
     refusing_taints,
@@ -17,6 +15,7 @@ from allotment.core.explain.counterfactual import (
     term_text,
     wrong_labels,
 )
+from allotment.core.explain.obstacles import FITS, emptied, present
 from allotment.core.explain.schema import (
     CardStep,
     Closest,
@@ -62,33 +61,11 @@ from allotment.core.units import cpu_text, mib_text
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import ALONE, DeviceRequest, PodRequest, Policy
 
-FITS = "fits"
 _OTHER = reasons.Step("other", "everything else")
 _CLOSEST_SHOWN = 3
 _HOLDERS_SHOWN = 3
 _REQUESTS_MAX = 64
 """So many different requests of one group are tried on empty nodes."""
-
-
-def present(state: ClusterState) -> list[Node]:
-    """The nodes that are there."""
-    return [node for node in state.nodes.values() if node.fact is not None]
-
-
-def emptied(node: Node) -> Node:
-    """The node as it would be if nobody held anything, ready and not cordoned."""
-    fact = node.fact
-    assert fact is not None
-    twin = Node(node.name, node.row)
-    twin.rebuild(msgspec.structs.replace(fact, ready=True, unschedulable=False))
-    return twin
-
-
-def fits_emptied(state: ClusterState, node: Node, request: PodRequest) -> bool:
-    """Whether the node would take it if nobody held anything, whatever it says about other pods."""
-    if node.fact is None:
-        return False
-    return not isinstance(fits(emptied(node), by_itself(request), state.policy), str)
 
 
 def group_short_even_empty(state: ClusterState, group: Group) -> int | None:

@@ -20,20 +20,16 @@ from allotment.core.explain.acknowledgement import (
 )
 from allotment.core.explain.advice import advice
 from allotment.core.explain.competition import competition, decided_by
-from allotment.core.explain.lacks import lacks
 from allotment.core.explain.life import PodExplanation
 from allotment.core.explain.made_groups import place_in_queue
 from allotment.core.explain.nodes import (
-    FITS,
     closest,
-    codes,
-    fits_emptied,
     fragmentation,
     funnel,
     group_short_even_empty,
     node_steps,
-    present,
 )
+from allotment.core.explain.obstacles import FITS, Emptied, present
 from allotment.core.explain.pod_story import Attempt, PodLife, PodStory
 from allotment.core.explain.pod_views import (
     asked_by,
@@ -66,23 +62,22 @@ from allotment.core.explain.views import (
     piece_name,
     plain,
 )
+from allotment.core.explain.why import Whys
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import BOUND, ClusterState, Node, Pod
 from allotment.core.placement.cycle import notes_of
-from allotment.core.placement.rules.interpod import look_around, situated
+from allotment.core.placement.rules.interpod import look_around
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.unserved import misread, nearest, unserved
 from allotment.core.queues.answers import No
-from allotment.core.queues.round.verdict import PodVerdict, missing_queue, verdict
+from allotment.core.queues.round.verdict import PodVerdict, missing_queue
 from allotment.core.reasons import (
     CURED_BY_ROOM,
     KEPT_BACK,
-    NO_NODES,
     OF_CLUSTER,
     REASONS,
     Cure,
     problem_text,
-    shown_cause,
 )
 from allotment.core.trace_ids import trace_id
 from allotment.core.units import rfc3339
@@ -117,9 +112,10 @@ def explain(
     pod = state.pods.get(told.uid)
     waits = pod is not None and pod.allocation is None and fact.uid in state.pending
     placed = told.placed
-    ruled = verdict(state, fact)
-    asked = situated(ruled.tries[-1], state)
-    answers = codes(state, asked)
+    whys = Whys(state)
+    ruled, asked = whys.ruled(fact), whys.asked(fact)
+    said = whys.nodes(asked)
+    answers = said.answers
     steps = tuple(funnel(answers))
     candidates: tuple[Candidate, ...] = ()
     total = 0
@@ -128,7 +124,7 @@ def explain(
         steps, candidates, total = competition(before, placed.decided, fact, on, last)
     elif not waits or fact.problem is not None:
         steps = ()
-    status = _status(state, told, pod, as_of_ms, ruled, asked, answers)
+    status = _status(state, told, pod, as_of_ms, whys)
     predecessor, successor = neighbours(state, story, told, kin)
     life = life_of(state, told, as_of_ms, predecessor=predecessor, successor=successor)
     short_of_room = waits and fact.problem is None and steps[0].left > 0 == steps[-1].left
@@ -140,14 +136,12 @@ def explain(
         status=status,
         request=request_of(asked_by(fact), fact.card_resources),
         funnel=steps,
-        closest=tuple(closest(state, asked, _lacking(answers), never=not one_day))
+        closest=tuple(closest(state, asked, status.cause, never=not one_day))
         if short_of_room
         else (),
         fragmentation=fragmentation(state, asked) if one_day else None,
         waiting_for=_waiting_for(state, asked) if short_of_room else None,
-        lacks=lacks(state, asked, answers)
-        if short_of_room and (ruled.no is None or not one_day)
-        else (),
+        lacks=said.lacks if short_of_room and (ruled.no is None or not one_day) else (),
         counterfactuals=_advice(state, fact, ruled, asked, answers).changes
         if waits and advised
         else (),
@@ -177,9 +171,9 @@ class Advice(NamedTuple):
 
 def advise(state: ClusterState, fact: PodObserved) -> Advice:
     """What would make a pod fit that waits, each change tried on this state."""
-    ruled = verdict(state, fact)
-    asked = situated(ruled.tries[-1], state)
-    return _advice(state, fact, ruled, asked, codes(state, asked))
+    whys = Whys(state)
+    asked = whys.asked(fact)
+    return _advice(state, fact, whys.ruled(fact), asked, whys.nodes(asked).answers)
 
 
 def _advice(
@@ -206,24 +200,16 @@ def _general(status: Status) -> str:
     return "" if reason is None else reason.advice
 
 
-def _lacking(answers: Sequence[str]) -> str:
-    """What the nodes lack that come nearest, as a reason code."""
-    counts = Counter(answers)
-    counts.pop(FITS, None)
-    return shown_cause(tuple(counts.items()))
-
-
 def _queue_name(fact: PodObserved) -> str:
     """The name under which a pod, or its group, waits in its queue."""
     return fact.group or f"pod {fact.namespace}/{fact.name}"
 
 
 def fits_empty_cluster(state: ClusterState, request: PodRequest) -> bool | None:
-    """Whether a node would take it if nobody held anything; cordons and outages do not count, nor
-    what it says about other pods. None where there is no node to ask.
+    """Whether a node would take it if no pod ran in the cluster; cordons and outages do not count.
+    None where there is no node to ask.
     """
-    there = present(state)
-    return any(fits_emptied(state, node, request) for node in there) if there else None
+    return Emptied(state).takes(request)
 
 
 def is_barred(no: No | None) -> bool:
@@ -237,9 +223,10 @@ def is_barred(no: No | None) -> bool:
 def _waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
     """What has to happen for the request to fit; None if nothing that happens to nodes can help."""
     room, kept, change = 0, 0, 0
+    empty = Emptied(state)
     around = look_around(list(state.nodes.values()), request)
-    for node in state.nodes.values():
-        if fits_emptied(state, node, request):
+    for node in present(state):
+        if empty.refuses(node, request) is None:
             answer = fits(node, request, state.policy, around=around)
             if answer in KEPT_BACK:
                 kept += 1
@@ -259,26 +246,25 @@ def _status(
     told: PodLife,
     pod: Pod | None,
     as_of_ms: int,
-    ruled: PodVerdict,
-    asked: PodRequest,
-    answers: Sequence[str],
+    whys: Whys,
 ) -> Status:
     fact = told.fact
-    phase, cause = ("Gone", "") if pod is None else pod_status(state, pod)
+    ruled, asked = whys.ruled(fact), whys.asked(fact)
+    answers = whys.nodes(asked).answers
+    phase = "Gone" if pod is None else pod_status(state, pod)[0]
+    cause, why = ("", "") if pod is None else whys.of(pod)
     first_ms = told.first.time_ms
     waits = phase == "Pending" and pod is not None
     is_ours = fact.scheduler in state.policy.scheduler_names
     is_asked = waits and fact.problem is None and is_ours
     counted = list(answers) if is_asked else []
     refused, eviction = told.refused, state.evicting.get(fact.uid)
-    ever = fits_empty_cluster(state, asked) if is_asked else None
+    ever = whys.nodes(asked).ever if is_asked else None
     no = ruled.no
     if no is not None and no.code in OF_CLUSTER and ever is False:
         no = None
     if is_asked and not answers and not is_barred(no):
-        no, cause = None, NO_NODES
-    if is_asked and no is None and cause in OF_CLUSTER:
-        cause = _lacking(answers)  # no node would take it, whatever else runs
+        no = None
     nominated = state.nominated.values() if waits else ()
     starts_together = state.is_gang(fact.group)
     group = group_cause(state, pod)[1] if waits and pod is not None else ""
@@ -288,6 +274,7 @@ def _status(
     return Status(
         phase=phase,
         cause=cause,
+        why=why,
         problem="" if fact.problem is None else problem_text(fact.problem),
         group=group,
         group_name=fact.group if group and starts_together else "",

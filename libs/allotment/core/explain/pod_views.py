@@ -1,5 +1,7 @@
 """Pods of a state as plain facts: where each is in its life, what it holds, why it waits."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from allotment.core import reasons
@@ -12,6 +14,9 @@ from allotment.core.placement.devices import cards_asked
 from allotment.core.reasons import NOT_ACKNOWLEDGED, WAITING_FOR_PLUGIN
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import Amounts, DeviceRequest, PodRequest
+
+WhyOf = Callable[[Pod], tuple[str, str]]
+"""Why a pod waits, as reason code and sentence."""
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -35,17 +40,18 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     created_ms: int
 
 
-def pod_views(state: ClusterState) -> list[PodView]:
+def pod_views(state: ClusterState, why: WhyOf) -> list[PodView]:
     """All pods by namespace and name."""
     ordered = sorted(
         state.pods.values(), key=lambda p: (p.fact.namespace, p.fact.name, p.fact.created_ms)
     )
-    return [pod_view(state, pod) for pod in ordered]
+    return [pod_view(state, pod, why) for pod in ordered]
 
 
-def pod_view(state: ClusterState, pod: Pod) -> PodView:
+def pod_view(state: ClusterState, pod: Pod, why: WhyOf) -> PodView:
+    """One pod; `why` tells what it waits for (`Whys.of`)."""
     fact, held = pod.fact, pod.allocation
-    status, cause = pod_status(state, pod)
+    status, (cause, _) = pod_status(state, pod)[0], why(pod)
     holdings = held.holdings if held is not None else ()
     node = state.nodes.get(held.node) if held is not None else None
     return PodView(

@@ -75,6 +75,8 @@ class Status(_Sparse, frozen=True, kw_only=True):
 
     phase: str
     cause: str = ""
+    why: str = ""
+    """The cause in one sentence, with names and numbers."""
     problem: str = ""
     node: str = ""
     since_seconds: int | None = None

@@ -23,15 +23,14 @@ from allotment.core.explain.schema import (
     Place,
     Reason,
     Request,
+    Status,
     Step,
     WaitingFor,
 )
 from allotment.core.explain.views import asked_whole, card_word
 from allotment.core.reasons import (
     NO_FITTING_INSTANCE,
-    NO_NODES,
-    QUOTA_CODES,
-    REASONS,
+    QUEUED,
     VOLUME_NOT_READY,
 )
 from allotment.core.units import (
@@ -129,26 +128,12 @@ def status_text(found: PodExplanation) -> str:
     status, placement = found.status, found.placement
     if status.phase == "Pending" and placement is None:
         text = f"Pending {age_text(status.since_seconds or 0)}"
-        if status.cause == VOLUME_NOT_READY:
-            return f"{text}: it waits for a volume"
         if status.problem:
-            return f"{text}: the request cannot be granted as it is written"
+            what = "waits for a volume" if status.cause == VOLUME_NOT_READY else "request invalid"
+            return f"{text}: {what}, see below"
         if status.scheduler:
-            return f"{text}: it is left to the scheduler {status.scheduler}"
-        if status.cause == NO_NODES:
-            return f"{text}: {REASONS[NO_NODES].text}"
-        if status.fits_empty_cluster is False:
-            text += ", can never fit on these nodes"
-        is_possible = status.fits_empty_cluster is not False
-        if status.refused is not None and (is_possible or status.refused.code in QUOTA_CODES):
-            text += f": {_refusal(status.refused.code)}"
-            return f"{text}; {status.fits_now}/{status.nodes} nodes would fit"
-        text += f": {status.fits_now}/{status.nodes} nodes fit"
-        tries = f"{status.attempts} attempt{'s' * (status.attempts != 1)} in the log"
-        notes = [tries if status.attempts else "not tried yet"]
-        if status.unchanged_seconds is not None:
-            notes.append(f"reasons unchanged for {age_text(status.unchanged_seconds)}")
-        return f"{text} ({'; '.join(notes)})"
+            return f"{text}: handled by the scheduler {status.scheduler}"
+        return f"{text}: {status.why}" if status.why else text
     if placement is None or placement.others:
         return status.phase + (f" on {status.node}, placed by another scheduler" * bool(placement))
     text = f"{status.phase} on {status.node}"
@@ -160,11 +145,31 @@ def status_text(found: PodExplanation) -> str:
     return text + (f" (attempt {status.attempts})" if status.attempts else "")
 
 
-def _refusal(code: str) -> str:
-    """Why a pod is not placed though nodes were not asked, in a few words."""
-    if code in QUOTA_CODES:
-        return "its queue lets it have nothing more"
-    return REASONS[code].text if code in REASONS else code
+def because_texts(found: PodExplanation) -> list[str]:
+    """What stands behind the cause of a pod that waits, beside its first sentence."""
+    status = found.status
+    texts = [quota.text for quota in status.quota]
+    if status.refused is not None and not status.quota and not status.notes:
+        texts.append(status.refused.message)
+    texts += [lack.text for lack in found.lacks]
+    texts += status.notes
+    return [text for text in dict.fromkeys(texts) if text != status.why]
+
+
+def cause_text(status: Status) -> str:
+    """The code of what keeps a pod waiting, how many nodes fit, and how often it was tried."""
+    notes = []
+    if status.nodes:
+        notes.append(f"{status.fits_now} of {status.nodes} nodes fit")
+    if status.fits_empty_cluster is not None:
+        notes.append(f"fits an empty cluster: {'yes' if status.fits_empty_cluster else 'no'}")
+    if status.phase == "Pending" and not status.scheduler and not status.node:
+        if status.attempts or status.cause == QUEUED:
+            tries = f"{status.attempts} attempt{'s' * (status.attempts != 1)}"
+            notes.append(tries if status.attempts else "not tried yet")
+        if status.unchanged_seconds is not None:
+            notes.append(f"unchanged for {age_text(status.unchanged_seconds)}")
+    return f"{status.cause}   ({'; '.join(notes)})" if notes else status.cause
 
 
 def waiting_text(waiting: WaitingFor) -> str:

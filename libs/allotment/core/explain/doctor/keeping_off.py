@@ -16,7 +16,7 @@ from allotment.core.explain.doctor.finding import (
     names_of,
     shown_names,
 )
-from allotment.core.explain.nodes import present
+from allotment.core.explain.obstacles import present
 from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.placement.rules.selectors import selects

@@ -17,29 +17,25 @@ from allotment.core.explain.doctor.finding import (
     about_pods,
     names_of,
 )
-from allotment.core.explain.lacks import lacks
-from allotment.core.explain.nodes import FITS, emptied, group_short_even_empty, present
-from allotment.core.explain.pod_views import asks_text, group_cause
-from allotment.core.ledger.model import ACTIVE, ClusterState, Node, Pod
-from allotment.core.placement.rules.bounds import by_itself
-from allotment.core.placement.rules.predicates import fits
+from allotment.core.explain.nodes import group_short_even_empty
+from allotment.core.explain.obstacles import present
+from allotment.core.explain.pod_views import group_cause
+from allotment.core.explain.why import Whys
+from allotment.core.ledger.model import ACTIVE, ClusterState, Pod
 from allotment.core.placement.unserved import misread, nearest, unserved
 from allotment.core.queues.round.verdict import ShutOut
 from allotment.core.reasons import (
     CARD_UNREADABLE,
-    CURED_BY_ROOM,
     EMPTY_CAPABILITY,
     GROUP_MISSING,
-    INSUFFICIENT_CPU,
-    INSUFFICIENT_MEMORY,
     NO_NODES,
+    POD_AFFINITY_MISMATCH,
     QUEUE_NOT_LEAF,
     QUOTA_UNREADABLE,
     REASONS,
     problem_text,
-    shown_cause,
 )
-from allotment.core.units import cpu_text, mib_text, rfc3339
+from allotment.core.units import rfc3339
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import PodRequest
 
@@ -48,11 +44,8 @@ _OTHER_SCHEDULER = "NotOurs"
 _KUBERNETES_OWN = "default-scheduler"
 _GROUP_COMES_MS = 10_000
 """A pod is often made before its PodGroup."""
-_REQUESTS_MAX = 256
-"""So many different requests are tried on empty nodes."""
 _ALIKE_MAX = 20
 """So many findings have the same code; those of fewer pods are one."""
-_MIB = 1 << 20
 _OFFER = "do what the message says, or make the pods again with what nodes offer"
 _LASTING = frozenset((QUEUE_NOT_LEAF, EMPTY_CAPABILITY, CARD_UNREADABLE, QUOTA_UNREADABLE))
 """Reasons of a queue that last until somebody changes it."""
@@ -69,12 +62,12 @@ class _Cause(NamedTuple):
 def of_waiting(state: ClusterState, time_ms: int) -> list[Finding]:
     """A finding for each cause, about all pods that it keeps from starting."""
     found: dict[_Cause, list[PodObserved]] = {}
-    empty, shut = _Empty(state), ShutOut(state)
+    whys, groups, shut = Whys(state), _Groups(state), ShutOut(state)
     for uid in state.pending:
-        cause = _cause(state, state.pods[uid], time_ms, empty, shut)
+        cause = _cause(state, state.pods[uid], time_ms, whys, groups, shut)
         if cause is not None:
             found.setdefault(cause, []).append(state.pods[uid].fact)
-    findings = [_finding(cause, pods, empty) for cause, pods in found.items()]
+    findings = [_finding(cause, pods) for cause, pods in found.items()]
     return list(_capped([*findings, *_of_others(state), *_of_misread(state)]))
 
 
@@ -101,21 +94,16 @@ def _capped(findings: list[Finding]) -> Iterator[Finding]:
             )
 
 
-def _finding(cause: _Cause, pods: list[PodObserved], empty: "_Empty") -> Finding:
+def _finding(cause: _Cause, pods: list[PodObserved]) -> Finding:
     names = names_of(pods)
     oldest_ms = min(fact.created_ms for fact in pods)
-    more, lacking = "", ""
-    if cause.code == _NEVER_FITS:
-        more = f": allot explain pod {names[0]}"
-        first = next(fact for fact in pods if f"{fact.namespace}/{fact.name}" == names[0])
-        of_first = f"; {names[0]}: " if len(names) > 1 else "; "
-        lacking = "".join(f"{of_first}{text}" for text in empty.lacks(first.request)[:1])
+    more = f": allot explain pod {names[0]}" if cause.code == _NEVER_FITS else ""
     is_without_nodes = cause.code == NO_NODES
     return Finding(
         severity=ERROR if is_without_nodes else WARNING,
         code=cause.code,
         subject=about_pods(names),
-        message=cause.message + lacking,
+        message=cause.message,
         remedy=cause.remedy + more,
         since=rfc3339(oldest_ms) if oldest_ms else "",
         pods=tuple(names[:PODS_MAX]),
@@ -125,7 +113,7 @@ def _finding(cause: _Cause, pods: list[PodObserved], empty: "_Empty") -> Finding
 
 
 def _cause(
-    state: ClusterState, pod: Pod, time_ms: int, empty: "_Empty", shut: ShutOut
+    state: ClusterState, pod: Pod, time_ms: int, whys: Whys, groups: "_Groups", shut: ShutOut
 ) -> _Cause | None:
     """The first cause for which a pod of ours cannot start. Without nodes they all wait for one."""
     fact = pod.fact
@@ -147,13 +135,15 @@ def _cause(
     texts = unserved(state, asked)
     if texts:
         return _Cause(_NOT_OFFERED, texts[0], _OFFER)
-    code = empty.refuses(fact.request)
-    if not code:
-        return empty.holds_back(fact.group)
-    why = REASONS[code].text if code in REASONS else code
-    what = f"asks for {_ask(fact.request, code)}, and " if code in CURED_BY_ROOM else ""
-    message = f"{code}: {what}no node would take it, not even an empty one: {why}"
-    return _Cause(_NEVER_FITS, message, "change the request, or add such a node")
+    found = whys.nodes_of(fact)
+    if found is None or found.ever is not False:
+        return groups.holds_back(fact.group)
+    first = found.lacks[0]
+    message = f"{first.code}: {first.text}; no node would take the pod even if no pod ran"
+    remedy = "change the request, or add such a node"
+    if first.code == POD_AFFINITY_MISMATCH:
+        message, remedy = f"{first.code}: {first.text}", "start such a pod first"
+    return _Cause(_NEVER_FITS, message, remedy)
 
 
 def _advice(code: str) -> str:
@@ -161,39 +151,12 @@ def _advice(code: str) -> str:
     return "correct what the message names" if reason is None else reason.advice
 
 
-def _ask(request: PodRequest, code: str) -> str:
-    """The part of a request that a node refuses for."""
-    if code == INSUFFICIENT_CPU:
-        return f"{cpu_text(request.cpu_milli)} CPU"
-    if code == INSUFFICIENT_MEMORY:
-        return f"{mib_text(request.memory_bytes // _MIB)} of host memory"
-    return asks_text(request.devices, request.extended) or "what it asks for"
-
-
-class _Empty:
-    """The nodes as if nobody held anything of them, and what they answered."""
+class _Groups:
+    """Groups whose minimum not even empty nodes hold."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._nodes: list[Node] = []
-        self._known: dict[PodRequest, str] = {}
         self._groups: dict[str, _Cause | None] = {}
-
-    def refuses(self, request: PodRequest) -> str:
-        """The main reason for which every empty node refuses; empty if one would take it."""
-        bare = by_itself(request)
-        if bare not in self._known:
-            if len(self._known) == _REQUESTS_MAX:
-                return ""
-            self._known[bare] = self._ask(bare)
-        return self._known[bare]
-
-    def lacks(self, request: PodRequest) -> list[str]:
-        """What is in the way on empty nodes that all refuse, by name, what matters most first."""
-        bare, policy = by_itself(request), self._state.policy
-        answers = [fits(node, bare, policy) for node in self._empty_nodes()]
-        codes = [answer if isinstance(answer, str) else FITS for answer in answers]
-        return [lack.text for lack in lacks(self._state, bare, codes)]
 
     def holds_back(self, key: str) -> _Cause | None:
         """That empty nodes do not hold the minimum of a group, if that is so."""
@@ -207,20 +170,6 @@ class _Empty:
             remedy = "lower its minimum or what its pods ask for, or add nodes"
             self._groups[key] = None if most is None else _Cause(_NEVER_FITS, said, remedy)
         return self._groups[key]
-
-    def _ask(self, request: PodRequest) -> str:
-        counts: dict[str, int] = {}
-        for node in self._empty_nodes():
-            answer = fits(node, request, self._state.policy)
-            if not isinstance(answer, str):
-                return ""
-            counts[answer] = counts.get(answer, 0) + 1
-        return shown_cause(tuple(counts.items())) if counts else ""
-
-    def _empty_nodes(self) -> list[Node]:
-        if not self._nodes:
-            self._nodes = [emptied(node) for node in present(self._state)]
-        return self._nodes
 
 
 def _of_misread(state: ClusterState) -> Iterator[Finding]:

@@ -1,0 +1,189 @@
+"""Why a pod waits: the one answer that lists, Events, explanations, pages and the doctor give.
+
+A decision counts nodes by the first check that each fails; the count alone cannot say which of them
+came nearest. So the nodes are asked again on the state of the reader, with every obstacle of theirs
+(`obstacles`), and the nearest ones name the cause. What a queue or a gang answered is taken from
+the log as it was said.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from allotment.core import reasons
+from allotment.core.explain.lacks import lacks
+from allotment.core.explain.nodes import codes
+from allotment.core.explain.obstacles import FITS, Emptied
+from allotment.core.explain.pod_views import group_cause, pod_status
+from allotment.core.explain.schema import Lack
+from allotment.core.ledger.model import ClusterState, Pod
+from allotment.core.placement.rules.interpod import situated
+from allotment.core.placement.unserved import nearest, unserved
+from allotment.core.queues.round.verdict import PodVerdict, Verdicts
+from allotment_proto.events import PodObserved, QuotaShort
+from allotment_proto.facts import PodRequest, Problem
+
+_ASKED_MOST = 50_000
+"""So many nodes are asked for all requests together, before the counted cause has to do for more
+requests: about a second."""
+ASKED_OFTEN = 5_000
+"""The same for who asks again with each record, or with each scrape."""
+
+
+_BARRED = frozenset((reasons.Cure.QUEUE, reasons.Cure.GROUP, reasons.Cure.TEXT))
+"""What ends refusals that no node would change."""
+
+
+class Why(NamedTuple):
+    """The main cause: a reason code, and one sentence without a full stop that names the obstacle.
+
+    Both are empty for a pod that waits for nothing.
+    """
+
+    code: str
+    text: str
+
+
+class NodesSay(NamedTuple):
+    """What the nodes answer to one request."""
+
+    answers: Sequence[str]
+    """The first obstacle of each present node in their order, or `FITS`."""
+    lacks: tuple[Lack, ...]
+    """What is in the way in words, the nearest nodes first; nothing if a node takes the request."""
+    ever: bool | None
+    """Whether a node would take it if no pod ran in the cluster; None without nodes."""
+
+
+class Whys:
+    """Answers for many pods of one state, which stays as it is: equal requests are asked once."""
+
+    def __init__(self, state: ClusterState, asked_most: int = _ASKED_MOST) -> None:
+        self._state = state
+        self._asked_most = asked_most
+        self._verdicts = Verdicts(state)
+        self._empty = Emptied(state)
+        self._said: dict[PodRequest, NodesSay] = {}
+        self._asked: dict[object, PodRequest] = {}
+        self._nodes_asked = 0
+        self._has_nodes = any(node.fact is not None for node in state.nodes.values())
+
+    def ruled(self, fact: PodObserved) -> PodVerdict:
+        """What a round that began now would ask for a pod."""
+        return self._verdicts.of(fact)
+
+    def asked(self, fact: PodObserved) -> PodRequest:
+        """The request of a pod as its round would put it to nodes."""
+        return situated(self.ruled(fact).tries[-1], self._state)
+
+    def nodes(self, request: PodRequest) -> NodesSay:
+        """What the nodes answer to a request."""
+        if request not in self._said:
+            answers = codes(self._state, request)
+            self._nodes_asked += len(answers)
+            self._said[request] = NodesSay(
+                answers, lacks(self._state, request, answers), self._empty.takes(request)
+            )
+        return self._said[request]
+
+    def of(self, pod: Pod) -> Why:
+        """Why a pod waits. The pod may be one that does not."""
+        status, code = pod_status(self._state, pod)
+        if status != "Pending" or pod.allocation is not None:
+            return Why(code, _text(code) if code else "")
+        fact, refusal = pod.fact, pod.refusal
+        if fact.problem is not None:
+            return Why(code, _without_code(fact.problem))
+        if code == reasons.NOT_OURS:
+            return Why(code, self._not_ours(fact))
+        if fact.gated:
+            return Why(code, _text(code))
+        if not self._has_nodes and reasons.REASONS[code].cured_by not in _BARRED:
+            return Why(reasons.NO_NODES, _text(reasons.NO_NODES))
+        if refusal is None and code == reasons.QUEUED:
+            return Why(code, _text(code))
+        if refusal is not None and refusal.problem is None:
+            return self._of_nodes(fact, code)
+        said = self._of_queue(pod, code)
+        if code in reasons.OF_CLUSTER:
+            found = self.nodes_of(fact)
+            if found is not None and found.ever is False:
+                return self._of_nodes(fact, code)
+        return said
+
+    def _of_queue(self, pod: Pod, code: str) -> Why:
+        """What a queue or the pod's group answered."""
+        refusal = pod.refusal
+        if refusal is not None and refusal.problem is not None:
+            return Why(code, _quota_text(refusal.quota) or _without_code(refusal.problem))
+        if code == reasons.SAME_ROLE_FAILED:
+            sibling = self._sibling(pod)
+            if sibling is not None:
+                why = self.of(sibling)
+                return Why(why.code, f"waits like {sibling.fact.name}: {why.text}")
+        _, message = group_cause(self._state, pod)
+        return Why(code, message or _text(code))
+
+    def _sibling(self, pod: Pod) -> Pod | None:
+        """The pod of the same group and role that the nodes refused for all of them."""
+        group = self._state.groups.get(pod.fact.group)
+        members = () if group is None else group.members
+        found = (self._state.pods[uid] for uid in members if uid in self._state.pending)
+        refused = [
+            other
+            for other in found
+            if other.fact.role == pod.fact.role
+            and other.refusal is not None
+            and other.refusal.problem is None
+        ]
+        return min(refused, key=lambda other: other.fact.name, default=None)
+
+    def _of_nodes(self, fact: PodObserved, counted: str) -> Why:
+        """What the nearest nodes lack; `counted` is what the decision made of its counts."""
+        found = self.nodes_of(fact)
+        if found is None:
+            return Why(counted, _text(counted))
+        absent = unserved(self._state, fact.request)
+        if absent:
+            code = found.lacks[0].code if found.lacks else counted
+            return Why(code, absent[0])
+        if found.lacks:
+            return Why(found.lacks[0].code, found.lacks[0].text)
+        number = sum(answer == FITS for answer in found.answers)
+        fits = "1 node fits" if number == 1 else f"{number} nodes fit"
+        return Why(counted, f"{fits} now; the pod is tried again")
+
+    def nodes_of(self, fact: PodObserved) -> NodesSay | None:
+        """What the nodes answer to a pod; None once too many were asked for others."""
+        key = (
+            *(fact.request, fact.group, fact.queue, fact.namespace, fact.local_claims),
+            *(fact.labels if self._state.keep_away else (), fact.owner),
+        )
+        if key not in self._asked:
+            if self._nodes_asked > self._asked_most:
+                return None
+            self._asked[key] = self.asked(fact)
+        return self.nodes(self._asked[key])
+
+    def _not_ours(self, fact: PodObserved) -> str:
+        ours = self._state.policy.scheduler_names
+        near = nearest(fact.scheduler, set(ours))
+        said = f"its schedulerName is {fact.scheduler}; this scheduler answers to {', '.join(ours)}"
+        return said + (f"; did you mean {near}?" if near else "")
+
+
+def _without_code(problem: Problem) -> str:
+    return reasons.problem_text(problem).removeprefix(f"{problem.code}: ")
+
+
+def _quota_text(short: Sequence[QuotaShort]) -> str:
+    """Which limits refuse a pod, with what is in use of each; empty if none does."""
+    amounts = "; ".join(reasons.quota_text(each, names_queue=False) for each in short)
+    queue = next((each.queue for each in short), "")
+    if queue:
+        return f"queue {queue} is at its limit: {amounts}"
+    return f"not enough room in the cluster: {amounts}; no queue quota applies" if amounts else ""
+
+
+def _text(code: str) -> str:
+    reason = reasons.REASONS.get(code)
+    return code if reason is None else reason.text

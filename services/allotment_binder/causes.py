@@ -1,0 +1,92 @@
+"""What a pod that waits is told: its main cause in a sentence, then what was counted.
+
+The sentence is the one of `allot explain` (`core/explain/why.py`), asked on the newest state in a
+thread. All refusals that wait to be told are asked about together, and asking takes a tenth of the
+time at most, so a busy cluster tells its pods later and never decides later.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import anyio
+
+from allotment.adapters.log.fold import Fold
+from allotment.adapters.service.service import ServiceContext
+from allotment.core.explain.why import Whys
+from allotment.core.ledger.model import ClusterState
+from allotment.core.reasons import cut
+from allotment_binder.notices import Notice, Notices, Refused
+from allotment_binder.settings import BinderSettings
+
+ASKED_MOST = 2_000
+"""So many nodes are asked at once for all pods; the others are told what was counted."""
+PAUSE_TIMES = 9
+"""After asking there is a pause of so many times as long."""
+
+
+class Causes:
+    """Stands before `Notices`: refusals pass through it and get their sentence."""
+
+    def __init__(self, ctx: ServiceContext[BinderSettings], fold: Fold, notices: Notices) -> None:
+        self._log = ctx.log
+        self._fold = fold
+        self._notices = notices
+        self._refused: dict[str, Refused] = {}
+        self._stirred = anyio.Event()
+
+    def put(self, notice: Notice) -> None:
+        """Queue a notice; a refusal of a pod that waits for no node in particular is explained."""
+        self._refused.pop(notice.uid, None)
+        if isinstance(notice, Refused) and notice.nominated is None:
+            self._refused[notice.uid] = notice
+            self._stirred.set()
+        else:
+            self._notices.put(notice)
+
+    def withdraw(self, uid: str) -> None:
+        """Forget a refusal that is not true any more."""
+        self._refused.pop(uid, None)
+        self._notices.withdraw(uid)
+
+    async def run(self) -> None:
+        """Explain what is queued, for as long as the binder runs."""
+        while True:
+            await self._stirred.wait()
+            self._stirred = anyio.Event()
+            asked = tuple(self._refused.values())
+            begun_s = anyio.current_time()
+            texts = await self._fold.off_loop(partial(self._texts, asked))
+            for notice, text in zip(asked, texts, strict=True):
+                if self._refused.get(notice.uid) is notice:
+                    del self._refused[notice.uid]
+                    self._notices.put(notice._replace(message=text))
+            await anyio.sleep(PAUSE_TIMES * (anyio.current_time() - begun_s))
+
+    def _texts(self, asked: Sequence[Refused]) -> list[str]:
+        whys = Whys(self._fold.state, ASKED_MOST)
+        return [self._text(whys, notice) for notice in asked]
+
+    def _text(self, whys: Whys, notice: Refused) -> str:
+        try:
+            return told(self._fold.state, whys, notice)
+        except Exception as error:  # a defect of an explanation must not keep the refusal back
+            self._log.error(
+                "the cause of a refusal cannot be explained",
+                namespace=notice.namespace,
+                pod=notice.name,
+                error=error,
+            )
+            return notice.message
+
+
+def told(state: ClusterState, whys: Whys, notice: Refused) -> str:
+    """The whole text: the cause, what was counted, and the command that tells more."""
+    pod = state.pods.get(notice.uid)
+    more = f" Ask: allot explain pod {notice.namespace}/{notice.name}"
+    said = notice.message
+    if pod is not None and notice.uid in state.pending:
+        why = whys.of(pod)
+        if why.text and not said.startswith(why.code):
+            said = f"{why.code}: {why.text}. {said}"
+    ended = said if said.endswith((".", "?")) else f"{said}."
+    return cut(ended, len(more)) + more
