@@ -45,6 +45,8 @@ GROUP_WAIT_S = 1.0
 """How long a pod may be known before its PodGroup without being refused."""
 PATIENCE_MAX = 16
 """The most by which deadlines are put off for work that is known to be under way."""
+LOST = "lost"
+"""The outcome of a cycle that the active binder has not received."""
 CONFLICT_PAUSE_S = 0.01
 CONFLICT_PAUSE_MAX_S = 1.0
 SKIPPED_MAX = 64
@@ -153,6 +155,9 @@ class Filter:
             self._waiting.take(envelope)
         if record.subject not in (subjects.DECISION, subjects.OUTCOME):
             return
+        if not envelope.events:  # a binder begins: what was on its way to another one is lost
+            for flight in self._flights.values():
+                flight.end(LOST, 0)
         for event in envelope.events:
             if isinstance(event, Decided):
                 if event.cycle in self._flights:
@@ -390,6 +395,12 @@ class Filter:
     async def _land(self, flight: _Flight) -> None:
         """Wait for the end of a cycle, and do what follows from it."""
         is_over = await flight.ended()
+        if flight.outcome == LOST:
+            del self._flights[flight.cycle]
+            self.reissued += 1
+            self._patience = 1
+            self.ctx.log.info("a binder begins, issuing the cycle again", cycle=flight.cycle)
+            return
         if is_over:
             with anyio.move_on_after(self.ctx.settings.cycle_deadline_ms / 1000) as reached:
                 await self.world.fold.wait_for(flight.seq)

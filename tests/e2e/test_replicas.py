@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from allotment_proto.codec import decode_envelope
+from allotment_proto.events import Bound
 from tests.e2e.audit import assert_sound, fold
 from tests.e2e.stack import ROLES, Stack, vgpu
 
@@ -23,6 +25,8 @@ WORK_DONE = {
     "scorer": "allot_proposals_total",
     "binder": "allot_decisions_total",
 }
+TAKEN_OVER_S_MAX = 30.0
+"""Ten times as long as it takes on two busy processors: a lease of 2 s, and one cycle."""
 FROZEN_S = 4.0
 """Longer than a lease lives."""
 
@@ -58,6 +62,16 @@ def shown(stack: Stack, role: str) -> str:
     return str(found.get(f"allotment-{role}", {}).get("holderIdentity", ""))
 
 
+def next_bound_ns(stack: Stack, after_ns: int) -> int:
+    """When the log first says after a moment that a pod was bound."""
+    return min(
+        record.time_ns
+        for record in stack.records()
+        if record.time_ns > after_ns
+        and any(isinstance(event, Bound) for event in decode_envelope(record.payload).events)
+    )
+
+
 def create(stack: Stack, first: int, last: int) -> None:
     for number in range(first, last):
         stack.create_pod(f"p{number}", vgpu(1600, 10))
@@ -76,8 +90,13 @@ def test_standbys_take_over_from_the_killed(stack: Stack) -> None:
         busy = active(stack, role)
         create(stack, number * 40, number * 40 + 20)
         stack.kill(busy)
+        killed_ns = time.time_ns()
         create(stack, number * 40 + 20, number * 40 + 40)
         all_bound(stack, number * 40 + 40)
+        if role == "binder":
+            took_s = (next_bound_ns(stack, killed_ns) - killed_ns) / 1e9
+            print(f"a pod was bound {took_s:.1f} s after the binder was killed")
+            assert took_s < TAKEN_OVER_S_MAX
     assert_sound(stack)
 
 

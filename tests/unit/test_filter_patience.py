@@ -23,6 +23,7 @@ from allotment_filter import __main__ as filter_module
 from allotment_filter.__main__ import Filter
 from allotment_filter.groups import Groups
 from allotment_filter.settings import FilterSettings
+from allotment_proto import subjects
 from allotment_proto.codec import decode_message, encode
 from allotment_proto.events import (
     BindFailed,
@@ -252,6 +253,35 @@ async def test_a_cycle_that_is_worked_on_is_not_issued_again(is_told: bool) -> N
             while len(opened) < 2:  # noqa: ASYNC110 - nobody tells
                 await anyio.sleep(0.01)
         assert work._patience == (2 if is_told else 1)
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("subject", [subjects.DECISION, subjects.OUTCOME])
+async def test_a_binder_that_begins_is_sent_the_cycle_at_once(subject: str) -> None:
+    """Whatever the deadline: what was on its way to the binder before is lost."""
+    opened: list[str] = []
+
+    class Bus:
+        async def publish(self, subject: str, payload: bytes, headers: Any = None) -> None:
+            opened.append(decode_message(Feasible, payload).cycle)
+
+    fold, lease = _Fold(), SimpleNamespace(is_held=True, epoch=1)
+    world = cast(World, SimpleNamespace(bus=Bus(), fold=fold, lease=lease))
+    async with anyio.create_task_group() as group:
+        work = Filter(_context(group), world)
+        work._deadline_s = lambda: time.monotonic() + 1_000_000  # type: ignore[method-assign]
+        work._patience = 16
+        group.start_soon(work.run)
+        while not opened:
+            await anyio.lowlevel.checkpoint()
+        begins = Record(2, subject, b"", 1, f"life/binder/b/0123456789abcdef/{subject}")
+        with patience():
+            await anyio.sleep(0.01)
+            fold.listeners[0](begins, Envelope(v=1, at_ms=1, by="binder/b", events=()))
+            while len(opened) < 2:  # noqa: ASYNC110 - nobody tells
+                await anyio.sleep(0.01)
+        assert (work.reissued, work._patience) == (1, 1)
         group.cancel_scope.cancel()
 
 
