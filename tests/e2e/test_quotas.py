@@ -21,12 +21,25 @@ CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 TASK_PRIORITY = "volcano.sh/task-priority"
+PREEMPTING = """
+actions: "allocate, backfill, preempt"
+tiers:
+- plugins:
+  - name: priority
+  - name: conformance
+- plugins:
+  - name: predicates
+"""
 
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
     with starting(tmp_path, POLICY) as running:
         yield running
+
+
+def metadata_of(stack: Stack, name: str) -> Json:
+    return {p["metadata"]["name"]: dict(p["metadata"]) for p in stack.pods()}[name]
 
 
 def queue(stack: Stack, name: str, **spec: object) -> None:
@@ -181,20 +194,31 @@ def test_an_annotation_lifts_no_pod_over_those_of_others(stack: Stack) -> None:
     assert "pushy" not in stack.bound()
 
 
+def test_a_pod_that_takes_a_day_to_end_keeps_no_preemptor_waiting(tmp_path: Path) -> None:
+    """Its owner deletes it, and it stays: another one makes room, or it has to end sooner."""
+    day_s = 86_400
+    slow = {"allotment.dev/stop-delay": f"{day_s}s"}
+    with starting(tmp_path, PREEMPTING) as stack:
+        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
+        stack.call("POST", CLASSES, {**body, "metadata": {"name": "high"}})
+        for n in range(3):
+            pod(stack, f"full-{n}", 8, slow if n == 0 else None)
+        stack.until(lambda: len(stack.bound()) == 3, "the cluster is full")
+        path = f"{NAMESPACES}/default/pods/full-0"
+        stack.call("DELETE", path, {"gracePeriodSeconds": day_s})
+        stack.until(lambda: "deletionTimestamp" in metadata_of(stack, "full-0"), "it is ending")
+        pod(stack, "high", 8, priorityClassName="high")
+        stack.until(lambda: "high" in stack.bound(), "the one of a higher class has its place")
+        assert "full-0" in stack.bound(), "it takes its time"
+        assert len(stack.pods()) == 3
+        assert_sound(stack)
+
+
 def test_what_is_freed_by_eviction_goes_to_whom_it_was_freed_for(tmp_path: Path) -> None:
     """The preemptor's PodGroup is made while its victim leaves, and older pods wait too. One that
     only calls itself important has nobody evicted.
     """
-    policy = """
-actions: "allocate, backfill, preempt"
-tiers:
-- plugins:
-  - name: priority
-  - name: conformance
-- plugins:
-  - name: predicates
-"""
-    with starting(tmp_path, policy) as stack:
+    with starting(tmp_path, PREEMPTING) as stack:
         body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
         stack.call("POST", CLASSES, {**body, "metadata": {"name": "high"}})
         for n in range(3):

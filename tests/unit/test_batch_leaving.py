@@ -80,6 +80,16 @@ def test_a_pod_that_is_deleted_slowly_can_be_evicted() -> None:
     assert victims(world) == low
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_of_equals_those_go_that_end_soon(number: int) -> None:
+    world, low = full(3)
+    slow = [uid for at, uid in enumerate(low) if at != number]
+    deleted(world, slow[0], 3 * DAY_S)
+    seen(world, slow[1], grace_s=61)
+    world.job("top", 1, priority="high")
+    assert victims(world) == [low[number]]
+
+
 def test_near_its_deadline_it_is_waited_for() -> None:
     world, low = full()
     deleted(world, low[0], DAY_S)

@@ -22,7 +22,7 @@ from allotment.core.queues.timings import Checkpoint, unending
 from allotment_proto.events import Placement
 from allotment_proto.facts import ALONE, PodRequest
 
-Rank = tuple[int, int, int, int]
+Rank = tuple[int, int, int, int, int]
 """A pod's place among victims: those with the smaller one go first."""
 
 

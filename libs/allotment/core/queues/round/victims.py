@@ -6,8 +6,9 @@ its own group what lower pods of it have, as long as the group keeps its minimum
 Victims are chosen on copies of the nodes' books (`books`), so that what is freed is what is needed:
 cards of the right kind, on one node, not sums over a cluster. A pod takes room that is free, or
 will be because its holder is ending, before anybody has to go for it. Else the node with the fewest
-victims is taken, of equals the one whose victims rank lowest, then the first by name. A group gets
-victims for all that it lacks of its minimum (of its roles' minima, too), or none.
+victims is taken, of equals the one whose victims rank lowest, then the first by name. Of victims of
+one priority those rank lower that end sooner. A group gets victims for all that it lacks of its
+minimum (of its roles' minima, too), or none.
 
 Nobody goes for a group that could not be placed all the same: one that is not let in, whose queue's
 quota does not cover it even so, or on nodes that are held for others. Nobody goes for a pod whose
@@ -315,7 +316,8 @@ class Hunt:
                 and self._is_of(source, job, other)
                 and (other is not job or victim.priority < task.priority)
             ):
-                rank = (other.view.priority, *step, -victim.created_ms)
+                grace_s = self._state.pods[victim.uid].fact.grace_s
+                rank = (other.view.priority, *step, grace_s, -victim.created_ms)
                 by_node.setdefault(victim.node, []).append((rank, victim.uid, victim))
         is_reclaim = source is _Source.OTHER_QUEUES
         choose = session.reclaimable if is_reclaim else session.preemptable
