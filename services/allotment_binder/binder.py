@@ -47,6 +47,7 @@ from allotment_proto.events import (
     PodGone,
     PodObserved,
     Refusal,
+    TimePassed,
 )
 
 OUTCOMES_GATHER_S = 0.02
@@ -119,6 +120,11 @@ class Binder:
                     self._look(self.pacer, event.uid, envelope.at_ms)
                 case NodeObserved() | NodeGone():
                     self.pacer.look_node(event.name)
+                case TimePassed():
+                    for uid in event.unserved:
+                        pod = self.world.fold.state.pods.get(uid)
+                        if pod is not None and pod.allocation is not None:
+                            self.pacer.look_node(pod.allocation.node)
                 case Bound() | BindFailed() | Corrected():
                     self.pacer.look(event.uid)
                     self.troubles.look_at_claim(self.world.fold.state, event.uid)

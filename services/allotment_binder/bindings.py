@@ -28,6 +28,7 @@ from allotment.adapters.kube.client import KubeClient, pod_path
 from allotment.adapters.kube.objects import PlacedPod
 from allotment.adapters.kube.result import KubeResult, Ok, Refused, Unknown
 from allotment.core import reasons
+from allotment.core.ledger.health import is_left
 from allotment.core.ledger.model import Allocation, ClusterState
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.trace_ids import traceparent
@@ -93,6 +94,8 @@ def obstacle_to(state: ClusterState, allocation: Allocation) -> Obstacle | None:
         return reasons.NODE_NOT_READY, f"node {allocation.node} is gone"
     if node.forgers and node.blocked and allocation.holdings:
         return node.blocked, reasons.REASONS[node.blocked].text
+    if allocation.holdings and is_left(state, node.name, allocation.seq):
+        return reasons.NODE_FAILING, f"the device plugin of node {node.name} serves nobody"
     for held in allocation.holdings:
         ledger = node.ledgers.get(held.family)
         if ledger is None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from allotment.core.explain.acknowledgement import Age, Place, age, is_awaited, plugin_question
+from allotment.core.ledger.health import is_left
 from allotment.core.ledger.model import RESERVED, Allocation, ClusterState
 from allotment_binder.pacing import Answer, answer
 
@@ -113,6 +114,8 @@ class Pacer:
     def look_node(self, name: str) -> None:
         """Take note of a node as the log shows it now: of device plugins that came or went."""
         node = self._state.nodes.get(name)
+        if (name, "", "") in self._state.health:
+            self._stirred.update(place for place in self._queues if place[0] == name)
         plugins = frozenset(() if node is None else node.ledgers)
         if self._plugins.get(name, frozenset()) == plugins:
             return
@@ -161,6 +164,9 @@ class Pacer:
         found = list(self._free.values())
         stirred, self._stirred = self._stirred, set()
         for place in stirred:
+            left = self._left(place)
+            self._send(left)
+            found += left
             queue = self._queues.get(place)
             if queue is None:
                 continue
@@ -169,10 +175,21 @@ class Pacer:
             else:
                 found += queue.ready()
         found.sort(key=age)
-        for allocation in found:
+        self._send(found)
+        return found
+
+    def _send(self, allocations: list[Allocation]) -> None:
+        for allocation in allocations:
             self.sent[allocation.uid] = allocation
             self.look(allocation.uid)
-        return found
+
+    def _left(self, place: Place) -> list[Allocation]:
+        """Who does not wait any more, because the plugin serves nobody."""
+        name, queue = place[0], self._queues.get(place)
+        if queue is None or (name, "", "") not in self._state.health:
+            return []
+        waiting = (held for same in queue.waiting.values() for held in same.values())
+        return [held for held in waiting if is_left(self._state, name, held.seq)]
 
     def waits(self) -> Iterator[Wait]:
         """Who waits for whom now; those that wait for a Binding under way are left out."""

@@ -3,7 +3,8 @@
 A node's device plugin cannot tell pods apart that ask it the same (`acknowledgement`). So of the
 pods of one node with the same question one at a time is bound: the next waits until the plugin is
 through with it (the plugin marked it, or it runs), until it ended or is gone, or until the plugin
-itself is.
+itself is. Where a plugin serves nobody, nobody waits: what was decided before that was known ends
+with an obstacle.
 
 Two pods with the very same assignment wait for each other as well. Swapped they would get the right
 cards, but NVIDIA's plugin mounts a directory that is named after the pod it took them for, and its
@@ -17,6 +18,7 @@ same from what each record of the log changed.
 from collections.abc import Collection
 
 from allotment.core.explain.acknowledgement import Place, Question, age, is_awaited, plugin_question
+from allotment.core.ledger.health import is_left
 from allotment.core.ledger.model import Allocation, ClusterState
 from allotment.core.placement.devices import FAMILIES
 
@@ -44,6 +46,9 @@ def bindable(
     for allocation in sorted(allocations, key=age):
         question = plugin_question(allocation.holdings)
         if question is not None:
+            if is_left(state, allocation.node, allocation.seq):
+                out.append(allocation)  # it has an obstacle, and nobody is asked
+                continue
             if (allocation.node, question) in blocked:
                 continue
             taken = busy.get(allocation.node)

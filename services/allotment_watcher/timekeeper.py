@@ -1,5 +1,5 @@
 """Tells the log what time it is when somebody has waited long enough, or was promised something for
-long enough: the log has no clock.
+long enough, and whom a device plugin has not served for long: the log has no clock.
 """
 
 import time
@@ -7,20 +7,45 @@ from collections.abc import Callable, Iterable
 
 import anyio
 
+from allotment.core.ledger import health
 from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.deadlines import has_passed
 from allotment_proto.events import TimePassed
 
 LOOK_S = 0.9
 """A promise to a group lasts for two looks at most, and nobody waits for it for 2 s."""
+UNSERVED_AFTER_S = 20.0
+"""A device plugin serves a pod in a second or two once it is its turn."""
+
+
+class Turns:
+    """Whose turn it is at each device plugin, and since when."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[str, float] = {}
+        self._told: set[str] = set()
+
+    def late(self, state: ClusterState, now_s: float) -> tuple[str, ...]:
+        """The uids of the pods whose turn it has been for long; each is told once."""
+        self._since_s = {uid: self._since_s.get(uid, now_s) for uid in health.unserved(state)}
+        self._told &= self._since_s.keys()
+        late = [
+            uid
+            for uid, since_s in self._since_s.items()
+            if now_s - since_s >= UNSERVED_AFTER_S and uid not in self._told
+        ]
+        self._told.update(late)
+        return tuple(sorted(late))
 
 
 async def keep_time(
     state: ClusterState, tell: Callable[[Iterable[TimePassed]], None], period_s: float = LOOK_S
 ) -> None:
     """Look at the clock for ever and again; tell when a deadline has passed."""
+    turns = Turns()
     while True:
         now_ms = time.time_ns() // 1_000_000
-        if has_passed(state, now_ms):
-            tell([TimePassed(at_ms=now_ms)])
+        late = turns.late(state, time.monotonic())
+        if late or has_passed(state, now_ms):
+            tell([TimePassed(at_ms=now_ms, unserved=late)])
         await anyio.sleep(period_s)

@@ -143,3 +143,21 @@ def test_a_tenant_whose_pods_crash_holds_back_no_node_for_others(tmp_path: Path)
         state = fold(stack.records())
         for health in state.health.values():
             assert not health.concerns("blue")
+
+
+def test_a_plugin_that_never_answers_keeps_one_pod(tmp_path: Path) -> None:
+    """It refuses nothing, kubelet waits for it. Those that wait for their turn go elsewhere."""
+    with Stack(tmp_path, three_nodes()) as stack:
+        stack.patch_node("a", {"metadata": {"annotations": {"allotment.dev/allocate-time": "2h"}}})
+        names = [f"p{number}" for number in range(8)]
+        for name in names:
+            stack.create_pod(name, vgpu(1000, 10))
+            time.sleep(0.5)
+        stack.until(
+            lambda: all(stack.pod(name)["status"]["phase"] == "Running" for name in names[1:]),
+            "all but the first run",
+        )
+        assert [name for name in names if stack.node_of(name) == "a"] == ["p0"]
+        said = {each.code: each.message for each in findings(fold(stack.records()), 0)}
+        assert "has not acknowledged it" in said["NodeFailing"]
+        assert verify(stack.records()).different == 0

@@ -11,7 +11,7 @@ from allotment.core.ledger.state import apply
 from allotment_binder.bindings import Target, failed
 from allotment_binder.pacer import Pacer, Wait
 from allotment_binder.pacing import bindable
-from allotment_proto.events import Bound, NodeGone, PodGone
+from allotment_proto.events import Bound, NodeGone, PodGone, TimePassed
 from tests.build import card, decided, holding, node, placement, pod, policy, state_of
 
 
@@ -26,7 +26,18 @@ HAPPENINGS = st.lists(
     st.builds(
         _Told,
         st.sampled_from(
-            ["decided", "bind", "bound", "failed", "seen", "acked", "gone", "block", "plugin"]
+            [
+                "decided",
+                "bind",
+                "bound",
+                "failed",
+                "seen",
+                "acked",
+                "late",
+                "gone",
+                "block",
+                "plugin",
+            ]
         ),
         st.integers(0, 5),
     ),
@@ -66,6 +77,10 @@ def test_the_pacer_says_at_every_step_what_looking_at_everything_says(
                 apply(state, fact, state.seq + 1)
             case "acked" if held is not None and uid in pacer.sent:
                 apply(state, msgspec.structs.replace(fact, bind_phase="success"), state.seq + 1)
+            case "late" if held is not None and uid in pacer.sent:
+                apply(state, msgspec.structs.replace(fact, bind_phase="allocating"), state.seq + 1)
+                apply(state, TimePassed(at_ms=rv, unserved=(uid,)), state.seq + 1)
+                pacer.look_node("n1")
             case "gone":
                 apply(state, PodGone(uid=uid, namespace="default", name=uid, rv=rv), state.seq + 1)
             case "plugin":

@@ -17,7 +17,9 @@ from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import recheck_all, run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.deadlines import has_passed
+from allotment_binder.bindings import obstacle_to
 from allotment_proto.events import (
+    Bound,
     Ending,
     Event,
     NodeGone,
@@ -30,6 +32,7 @@ from allotment_proto.events import (
 from allotment_proto.facts import PodRequest
 from allotment_proto.observed import Death, Standing
 from allotment_watcher.__main__ import held_back as held_back_metric
+from allotment_watcher.timekeeper import UNSERVED_AFTER_S, Turns
 from tests.build import decided, node, placement, pod, policy, request, state_of, wants
 from tests.recording import Recorder, vgpu
 from tests.unit.both_rankers import chosen
@@ -703,3 +706,69 @@ def test_a_tenant_whose_pods_crash_everywhere_is_remembered_to_a_bound() -> None
         cluster.crash(f"p{number}")
     assert len(cluster.state.health) == health.PLACES_MAX
     assert cluster.state.health["n149", "", ""].strikes[0].pod == "default/pod-p298"
+
+
+def hung(*more: str) -> Cluster:
+    """The plugin of a serves nobody: x is bound there, and y waits for it."""
+    cluster = Cluster("a", *more)
+    for uid in ("x", "y"):
+        assert cluster.make(uid, WHOLE, namespace=uid).node == "a"  # type: ignore[union-attr]
+    cluster.tell(cluster.seen("x", bind_phase="allocating"))
+    return cluster
+
+
+def test_a_plugin_that_serves_nobody_holds_its_node_back_at_once() -> None:
+    cluster, turns = hung("b"), Turns()
+    assert turns.late(cluster.state, 100.0) == ()
+    assert turns.late(cluster.state, 100.0 + UNSERVED_AFTER_S - 1) == ()
+    assert turns.late(cluster.state, 100.0 + UNSERVED_AFTER_S) == ("x",)
+    assert turns.late(cluster.state, 200.0) == (), "once"
+    reserved = cluster.state.pods["y"].allocation
+    assert reserved is not None
+    assert obstacle_to(cluster.state, reserved) is None
+    cluster.tell(TimePassed(at_ms=START_MS, unserved=("x",)))
+    assert cluster.held() == {"a"}
+    assert obstacle_to(cluster.state, reserved) is not None, "what waited there goes elsewhere"
+    assert cluster.node_of("z", WHOLE, namespace="z") == "b", "for whomever"
+    assert found(cluster)["node a"].startswith(
+        'its device plugin: has not served a pod (x/pod-x at seq 9): "its device plugin has not '
+        'acknowledged it"; held back since seq 9'
+    )
+    assert decode(encode(cluster.state)).health == cluster.state.health
+    cluster.tell(cluster.seen("x", bind_phase="success"))
+    assert cluster.state.health == {}, "it serves again"
+    assert obstacle_to(cluster.state, reserved) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bind_phase": "success"},
+        {"phase": "Running"},
+        {"deleting": True},
+        {"holdings": ()},
+        {"standing": Standing("a", "vgpu", 1)},
+    ],
+)
+def test_who_is_served_or_was_changed_is_not_waited_for(changes: dict[str, Any]) -> None:
+    cluster = hung()
+    cluster.tell(cluster.seen("x", **{"bind_phase": "allocating", **changes}))
+    assert list(health.unserved(cluster.state)) == []
+    cluster.tell(TimePassed(at_ms=START_MS, unserved=("x", "nobody")))
+    assert cluster.state.health == {}
+
+
+def test_a_slow_plugin_is_not_one_that_serves_nobody() -> None:
+    """Whose turn it is counts, and not how long the line is."""
+    cluster, turns = Cluster("a"), Turns()
+    for uid in "wxyz":
+        cluster.make(uid)
+        cluster.tell(cluster.seen(uid, bind_phase="allocating"))
+        cluster.tell(Bound(uid=uid, namespace="", name="", node="a", decision=0))
+    now_s = 0.0
+    for uid in "wxyz":
+        for _ in range(2):
+            assert turns.late(cluster.state, now_s) == ()
+            now_s += UNSERVED_AFTER_S / 2
+        cluster.run(uid)
+    assert turns.late(cluster.state, now_s) == ()

@@ -542,10 +542,11 @@ def _health_text(state: ClusterState, place: tuple[str, str, str]) -> str:
     more = "the last ones " * (len(strikes) > len(pods))
     count = f"{len(strikes)} pods of different owners in a row"
     if len(strikes) == 1:
-        count = "a pod when it was tried again"
+        count = "a pod when it was tried again" if health.times > 1 else "a pod"
     died = sum(strike.has_died for strike in strikes)
     what = "lost within seconds of their start" if died == len(strikes) else "turned away or lost"
     what = what if died else "turned away"
+    what = "has not served" if any(strike.is_unserved for strike in strikes) else what
     said = f': "{strikes[-1].message}"' if strikes[-1].message else ""
     (only, *others) = sorted(health.namespaces)
     whom = "all pods that ask for devices" if others else f"such pods of namespace {only}"

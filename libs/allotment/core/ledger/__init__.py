@@ -7,7 +7,7 @@ What others may use:
 * `changes`: which names changed, for views that are kept.
 * `claims`: what annotations say that a pod holds. `volumes`: what decisions gave to claims.
 * `groups`: groups and queues as the log knows them. `pods`: whether a pod was turned away.
-  `health`: which moments the log is to be told of.
+  `health`: which moments the log is to be told of, and whom device plugins do not serve.
 * `evictions`: which pods that are deleted or evicted are waited for, and how long they may take.
 * `partitions`, `partitions.mig`: cards that are handed out in pieces.
 

@@ -1,10 +1,12 @@
 """Nodes and cards on which pods fail, learned from outcomes: held back, then tried again.
 
 A pod that a decision placed is a *strike* against its node and its cards if kubelet did not admit
-it because a device plugin failed, or if its container failed within seconds of its start. Strikes
-of several *strangers* (pods with different owners) since the last pod that did well there hold the
-place back: the cards that all strikes name, if the node has others, else the node. After a while
-the place is on trial: a node takes one volunteer at a time, a card whoever comes. A pod that does
+it because a device plugin failed, if its device plugin does not acknowledge it at all, or if its
+container failed within seconds of its start. A plugin that serves nobody holds its node back at
+once, and what waits to be bound there goes elsewhere (`is_left`). Else strikes of several
+*strangers* (pods with different owners) since the last pod that did well there hold the place back:
+the cards that all strikes name, if the node has others, else the node. After a while the place is
+on trial: a node takes one volunteer at a time, a card whoever comes. A pod that does
 well there clears it; one that fails holds it back for twice as long. If nobody volunteers a node
 opens by itself, and the next strike closes it.
 
@@ -34,6 +36,7 @@ import msgspec
 from allotment.core.ledger.claims import agrees, claimed
 from allotment.core.ledger.model import (
     ACTIVE,
+    BOUND,
     Allocation,
     CardPlace,
     ClusterState,
@@ -77,6 +80,10 @@ def learn(state: ClusterState, pod: Pod, before: PodObserved | None, seq: int) -
     if fact.died is not None and before.died is None:
         if _is_witness(before, fact, held) and not _has_forger(state, held):
             _strike(state, held.node, _died(fact, held, seq))
+    elif fact.phase == ACTIVE and _is_served(fact, held) and not _is_served(before, held):
+        for place, health in list(state.health.items()):
+            if place == _node_place(held.node) and held.seq >= health.strikes[0].decision:
+                _keep(state, place, tuple(s for s in health.strikes if not s.is_unserved), seq)
     elif fact.phase in (_RUNNING, _SUCCEEDED):
         has_started, has_lived = before.phase == ACTIVE, fact.phase == _SUCCEEDED != before.phase
         if state.health and (has_started or has_lived):
@@ -119,6 +126,54 @@ def time_passed(state: ClusterState, seq: int) -> None:
                 until_ms=state.time_ms + more_ms if is_trial else 0,
             )
             state.room_seq = seq
+
+
+def unserved(state: ClusterState) -> Iterator[str]:
+    """Of each node the pod that its device plugin has to acknowledge next, of those that we bound
+    and that the plugin can find. Who has a clock tells the log if it is the same one for long."""
+    for node in state.nodes.values():
+        waiting = [held for held in node.allocations.values() if _is_unserved(state, node, held)]
+        if waiting:
+            yield min((held.seq, held.stamp_s, held.uid) for held in waiting)[2]
+
+
+def _is_unserved(state: ClusterState, node: Node, held: Allocation) -> bool:
+    fact = state.pods[held.uid].fact
+    return (
+        node.backlog > 0
+        and held.phase == BOUND
+        and node.awaits(held)
+        and fact.node == held.node
+        and fact.phase == ACTIVE
+        and fact.bind_phase == keys.PHASE_ALLOCATING
+        and not any(holding.family in keys.SUCCESS_IS_EARLY for holding in held.holdings)
+        and _is_witness(fact, fact, held)
+    )
+
+
+def not_served(state: ClusterState, uid: str, seq: int) -> None:
+    """The device plugin of a pod's node has not acknowledged it for long."""
+    pod = state.pods.get(uid)
+    held = None if pod is None else pod.allocation
+    if pod is None or held is None:
+        return
+    node = state.nodes[held.node]
+    if _is_unserved(state, node, held) and not _has_forger(state, held):
+        said = "its device plugin has not acknowledged it"
+        strike = _struck_by(pod.fact, held, seq, said)
+        _strike(state, node.name, msgspec.structs.replace(strike, cards=(), is_unserved=True))
+        state.touch(node)
+
+
+def is_left(state: ClusterState, name: str, decision: int) -> bool:
+    """Whether what was decided for a node, and is not sent yet, had better go elsewhere: its device
+    plugin serves nobody."""
+    health = state.health.get(_node_place(name))
+    return (
+        health is not None
+        and decision <= health.since
+        and any(strike.is_unserved for strike in health.strikes)
+    )
 
 
 def deadlines(state: ClusterState) -> Iterator[int]:
@@ -334,6 +389,8 @@ def _is_enough(health: Health, most: int = _DEAD_STRANGERS) -> bool:
     """Whether so many strangers failed that it is the place's doing. `most` if some of them died:
     that a card fails is believed as soon as it is of those that were turned away.
     """
+    if any(strike.is_unserved for strike in health.counted):
+        return True
     turned_away = sum(not strike.has_died for strike in health.counted)
     died = [strike for strike in health.counted if strike.has_died]
     strangers = {(s.has_run, s.owner if s.has_run else s.image) for s in died}

@@ -179,6 +179,8 @@ class Strike(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Pods with that image ran on other nodes then."""
     is_excused: bool = False
     """Its image died on another node, too: it does not count."""
+    is_unserved: bool = False
+    """It was bound, and its device plugin has not acknowledged it for long. It names no cards."""
 
 
 class Health(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -212,8 +214,10 @@ class Health(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def concerns(self, namespace: str) -> bool:
         """Whether it counts for a namespace's pods: its own were struck, or those of several
         others. One tenant's pods prove nothing to others, and how pods die is up to tenants: that
-        takes one namespace more.
+        takes one namespace more. A plugin that serves nobody is nobody's doing.
         """
+        if any(strike.is_unserved for strike in self.strikes):
+            return True
         namespaces = self.namespaces
         turned_away = {strike.namespace for strike in self.counted if not strike.has_died}
         return namespace in namespaces or len(turned_away) > 1 or len(namespaces) > 2

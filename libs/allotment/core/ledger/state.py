@@ -208,6 +208,8 @@ def _time_passed(state: ClusterState, event: TimePassed, seq: int) -> None:
     state.order_seq = seq
     fold_evictions.time_passed(state, before_ms, seq)
     health.time_passed(state, seq)
+    for uid in event.unserved:
+        health.not_served(state, uid, seq)
 
 
 def _configuration_checked(state: ClusterState, event: ConfigurationChecked, seq: int) -> None:
