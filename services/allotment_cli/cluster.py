@@ -198,7 +198,12 @@ def show_status(found: dict[str, Any], output: str) -> None:
             for row in found["services"]
         ]
         headers = ("SERVICE", "STATE", "ACTIVE", "BEHIND LOG", "PID", "RESTARTS", "HTTP", "LOG")
-        first, *rest = table(headers, rows, right=("PID", "RESTARTS"))
+        told = [n for n, _ in enumerate(headers) if any(row[n] not in ("", "-") for row in rows)]
+        first, *rest = table(
+            [headers[n] for n in told],
+            [[row[n] for n in told] for row in rows],
+            right=("PID", "RESTARTS"),
+        )
         emit(["", heading(first), *rest])
     if found["problems"]:
         emit(["", heading("Problems"), *(f"  {problem}" for problem in found["problems"])])

@@ -64,7 +64,7 @@ def test_status_shows_how_far_each_service_is_behind(capsys: pytest.CaptureFixtu
 
 def test_status_shows_who_is_active(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
-        {**row("binder-1"), "active": True},
+        {**row("binder-1", lag={"records": 0, "seconds": 0.0}), "active": True},
         {**row("binder-2"), "active": False},
         {"name": "filter", "ready": True, "replica": "filter-7", "active": True, "lag": None},
         {"name": "scorer", "ready": False, "replica": "", "active": False, "lag": None},
@@ -78,6 +78,13 @@ def test_status_shows_who_is_active(capsys: pytest.CaptureFixture[str]) -> None:
     assert states["filter"][:2] == ["ready", "filter-7"]
     assert states["scorer"] == ["not", "ready", "none"]
     assert not any(line.startswith("Home") for line in lines)
+    show_status({"ready": False, "services": rows[2:], "problems": []}, "text")
+    (header,) = (one for one in capsys.readouterr().out.splitlines() if "SERVICE" in one)
+    assert header.split() == [
+        "SERVICE",
+        "STATE",
+        "ACTIVE",
+    ]
 
 
 def test_doctor_says_which_service_is_not_ready_even_if_the_log_cannot_be_read(
