@@ -103,8 +103,8 @@ def test_a_queue_that_gives_back_what_it_borrowed_does_not_take_it_again() -> No
     """Its jobs outrank the one that reclaims, and their turn is first: that goes for nothing."""
     world = Contest(build.node("n1", 1))
     world.tell(PolicyLoaded(policy=CAPACITY, source="", text_sha256=""))
-    for name in ("borrower", "owner"):
-        due = (("cpu", 100),)
+    for name, due_milli in (("borrower", 0), ("owner", 100)):
+        due = (("cpu", due_milli),)
         world.tell(QueueObserved(uid=name, name=name, rv=1, deserved=due))
     runs(world, world.job("much", 1, priority="high", queue="borrower", members=0))
     (own,) = world.job("own", 1, priority="low", queue="owner")

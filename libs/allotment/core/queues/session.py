@@ -25,6 +25,7 @@ from allotment.core.queues.model import (
 from allotment.core.queues.plugins.base import Order, Plugin, Together
 from allotment.core.queues.plugins.registry import Configured
 from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
+from allotment.core.queues.rules import QUOTA_KEPT
 from allotment.core.queues.timings import PLUGIN, OnStep, untimed
 from allotment.core.queues.turns import in_turns
 from allotment.core.queues.work import Job, World
@@ -371,10 +372,18 @@ class Session:
         )
 
     def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
-        """The candidates that may be evicted for a task of another queue."""
-        return votes.victims(
+        """The candidates that may be evicted for a task of another queue. The first tier that
+        answers decides, but for what queues deserve: that is kept whatever tier says so.
+        """
+        found = votes.victims(
             self._at("reclaimable"), lambda plugin: plugin.reclaimable(taker, candidates)
         )
+        if self.world.rules < QUOTA_KEPT:
+            return found
+        for plugin in self._flat("reclaimable"):
+            if plugin.keeps_due:
+                found = plugin.reclaimable(taker, found) or []
+        return found
 
     def node_rules(self, job: Job) -> tuple[NodeRule, ...]:
         """Which nodes the job may use: those that all of the rules allow."""

@@ -165,6 +165,9 @@ class Plugin:
         """Those of the candidates that the taker's job may evict; None to abstain."""
         return None
 
+    keeps_due: ClassVar[bool] = False
+    """Whether it says, as to `reclaimable`, what queues have to give back."""
+
     def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task] | None:
         """Those of the candidates that the taker's queue may evict; None to abstain."""
         return None

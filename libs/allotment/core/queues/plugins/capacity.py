@@ -6,7 +6,7 @@ queue and for all above it, and only queues without queues below may take pods; 
 are ignored. The queue `root` stands for the cluster and has no limit of its own.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ from allotment.core.plugin_arguments import Argument, Arguments, Kind, boolean
 from allotment.core.queues.answers import PERMIT, No, Vote, closed, quota_insufficient, short_of
 from allotment.core.queues.model import OPEN, ROOT, QueueView, Task
 from allotment.core.queues.plugins.base import Key, Plugin, Together
+from allotment.core.queues.plugins.guarantees import Unguaranteed
 from allotment.core.queues.plugins.proportion import is_all, real_capability, refused_at_gate
 from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
@@ -26,6 +27,7 @@ from allotment.core.queues.resources import (
     largest_share,
     total_of,
 )
+from allotment.core.queues.rules import QUOTA_KEPT
 from allotment.core.queues.shares import open_books
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import QUEUE_NOT_LEAF
@@ -49,6 +51,7 @@ class _Tree:
         self.capability: dict[str, Resources] = {}
         self.deserved: dict[str, Resources] = {}
         self._chains = {name: self._chain(name) for name in world.queues}
+        self._beside = self.side_by_side()
         for name in world.queues:
             self._resolve(name)
         for name in sorted(world.queues, key=lambda name: -len(self._chains[name])):
@@ -66,15 +69,16 @@ class _Tree:
             return [name]
         return [above for above in self._world.chain(name) if above != ROOT]
 
-    def _siblings(self, name: str) -> Iterable[str]:
-        if not self._hierarchy:
-            return [other for other in self._world.queues if other != ROOT]
-        parent = self._parent(name)
-        return [
-            other for other in self._world.queues if other != ROOT and self._parent(other) == parent
-        ]
+    def side_by_side(self) -> Mapping[str, Sequence[str]]:
+        """The queues that share what a queue above them has; under "" what the cluster has."""
+        found: dict[str, list[str]] = {}
+        for name in self._world.queues:
+            if name != ROOT:
+                found.setdefault(self.parent(name), []).append(name)
+        return found
 
-    def _parent(self, name: str) -> str:
+    def parent(self, name: str) -> str:
+        """The queue above that limits a queue; empty: the cluster does."""
         above = self._chains[name][1:2]
         return above[0] if above else ""
 
@@ -88,10 +92,11 @@ class _Tree:
             found = total
         else:
             self.capability[name] = total  # a circle of parents ends here instead of nowhere
-            parent = self._parent(name)
+            parent = self.parent(name)
+            beside = self._beside[parent]
             found = real_capability(
                 self._resolve(parent) if parent else total,
-                total_of([self._world.queues[other].guarantee for other in self._siblings(name)]),
+                total_of([self._world.queues[other].guarantee for other in beside]),
                 self._world.queues[name],
             )
         self.capability[name] = found
@@ -117,6 +122,7 @@ class _Tree:
 class Capacity(Plugin):
     name: ClassVar[str] = "capacity"
     goes_by_kind: ClassVar[bool] = True
+    keeps_due: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(
         ("queue_order", "allocatable", "preemptive", "reclaimable", "job_enqueueable")
     )
@@ -138,6 +144,15 @@ class Capacity(Plugin):
         for name, book in leaves.items():
             for above in self.tree.chain(name):
                 self.books[above].add_below(book)
+        self._shared: dict[str, Unguaranteed] = {}
+        """By the queue above (empty: by the cluster), what the queues below it share."""
+        if world.rules >= QUOTA_KEPT:
+            for above, names in self.tree.side_by_side().items():
+                self._shared[above] = Unguaranteed(
+                    self.tree.capability[above] if above else world.cluster.total,
+                    {name: world.queues[name].guarantee for name in names},
+                    {name: self.books[name].allocated for name in names},
+                )
 
     def queue_key(self, queue: QueueView) -> Key:
         """From the top down, so that the queues of one parent come together."""
@@ -154,7 +169,7 @@ class Capacity(Plugin):
         if refused is not None:
             return refused
         for name in self.tree.chain(queue.name):
-            book, most = self.books[name], self.tree.capability[name]
+            book, most = self.books[name], self._most(name)
             short = book.allocated.too_little_left(
                 most, task.request, self._world.rationed(queue.name, task.request)
             )
@@ -167,7 +182,7 @@ class Capacity(Plugin):
             return False
         names = {n for each in pods.requests for n in self._world.rationed(queue.name, each)}
         return all(
-            self.books[name].allocated.plus(pods.total).is_within(self.tree.capability[name], names)
+            self.books[name].allocated.plus(pods.total).is_within(self._most(name), names)
             for name in self.tree.chain(queue.name)
         )
 
@@ -177,7 +192,7 @@ class Capacity(Plugin):
         left = self._world.cluster.total
         for name in self.tree.chain(queue.name):
             book = self.books[name]
-            left = left.capped(self.tree.capability[name].minus(book.allocated.plus(book.inqueue)))
+            left = left.capped(self._most(name).minus(book.allocated.plus(book.inqueue)))
         return left
 
     def job_enqueueable(self, job: Job) -> Vote | No:
@@ -246,18 +261,39 @@ class Capacity(Plugin):
                 continue
             due = self.tree.deserved[name]
             shared = [dimension for dimension in taker.request.named if dimension in due]
-            if not shared or holds.exceeding(due, shared):
+            if not shared or self._spares(holds, due, shared, victim):
                 left[name] = keeps
                 found.append(victim)
         return found
 
+    def _spares(self, holds: Resources, due: Resources, asked: Sequence[str], victim: Task) -> bool:
+        """Whether a queue gives back a victim: it has more than its due of what is asked for, and
+        the victim is part of that.
+        """
+        over = holds.exceeding(due, asked)
+        if self._world.rules < QUOTA_KEPT:
+            return bool(over)
+        given = [name for name in over if victim.request.amount(name) > 0]
+        return bool(given) and due.only(given).is_within(holds.minus(victim.request))
+
     def charge(self, job: Job, task: Task, card: str) -> None:
         for name in self.tree.chain(job.queue):
-            self.books[name].allocated = self.books[name].allocated.plus(task.request)
+            self._holds(name, self.books[name].allocated.plus(task.request))
 
     def release(self, job: Job, task: Task, card: str) -> None:
         for name in self.tree.chain(job.queue):
-            self.books[name].allocated = self.books[name].allocated.minus(task.request)
+            self._holds(name, self.books[name].allocated.minus(task.request))
+
+    def _holds(self, name: str, amounts: Resources) -> None:
+        self.books[name].allocated = amounts
+        shared = self._shared.get(self.tree.parent(name))
+        if shared is not None:
+            shared.holds(name, amounts)
+
+    def _most(self, name: str) -> Resources:
+        """What a queue may have, as those beside it are."""
+        capability, shared = self.tree.capability[name], self._shared.get(self.tree.parent(name))
+        return capability if shared is None else shared.most(name, capability)
 
     def _share(self, name: str) -> tuple[Amount, int]:
         """The queue's share of its due, and whether it has none."""

@@ -29,6 +29,7 @@ from allotment.core.queues.answers import (
 )
 from allotment.core.queues.model import OPEN, QueueView, Task
 from allotment.core.queues.plugins.base import Key, NoArguments, Plugin, Together
+from allotment.core.queues.plugins.guarantees import Unguaranteed
 from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
     CPU,
@@ -39,6 +40,7 @@ from allotment.core.queues.resources import (
     largest_share,
     total_of,
 )
+from allotment.core.queues.rules import QUOTA_KEPT
 from allotment.core.queues.shares import open_books
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import QUEUE_OVERUSED
@@ -156,6 +158,7 @@ def _deserved(total: Resources, queues: Sequence[_Wants]) -> dict[str, Resources
 class Proportion(Plugin):
     name: ClassVar[str] = "proportion"
     goes_by_kind: ClassVar[bool] = True
+    keeps_due: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(
         (
             "queue_order",
@@ -172,6 +175,14 @@ class Proportion(Plugin):
         self.books = open_books(world, self.name)
         self._job_of = world.job_of
         self.capability: Mapping[str, Resources] = world.kept(self.name, self._capabilities)
+        self._shared: Unguaranteed | None = None
+        if world.rules >= QUOTA_KEPT:
+            queues = world.queues
+            self._shared = Unguaranteed(
+                world.cluster.total,
+                {name: queue.guarantee for name, queue in queues.items()},
+                {name: self.books[name].allocated for name in queues},
+            )
 
     @cached_property
     def deserved(self) -> Mapping[str, Resources]:
@@ -211,10 +222,18 @@ class Proportion(Plugin):
             return No(QUEUE_OVERUSED, f"queue {queue.name} has all that it deserves", queue.name)
         return None
 
+    def _most_beside(self, queue: str) -> Resources:
+        """What a queue may have, as the others are."""
+        most = self._most.get(queue, NOTHING)
+        return most if self._shared is None else self._shared.most(queue, most)
+
     def allocatable(self, queue: QueueView, job: Job, task: Task) -> No | None:
+        return self._beyond(queue, task, self._most_beside(queue.name))
+
+    def _beyond(self, queue: QueueView, task: Task, most: Resources) -> No | None:
         if queue.state != OPEN:
             return closed(queue.name, queue.state)
-        book, most = self.books[queue.name], self._most.get(queue.name, NOTHING)
+        book = self.books[queue.name]
         names = book.allocated.too_little_left(
             most, task.request, self._world.rationed(queue.name, task.request)
         )
@@ -227,7 +246,7 @@ class Proportion(Plugin):
             return False
         held = self.books[queue.name].allocated.plus(pods.total)
         names = {n for each in pods.requests for n in self._world.rationed(queue.name, each)}
-        if not held.is_within(self._most.get(queue.name, NOTHING), names):
+        if not held.is_within(self._most_beside(queue.name), names):
             return False
         # it may have all that it deserves once the last has its place, but not before that
         return not self._full.get(queue.name, NOTHING).is_within(held.minus(pods.least))
@@ -244,10 +263,14 @@ class Proportion(Plugin):
         ]
         total, book = world.cluster.total, self.books[queue.name]
         most = book.request.raised(book.allocated.plus(book.inqueue))
-        return total.minus(total_of(asked)).capped(self.capability[queue.name].minus(most))
+        capability = self.capability[queue.name]
+        if self._shared is not None:
+            capability = self._shared.most(queue.name, capability)
+        return total.minus(total_of(asked)).capped(capability.minus(most))
 
     def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
-        return self.allocatable(queue, job, task)
+        """As if the others had given back what they have to."""
+        return self._beyond(queue, task, self._most.get(queue.name, NOTHING))
 
     def job_enqueueable(self, job: Job) -> Vote | No:
         queue = self._world.queues[job.queue]
@@ -280,18 +303,31 @@ class Proportion(Plugin):
         for victim in candidates:
             queue = self._world.queues[self._job_of[victim.uid].queue]
             holds = left.get(queue.name, self.books[queue.name].allocated)
-            if not holds.is_within(self._due(queue)):
+            if self._spares(holds, self._due(queue), taker, victim):
                 left[queue.name] = holds.minus(victim.request)
                 found.append(victim)
         return found
 
+    def _spares(self, holds: Resources, due: Resources, taker: Task, victim: Task) -> bool:
+        """Whether a queue gives back a victim: it has more than its due of what is asked for, and
+        the victim is part of that.
+        """
+        if self._world.rules < QUOTA_KEPT:
+            return not holds.is_within(due)
+        over = holds.exceeding(due, taker.request.named)
+        given = [name for name in over if victim.request.amount(name) > 0]
+        return bool(given) and due.only(given).is_within(holds.minus(victim.request))
+
     def charge(self, job: Job, task: Task, card: str) -> None:
-        book = self.books[job.queue]
-        book.allocated = book.allocated.plus(task.request)
+        self._holds(job.queue, self.books[job.queue].allocated.plus(task.request))
 
     def release(self, job: Job, task: Task, card: str) -> None:
-        book = self.books[job.queue]
-        book.allocated = book.allocated.minus(task.request)
+        self._holds(job.queue, self.books[job.queue].allocated.minus(task.request))
+
+    def _holds(self, queue: str, amounts: Resources) -> None:
+        self.books[queue].allocated = amounts
+        if self._shared is not None:
+            self._shared.holds(queue, amounts)
 
     def _due(self, queue: QueueView) -> Resources:
         return self.deserved.get(queue.name, NOTHING)

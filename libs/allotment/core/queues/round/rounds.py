@@ -30,6 +30,8 @@ from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.victims import MAKING_ROOM, Hunt, Victims, keeping
 from allotment.core.queues.round.views import Views
+from allotment.core.queues.rules import LET_IN_UNASKED
+from allotment.core.queues.rules import RULES as RULES
 from allotment.core.queues.session import Session
 from allotment.core.queues.timings import (
     ACTION,
@@ -40,18 +42,10 @@ from allotment.core.queues.timings import (
     untimed,
 )
 from allotment.core.queues.work import World
-from allotment_proto.decided import BEHIND_TRIED_AGAIN
 from allotment_proto.events import Admission, Held, Placement
 from allotment_proto.facts import Policy
 
 _T = TypeVar("_T")
-_LET_IN_UNASKED = BEHIND_TRIED_AGAIN + 1
-"""From these rules on groups are let in without a vote where the policy lacks `enqueue`. Before, it
-let none in, and what makes a group's pods waited for ever."""
-RULES = _LET_IN_UNASKED
-"""The newest rules of rounds (`Decided.rules`), and those by which new decisions are made. A rule
-that changes what a round says, or what the fold makes of that, gets a number of its own, and old
-decisions keep theirs."""
 
 
 class Opening(NamedTuple):
@@ -185,6 +179,9 @@ class Rounds:
         by_gate = "enqueue" in state.policy.actions
         wanted = {_job_of(state, uid) for uid in batch}
         world = self._follow()
+        if world.rules != rules:
+            world.rules = rules
+            self._known.forget()
         known = None if self._one_by_one else self._known.find(state, wanted)
         if known is not None and all(uid in known.covered.pods for uid in placed):
             on_step(SESSION, "")
@@ -207,7 +204,7 @@ class Rounds:
             admitted = enqueue(session, wanted)
         elif by_gate:
             admitted = Enqueued((), without_queue(session, wanted))
-        elif rules >= _LET_IN_UNASKED:
+        elif rules >= LET_IN_UNASKED:
             admitted = let_in_unasked(session)
         if by_gate:
             on_step(ACTION, "enqueue")
