@@ -249,8 +249,13 @@ class Filter:
         return True
 
     def _look(self) -> tuple[_Found | None, int]:
-        """The pods that are due, and up to which record that takes account of."""
-        return self._next(), self.world.fold.state.seq
+        """The pods that are due, and up to which record that takes account of: of none if some who
+        are much work were passed over. Those are looked at next, after the records that wait.
+        """
+        found, state = self._next(), self.world.fold.state
+        groups = self._groups if state.is_batched else None
+        effort = self._effort if groups is None else groups.effort
+        return found, -1 if effort.has_passed_over else state.seq
 
     def _next(self) -> _Found | None:
         """The pods that are due, without those that are in a cycle; None if there are none."""
@@ -286,7 +291,7 @@ class Filter:
                 self.tried[uid] = batch.basis
             if batch.uids:
                 break
-            if not turn.in_vain:
+            if not turn.in_vain or self._effort.has_passed_over:
                 return None
 
         def done() -> None:

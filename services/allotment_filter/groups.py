@@ -65,7 +65,7 @@ class Groups:
         self.lines = Lines(self._is_due)
         ranker = self._ranker
         self.parked = None if ranker is None else Parked(self.lines, self.rounds, ranker)
-        self._effort = Effort()
+        self.effort = Effort()
         self._is_quiet = False
         """Nobody was due, nor held back, when that was asked last; and since then (`_may_be_due`)
         nothing happened that changes it."""
@@ -121,7 +121,7 @@ class Groups:
             self._had_a_turn.clear()
         to_park: dict[Class, list[str]] = {}
         again, again_most = 0, batch_max - batch_max // TURN_PART
-        self._effort.begin()
+        self.effort.begin()
         for job in self.lines.in_turns(session, in_cycle):
             had_a_turn, tasks = job in self._had_a_turn, session.pods_to_place(job)
             if had_a_turn and uids and again + len(tasks) > again_most:
@@ -133,7 +133,7 @@ class Groups:
                 if had_a_turn:
                     continue
                 break
-            if not self._effort.admits(job, [state.pods[uid].fact for uid in tasks]):
+            if not self.effort.admits(job, [state.pods[uid].fact for uid in tasks]):
                 continue
             if parked is not None and not self._is_news(job):
                 worth = parked.worth(job, session, batch_max)
@@ -149,7 +149,7 @@ class Groups:
             parked.close()
             for under, waiting in to_park.items():
                 self.lines.park(waiting, under)
-        self._is_quiet = not (jobs or is_held_back or self._effort.has_passed_over)
+        self._is_quiet = not (jobs or is_held_back or self.effort.has_passed_over)
         if not jobs:
             return None
         is_plain = (

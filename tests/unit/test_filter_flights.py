@@ -24,6 +24,7 @@ from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.rounds import Rounds
 from allotment_binder.deciding import CONFLICT, Deciding, Standing
 from allotment_filter.__main__ import Filter
+from allotment_filter.effort import EFFORT_MAX
 from allotment_filter.settings import FilterSettings
 from allotment_proto import subjects
 from allotment_proto.codec import decode_message, encode
@@ -37,7 +38,7 @@ from allotment_proto.events import (
     QueueObserved,
     StageTime,
 )
-from allotment_proto.facts import Policy
+from allotment_proto.facts import Company, PodRequest, PodTerm, Policy
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settled, digest_of
 from tests import build
 from tests.off_loop import AtOnce
@@ -435,3 +436,35 @@ async def test_a_lease_that_comes_back_begins_with_nothing_under_way() -> None:
         assert [(each.batch, each.after) for each in line.opened[3:]] == [(tuple(uids[-FULL:]), "")]
 
     await played(play, *BIG, *pods(*uids))
+
+
+async def test_records_are_let_in_while_many_costly_pods_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Asking the nodes for all that are refused as before, in one go, would take minutes."""
+    rules = tuple(PodTerm(f"key-{n}", (), ()) for n in range(32))
+    wanted = [PodRequest(1 << 40, memory, company=Company(away=rules)) for memory in range(1, 65)]
+    looks: list[int] = []
+
+    async def play(line: Pipeline) -> None:
+        await decide_all(line)
+        work = line.work
+        assert work is not None
+        assert work._feasibility is not None
+        feasibility, look = work._feasibility, work._look
+
+        def counted() -> Any:
+            before = feasibility.counted
+            found = look()
+            looks.append(feasibility.counted - before)
+            return found
+
+        monkeypatch.setattr(work, "_look", counted)
+        line.tell(build.node("n3", 0, cpu_milli=1))
+        while sum(looks) < len(wanted):
+            await anyio.wait_all_tasks_blocked()
+            await decide_all(line)
+
+    pods = [build.pod(f"p{n}", request) for n, request in enumerate(wanted)]
+    await played(play, build.policy(), *BIG, *pods)
+    assert max(looks) <= EFFORT_MAX // 32
