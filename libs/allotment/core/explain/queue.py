@@ -17,7 +17,8 @@ from allotment.core.explain.schema import (
     place_among,
     reason_of,
 )
-from allotment.core.ledger.model import ClusterState
+from allotment.core.explain.why import Whys
+from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.placement.devices import memory_units
 from allotment.core.queues.round.verdict import WaitingJob, queue_verdict
 from allotment.core.units import rfc3339
@@ -27,6 +28,7 @@ def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplana
     """Explain a queue. Raises KeyError for one that is not known."""
     fact = state.queues[name]
     found = queue_verdict(state, name)
+    whys = Whys(state)
     return QueueExplanation(
         schema=QUEUE_SCHEMA,
         subject=Subject(kind="Queue", namespace="", name=name, uid=fact.uid),
@@ -46,7 +48,7 @@ def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplana
         queues=place_among(found.queues, name),
         limits=tuple(Limit(**limit._asdict()) for limit in found.limits),
         waiting=tuple(
-            _group(state, job, position, as_of_ms)
+            _group(state, job, position, as_of_ms, whys)
             for position, job in enumerate(found.waiting, start=1)
         ),
         kept=kept_of(found.holds),
@@ -58,8 +60,14 @@ def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplana
     )
 
 
-def _group(state: ClusterState, job: WaitingJob, position: int, as_of_ms: int) -> QueueGroup:
+def _group(
+    state: ClusterState, job: WaitingJob, position: int, as_of_ms: int, whys: Whys
+) -> QueueGroup:
     view = job.view
+    reason = None if job.no is None else reason_of(job.no)
+    if job.is_pod and reason is not None:
+        why = whys.of(state.pods[view.uid.removeprefix(SINGLE)])
+        reason = Reason(code=why.code, message=why.text)
     return QueueGroup(
         position=position,
         namespace=view.namespace,
@@ -71,6 +79,6 @@ def _group(state: ClusterState, job: WaitingJob, position: int, as_of_ms: int) -
         priority=view.priority,
         passed=job.passed,
         since_seconds=max(as_of_ms - view.created_ms, 0) // 1000 if view.created_ms else 0,
-        reason=None if job.no is None else reason_of(job.no),
+        reason=reason,
         owner="" if job.is_pod else owner_of(state, view.namespace, view.name),
     )
