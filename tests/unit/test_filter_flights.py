@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
+import msgspec
 import pytest
 from anyio.abc import TaskGroup
 
@@ -460,7 +461,7 @@ async def test_records_are_let_in_while_many_costly_pods_are_looked_at(
             return found
 
         monkeypatch.setattr(work, "_look", counted)
-        line.tell(build.node("n3", 0, cpu_milli=1))
+        line.tell(msgspec.structs.replace(BIG[1], rv=2, labels=(("new", "label"),)))
         while sum(looks) < len(wanted):
             await anyio.wait_all_tasks_blocked()
             await decide_all(line)
