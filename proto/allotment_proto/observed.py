@@ -332,8 +332,7 @@ class PriorityClassGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=
 class TimePassed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """The clock of the watcher stood at `at_ms` (Unix milliseconds). Told when somebody has waited
     as long as the plugin `sla` lets it: decisions go by recorded moments only. `unserved` are the
-    uids of bound pods that their nodes' device plugins have not acknowledged for long, each told
-    once.
+    uids of bound pods that their nodes' device plugins have not acknowledged for long.
     """
 
     at_ms: Int64

@@ -23,18 +23,12 @@ class Turns:
 
     def __init__(self) -> None:
         self._since_s: dict[str, float] = {}
-        self._told: set[str] = set()
 
     def late(self, state: ClusterState, now_s: float) -> tuple[str, ...]:
-        """The uids of the pods whose turn it has been for long; each is told once."""
-        self._since_s = {uid: self._since_s.get(uid, now_s) for uid in health.unserved(state)}
-        self._told &= self._since_s.keys()
-        late = [
-            uid
-            for uid, since_s in self._since_s.items()
-            if now_s - since_s >= UNSERVED_AFTER_S and uid not in self._told
-        ]
-        self._told.update(late)
+        """The uids of the pods whose turn it has been for long; then it begins anew."""
+        since_s = {uid: self._since_s.get(uid, now_s) for uid in health.unserved(state)}
+        late = [uid for uid, at_s in since_s.items() if now_s - at_s >= UNSERVED_AFTER_S]
+        self._since_s = {**since_s, **dict.fromkeys(late, now_s)}
         return tuple(sorted(late))
 
 

@@ -722,7 +722,7 @@ def test_a_plugin_that_serves_nobody_holds_its_node_back_at_once() -> None:
     assert turns.late(cluster.state, 100.0) == ()
     assert turns.late(cluster.state, 100.0 + UNSERVED_AFTER_S - 1) == ()
     assert turns.late(cluster.state, 100.0 + UNSERVED_AFTER_S) == ("x",)
-    assert turns.late(cluster.state, 200.0) == (), "once"
+    assert turns.late(cluster.state, 101.0 + UNSERVED_AFTER_S) == (), "it is told already"
     reserved = cluster.state.pods["y"].allocation
     assert reserved is not None
     assert obstacle_to(cluster.state, reserved) is None
@@ -738,6 +738,24 @@ def test_a_plugin_that_serves_nobody_holds_its_node_back_at_once() -> None:
     cluster.tell(cluster.seen("x", bind_phase="success"))
     assert cluster.state.health == {}, "it serves again"
     assert obstacle_to(cluster.state, reserved) is None
+
+
+def test_a_volunteer_behind_a_pod_that_is_never_served_is_given_back_too() -> None:
+    """It is not bound, so nothing can be told of itself. Nor may others follow it one day."""
+    cluster, turns = hung(), Turns()
+    cluster.tell(TimePassed(at_ms=START_MS, unserved=("x",)))
+    assert list(health.unserved(cluster.state)) == []
+    cluster.wait(20_000)
+    assert list(health.unserved(cluster.state)) == [], "it is on trial"
+    assert cluster.node_of("v", WHOLE, namespace="v") == "a"
+    assert turns.late(cluster.state, 0.0) == ()
+    late = turns.late(cluster.state, UNSERVED_AFTER_S)
+    assert late == ("x",)
+    cluster.tell(TimePassed(at_ms=cluster.told_ms, unserved=late))
+    volunteer = cluster.state.pods["v"].allocation
+    assert volunteer is not None
+    assert obstacle_to(cluster.state, volunteer) is not None
+    assert cluster.state.health["a", "", ""].times == 2
 
 
 @pytest.mark.parametrize(

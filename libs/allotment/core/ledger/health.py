@@ -61,9 +61,10 @@ TRIAL_LEAST_MS = 10 * 60_000
 """A node is on trial for as long as it was held back, and at least so long."""
 _LIVES_MS = 10_000
 """Where pods died, one that has run for so long has not."""
-PLACES_MAX = 256
+PLACES_MAX = 128
 """On so many nodes and cards pods that died are remembered."""
 _MESSAGE_CHARS_MAX = 200
+_WELL = Health()
 _RUNNING, _SUCCEEDED = "Running", "Succeeded"
 
 
@@ -130,8 +131,13 @@ def time_passed(state: ClusterState, seq: int) -> None:
 
 def unserved(state: ClusterState) -> Iterator[str]:
     """Of each node the pod that its device plugin has to acknowledge next, of those that we bound
-    and that the plugin can find. Who has a clock tells the log if it is the same one for long."""
+    and that the plugin can find. Who has a clock tells the log if it is the same one for long.
+    While a node is held back that is known, but for a volunteer who may wait behind that pod."""
     for node in state.nodes.values():
+        health = state.health.get(_node_place(node.name), _WELL)
+        is_tried = health.trial_seq and node.has_volunteer(health)
+        if not node.backlog or (health.since and not is_tried):
+            continue
         waiting = [held for held in node.allocations.values() if _is_unserved(state, node, held)]
         if waiting:
             yield min((held.seq, held.stamp_s, held.uid) for held in waiting)[2]
@@ -140,8 +146,7 @@ def unserved(state: ClusterState) -> Iterator[str]:
 def _is_unserved(state: ClusterState, node: Node, held: Allocation) -> bool:
     fact = state.pods[held.uid].fact
     return (
-        node.backlog > 0
-        and held.phase == BOUND
+        held.phase == BOUND
         and node.awaits(held)
         and fact.node == held.node
         and fact.phase == ACTIVE
