@@ -32,7 +32,7 @@ from allotment_cli.demo_apply import apply_examples, manifests_in
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import explanation_lines
 from allotment_cli.ledger import ledger_lines, ledgers
-from allotment_cli.output import Prose, emit, heading, note, table
+from allotment_cli.output import emit, heading, note, table
 from allotment_cli.source import Origin, home_option
 from allotment_local.home import DEFAULT_HOME
 from allotment_local.orchestrator import LocalModeError, down, up
@@ -184,7 +184,7 @@ async def _demo(stage: Stage) -> list[str]:
     results.append(f"All {report.decisions} decisions, recomputed from the log, are identical.")
     if not stage.is_kept:
         return [*results, "Every screen: --verbose. Keep it running, with its page: --keep", OK]
-    home = "" if stage.home == DEFAULT_HOME else f" --home {stage.home}"
+    home = "" if stage.home == DEFAULT_HOME.expanduser() else f" --home {stage.home}"
     return [
         *results,
         f"Next: allot explain pod {waiting.namespace}/{waiting.name}{home}",
@@ -216,7 +216,7 @@ async def _examples(
     return waiting, [
         f"{len(placed)} of {len(settled.pods)} example pods got devices of {len(kinds)} kinds "
         f"on {len(nodes)} nodes.",
-        Prose(f"{waiting.name}: {status_text(found)}", 2),
+        f"{waiting.name}: {status_text(found)}",
     ]
 
 

@@ -10,19 +10,18 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
-import click
 import pytest
 import yaml
 from tests.contract.manifests import needs_kubectl, of_kind, services
 from tests.documented_metrics import documented
+from tests.documents import check_allot, commands
 from tests.waiting import PATIENCE_S
 
 from allotment.adapters.service.settings import KubeSettings
 from allotment.core.reasons import REASONS, Cure
-from allotment_cli.main import main
 
 Object = dict[str, Any]
 ROOT = Path(__file__).parents[2]
@@ -130,27 +129,18 @@ def test_every_alert_says_what_to_do() -> None:
         assert f"    {notes['command']}\n" in paragraph
 
 
-def commands(program: str) -> Iterator[list[str]]:
+def named(program: str) -> Iterator[list[str]]:
     """Every command line of a program that the runbook, the alerts and the panels name."""
-    texts = [re.sub(r"(?<!\n)\n(?! |\n)", " ", RUNBOOK)]
-    texts += [rule["annotations"]["command"] for rule in ALERTS]
-    texts += [panel["description"] for panel in panels()]
-    for text in texts:
-        for line in re.findall(rf"(?:^|`|    ){program} ([a-z-][^`\n:,]*)", text):
-            yield shlex.split(line)
+    asked = "".join(f"`{rule['annotations']['command']}`\n" for rule in ALERTS)
+    panel_texts = "\n".join(panel["description"] for panel in panels())
+    return commands(f"{RUNBOOK}\n{asked}\n{panel_texts}", program)
 
 
 def test_every_command_that_is_named_can_be_typed() -> None:
-    found = list(commands("allot"))
+    found = list(named("allot"))
     assert len(found) > len(ALERTS) / 2
     for words in found:
-        command, given = cast(click.Command, main), words
-        while isinstance(command, click.Group) and given and not given[0].startswith("-"):
-            _, found_command, given = command.resolve_command(click.Context(command), given)
-            assert found_command is not None, words
-            command = found_command
-        options = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in given if word.startswith("-")} <= options, words
+        check_allot(words)
 
 
 @needs_kubectl
@@ -158,7 +148,7 @@ def test_every_kubectl_command_finds_what_it_names() -> None:
     """In the namespace, with the labels, by the name and at the port that it says."""
     where = "deploy/overlays/default"
     pods = {one["metadata"]["name"]: one for one in of_kind(where, "Deployment", "StatefulSet")}
-    found = [words for words in commands("kubectl") if words[0] == "-n"]
+    found = [words for words in named("kubectl") if words[0] == "-n"]
     assert len(found) > 5
     for _, namespace, verb, *words in found:
         there = {

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
+from tests.documents import blocks, section
 
 HEADINGS = (
     "=== Placements",
@@ -34,16 +37,16 @@ HEADINGS = (
 
 RESULTS_MOST = 10
 """Lines that the demo ends with."""
-ALLOT = (sys.executable, "-m", "allotment_cli.main")
+ROOT = Path(__file__).parents[2]
 
 
 def start(temporary: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*ALLOT, "demo", *options],
+        [sys.executable, "-m", "allotment_cli.main", "demo", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TMPDIR": str(temporary), "ALLOT_HOME": str(temporary / "home")},
+        env={**os.environ, "TMPDIR": str(temporary)},
     )
 
 
@@ -73,7 +76,7 @@ def test_the_demo(tmp_path: Path) -> None:
     assert re.search(r"^urgent-worker-0 preempted [4-8] pods", results, re.MULTILINE)
     places = [out.index(heading) for heading in HEADINGS]
     assert places == sorted(places)
-    assert "can never fit" in out
+    assert "fits an empty cluster: no" in out
     rows = out[places[0] : places[1]]
     ended = rows.count(" Succeeded ")  # the second to have its turn may have had it by then
     assert ended in (1, 2)
@@ -129,30 +132,45 @@ def test_the_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(150)
-def test_a_demo_that_is_kept_says_few_words_and_where_its_page_is(tmp_path: Path) -> None:
-    demo = start(tmp_path, "--keep")
-    out, err = demo.communicate(timeout=140)
+@pytest.mark.timeout(200)
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is missing")
+@pytest.mark.skipif(not (ROOT / ".venv/.installed").exists(), reason="not installed by make")
+def test_the_readme_can_be_followed_to_a_page_that_stays(tmp_path: Path) -> None:
+    demo, then = blocks(section("README.md", "Try it"))
+    keep = next(line for line in demo.splitlines() if "--keep" in line)
+    ended = shell(keep, tmp_path)
     try:
-        assert demo.returncode == 0, err
-        *results, last = out.strip().splitlines()
-        assert len(results) < RESULTS_MOST
+        assert ended.returncode == 0, ended.stderr
+        *results, last = ended.stdout.strip().splitlines()[-RESULTS_MOST:]
         page = re.fullmatch(r"demo: ok, and still running; open (http://127\.0\.0\.1:\d+)", last)
         assert page is not None, last
+        assert results[0].startswith("26 of 27 example pods"), "these are more than ten lines"
         with urllib.request.urlopen(page[1], timeout=10) as answer:
             assert answer.status == 200
-        suggested = [line.partition(": ")[2] for line in results if ": allot " in line]
-        explain, down = (line.split()[1:] for line in suggested)
-        home = {**os.environ, "ALLOT_HOME": str(tmp_path / "home")}
-        shown = subprocess.run([*ALLOT, *explain], capture_output=True, text=True, env=home)
-        assert "can never fit" in shown.stdout
-        again = subprocess.run([*ALLOT, "demo", "--keep"], capture_output=True, text=True, env=home)
-        assert (again.returncode, "already running" in again.stderr) == (2, True)
-        assert left_behind(tmp_path), "the second one stopped the first"
+        assert {"Next: allot explain pod default/never-fits", "Stop it: allot down"} < {*results}
+        again = shell(keep, tmp_path)
+        assert again.returncode != 0
+        assert "already running" in again.stderr
+        shown = shell(then, tmp_path)
+        assert shown.returncode == 0, shown.stderr
+        assert re.search(r"^hami-core +1/1 +Running ", shown.stdout, re.MULTILINE)
+        assert re.search(r"^Pod +default/never-fits ", shown.stdout, re.MULTILINE)
     finally:
-        subprocess.run([*ALLOT, "down", "--home", str(tmp_path / "home")], check=True)
-    assert down == ["down", "--home", str(tmp_path / "home")]
+        shell(". .venv/bin/activate && allot down", tmp_path)
     assert left_behind(tmp_path) == []
+
+
+def shell(script: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run lines of the README in the repository, as a user with an empty home directory."""
+    return subprocess.run(
+        ["bash", "-euc", script],
+        cwd=ROOT,
+        env={"HOME": str(home), "PATH": os.environ["PATH"], "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
 
 
 @pytest.mark.slow

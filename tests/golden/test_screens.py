@@ -4,8 +4,7 @@ Run with --rewrite and read the diff; commit only changes whose cause you unders
 """
 
 import shlex
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,35 +18,9 @@ from tests.golden.commands import (
     WIDTHS,
     WRAPPED_COMMANDS,
 )
-from tests.recording import busy_cluster
-from tests.recording_batch import busy_queues, preempted
 
+Recorded = Callable[[str], Path]
 SCREENS = Path(__file__).parent / "screens"
-
-
-@pytest.fixture(scope="module")
-def preemption_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return preempted().write(tmp_path_factory.mktemp("log") / "preempted.jsonl")
-
-
-@pytest.fixture(scope="module")
-def batch_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return busy_queues().write(tmp_path_factory.mktemp("log") / "queues.jsonl")
-
-
-@pytest.fixture(scope="module")
-def log_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return busy_cluster().write(tmp_path_factory.mktemp("log") / "busy.jsonl")
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Screens show local time."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def screen(command: str, result: Result) -> str:
@@ -58,18 +31,18 @@ def screen(command: str, result: Result) -> str:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_screen(name: str, log_file: Path, rewrite: bool) -> None:
-    compare(name, COMMANDS[name], log_file, rewrite)
+def test_screen(name: str, recorded: Recorded, rewrite: bool) -> None:
+    compare(name, COMMANDS[name], recorded("busy"), rewrite)
 
 
 @pytest.mark.parametrize("name", BATCH_COMMANDS)
-def test_batch_screen(name: str, batch_file: Path, rewrite: bool) -> None:
-    compare(name, BATCH_COMMANDS[name], batch_file, rewrite)
+def test_batch_screen(name: str, recorded: Recorded, rewrite: bool) -> None:
+    compare(name, BATCH_COMMANDS[name], recorded("queues"), rewrite)
 
 
 @pytest.mark.parametrize("name", PREEMPTION_COMMANDS)
-def test_preemption_screen(name: str, preemption_file: Path, rewrite: bool) -> None:
-    compare(name, PREEMPTION_COMMANDS[name], preemption_file, rewrite)
+def test_preemption_screen(name: str, recorded: Recorded, rewrite: bool) -> None:
+    compare(name, PREEMPTION_COMMANDS[name], recorded("preempted"), rewrite)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -77,13 +50,13 @@ def test_preemption_screen(name: str, preemption_file: Path, rewrite: bool) -> N
 def test_wrapped_screen(
     name: str,
     width: int,
-    preemption_file: Path,
+    recorded: Recorded,
     monkeypatch: pytest.MonkeyPatch,
     rewrite: bool,
 ) -> None:
     """Words and cells are wrapped; what has no blank in it is not."""
     monkeypatch.setattr("allotment_cli.output.screen_width", lambda: width)
-    compare(f"{name}-{width}", WRAPPED_COMMANDS[name], preemption_file, rewrite)
+    compare(f"{name}-{width}", WRAPPED_COMMANDS[name], recorded("preempted"), rewrite)
 
 
 def compare(name: str, command: str, log_file: Path, rewrite: bool) -> None:

@@ -12,7 +12,14 @@ WRITTEN_ONCE = {"CHANGELOG.md"}
 """It tells of what was."""
 READABLE = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "libs/**/*.*", "proto/**/*.*", "services/**/*.*", "deploy/**/*.md")
+    for pattern in (
+        "*.md",
+        "docs/**/*.md",
+        "libs/**/*.*",
+        "proto/**/*.*",
+        "services/**/*.*",
+        "deploy/**/*.md",
+    )
     for path in ROOT.glob(pattern)
     if path.suffix in {".md", ".py"} and path.name not in WRITTEN_ONCE
 )

@@ -89,8 +89,8 @@ seven workloads of `deploy/examples/simulate/`, up to 11.5 points below the best
   it. `net-headroom` counts what it fills: about 1 point on `mixed-inference` and `mixed-notebooks`.
 
 `net-headroom` loses 0.6 points in the published experiment: there jobs of eight cards are 6 % of
-what is asked for, and with them in the mix less is filled than without. The README has the table of
-all workloads, also of those where it loses. On `training-and-inference` it is 7 points below best
+what is asked for, and with them in the mix less is filled than without. The
+table in docs/policies.md has all workloads. On `training-and-inference` it is 7 points below best
 fit: it puts nearly twice as many notebooks on T4 cards (seed 42), of which they fill half, and so
 less inference, which fills most of one; that goes to the A100 cards that training waits for. Two
 things are wrong there. It sees that a notebook fills half of a T4, and not that no pod fits into
@@ -99,8 +99,8 @@ of a card, so that of A100 cards that are alike now this one, now that one seems
 without that alone it fills 2.5 points more there (seeds 1 to 6).
 
 `fill-ahead` counts such rests, and parts in millionths. It was tuned on seeds 1 to 8, 70 to 81 and
-24 random workloads. On seeds 100 to 119 of the fourteen workloads of the README's table it is at
-most half a point below the best of `binpack`, `best-fit`, `headroom` and `net-headroom`
+24 random workloads. On seeds 100 to 119 of the fourteen workloads in docs/policies.md it is at most
+half a point below the best of `binpack`, `best-fit`, `headroom` and `net-headroom`
 (`equal-notebooks` that come and go: 0.45 below `binpack`, with a standard error of 0.20), and above
 it on nine. On 48 more random workloads, each with pods that go and with pods that stay (research
 simulator, which gives the figures of `allot simulate` for plain policies), it is 0.2 points above

@@ -21,7 +21,7 @@ Sizes are weighed by the fourth root of the cards that their pods ask for (`typi
 between counting pods (what fills up a card next) and counting cards (what needs room kept).
 
 Gains are counted in steps of 8 thousandths of a card: of places that are about the same the fullest
-node wins. Weights and step were found by trying, on other seeds than those of the README's table
+node wins. Weights and step were found by trying, on other seeds than those in docs/policies.md
 and on 24 random workloads; between 0.3 and 0.4 and 1.5 and 2, and up to 30 thousandths, little
 changes, but that the published experiment likes fine steps.
 """
