@@ -14,5 +14,9 @@ guarantee untouched; and whatever plugins of earlier tiers say, no queue is made
 it deserves. Before, each queue was held to that alone, and quota plugins behind others not asked.
 """
 
-RULES = QUOTA_KEPT
+RUNNING_GANGS_FIRST = QUOTA_KEPT + 1
+"""From these rules on what a group that runs lacks of its minimum comes before groups, of equal
+priority, of which nothing runs yet."""
+
+RULES = RUNNING_GANGS_FIRST
 """The newest, by which new decisions are made."""
