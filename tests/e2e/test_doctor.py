@@ -269,7 +269,7 @@ def test_pods_that_can_never_start_by_cause(
         (invalid,) = found["InvalidRequest"]
         assert "volcano.sh/vgpu-number: 1" in invalid
         (never,) = found["NeverFits"]
-        assert "not even an empty one" in never
+        assert "no node would take the pod even if no pod ran" in never
         forgotten, misspelt = found["NotOurs"]
         assert "schedulerName is alotment" in misspelt
         assert "did you mean allotment?" in misspelt
