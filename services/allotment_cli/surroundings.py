@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from allotment.core.jobs import keys
+from allotment.core.jobs.groups import queue_name
 from allotment.core.ledger.model import ClusterState
 from allotment_cli import local
 from allotment_cli.apiserver import Access, Cluster, open_cluster
@@ -17,6 +18,7 @@ from allotment_cli.errors import CliError
 from allotment_cli.progress import waiting
 from allotment_cli.source import Origin, chosen_cluster
 from allotment_proto.facts import Problem
+from allotment_proto.volcano.exclusive import group_name
 from allotment_watcher import objects
 from allotment_watcher.normalise.volumes import (
     NO_PROVISIONER,
@@ -60,7 +62,7 @@ class Surroundings:
         match kind:
             case "Namespace":
                 annotations = metadata.get("annotations") or {}
-                named = str(annotations.get(keys.POD_QUEUE) or "")
+                named = queue_name(annotations)
                 self._queues[name] = named or self._queues.get(name) or ""
             case "PersistentVolumeClaim":
                 self.make_claim(metadata["namespace"], name, document.get("spec"))
@@ -84,7 +86,7 @@ class Surroundings:
             path = f"/api/v1/namespaces/{name}"
             found = await cluster.find(path, f"namespace {name}", objects.NamespaceObject)
             annotations = None if found is None else found.metadata.annotations or {}
-            queue = None if annotations is None else annotations.get(keys.POD_QUEUE) or ""
+            queue = None if annotations is None else queue_name(annotations)
             self._queues[name] = queue
             if not claims or found is None:
                 continue
@@ -108,8 +110,8 @@ class Surroundings:
             if found is None:
                 self._assume(f"namespace {namespace} does not exist; it is made and names no queue")
             return found or ""
-        names_none = {*named, annotations.get(keys.POD_QUEUE, "")} <= {"", keys.DEFAULT_QUEUE}
-        if self._has_choice and names_none and not annotations.get(keys.GROUP_NAME):
+        names_none = {*named, queue_name(annotations)} <= {"", keys.DEFAULT_QUEUE}
+        if self._has_choice and names_none and not group_name(annotations):
             self._assume(f"namespace {namespace} names no queue{self._why()}")
         return ""
 

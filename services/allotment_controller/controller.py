@@ -19,6 +19,7 @@ from allotment.adapters.kube.watch_events import (
 )
 from allotment.adapters.service.service import ServiceContext
 from allotment.core.jobs import keys
+from allotment.core.jobs.groups import queue_name
 from allotment.core.jobs.model import Command, Job, Meta, Notice, PodGroup, Queue
 from allotment_controller import objects
 from allotment_controller.job_metrics import JobMetrics
@@ -154,8 +155,8 @@ class Controller:
                 before = self.known.namespaces.get("", event.identity.name)
                 if not self.known.namespaces.observe(event.object):
                     return
-                queue = event.object.metadata.annotation(keys.POD_QUEUE)
-                if before is None or before.metadata.annotation(keys.POD_QUEUE) != queue:
+                queue = queue_name(event.object.metadata.annotations or {})
+                if before is None or queue_name(before.metadata.annotations or {}) != queue:
                     self.groups.on_namespace(event.identity.name)
             case Deleted():
                 self.known.namespaces.forget("", event.identity.name, event.identity.uid)

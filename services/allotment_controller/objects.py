@@ -11,6 +11,7 @@ from allotment.core.jobs.groups import Members
 from allotment.core.jobs.model import JsonObject, Meta, Owner, PodView
 from allotment.core.jobs.seats import index_of
 from allotment.core.units import natural
+from allotment_proto.volcano.exclusive import group_name
 
 JOBS = f"/apis/{keys.BATCH}/jobs"
 GROUPS = f"/apis/{keys.SCHEDULING}/podgroups"
@@ -114,7 +115,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def group(self) -> str:
-        return self.metadata.annotation(keys.GROUP_NAME)
+        return group_name(self.metadata.annotations or {})
 
 
 def seconds(text: str | None) -> int:
@@ -132,7 +133,7 @@ def shown(time_s: float) -> str:
 
 def is_of_interest(pod: Meta) -> bool:
     """Whether a pod belongs to a Job or to a PodGroup."""
-    return bool(pod.annotation(keys.GROUP_NAME)) or _job_of(pod) is not None
+    return bool(group_name(pod.annotations or {})) or _job_of(pod) is not None
 
 
 def _job_of(pod: Meta) -> Owner | None:
@@ -170,7 +171,7 @@ def kept(pod: PodObject) -> Pod:
 
 def _slim(metadata: Meta) -> Meta:
     """Without what a large cluster need not hold."""
-    group = metadata.annotation(keys.GROUP_NAME)
+    group = group_name(metadata.annotations or {})
     return msgspec.structs.replace(
         metadata,
         labels=None,

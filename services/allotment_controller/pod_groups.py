@@ -74,11 +74,12 @@ class PodGroups:
 
     def _is_lone(self, pod: Meta) -> bool:
         namespace = self._context.known.namespaces.get("", pod.namespace)
+        annotations = namespace.metadata.annotations if namespace else None
         return groups.is_lone(
             pod.annotations or {},
             pod.labels or {},
             is_owned=pod.controller() is not None,
-            of_namespace=namespace.metadata.annotation(keys.POD_QUEUE) if namespace else "",
+            of_namespace=groups.queue_name(annotations or {}),
         )
 
     def on_namespace(self, name: str) -> None:

@@ -5,7 +5,7 @@ from random import Random
 from typing import TypeVar
 
 from allotment.adapters.kube.client import KubeClient
-from allotment.core.jobs import keys
+from allotment.core.jobs.groups import queue_name
 from allotment.core.jobs.model import Job, Meta, PodGroup, Priorities, Queue
 from allotment_controller.cache import Cache, Key
 from allotment_controller.objects import PartialObject, Pod, PriorityClass
@@ -84,7 +84,7 @@ class Known:
         found = self.namespaces.get("", name)
         if found is None:
             raise Again(f"nothing is known of namespace {name} yet")
-        return found.metadata.annotation(keys.POD_QUEUE)
+        return queue_name(found.metadata.annotations or {})
 
     @property
     def priorities(self) -> Priorities:

@@ -19,7 +19,7 @@ from allotment.adapters.kube.watch_events import (
     WatchEvent,
 )
 from allotment.adapters.service.service import ServiceContext
-from allotment.core.jobs.keys import POD_QUEUE
+from allotment.core.jobs.groups import queue_name
 from allotment_watcher.objects import NamespaceObject
 from allotment_watcher.settings import WatcherSettings
 
@@ -63,7 +63,7 @@ class NamespaceWatch:
         match event:
             case Added(identity=identity) | Modified(identity=identity):
                 annotations = event.object.metadata.annotations or {}
-                self._see(identity.name, annotations.get(POD_QUEUE) or "")
+                self._see(identity.name, queue_name(annotations))
             case Deleted(identity=identity):
                 self._queues.pop(identity.name, None)
             case Undecodable(name=name):  # it is there, as it was last read

@@ -27,6 +27,7 @@ from allotment.core.ledger.model import ENDED, ClusterState
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import Policy, Problem
+from allotment_proto.volcano.exclusive import group_name
 from allotment_watcher import objects
 from allotment_watcher.auditing import keep_right
 from allotment_watcher.awaited import is_awaited
@@ -41,7 +42,6 @@ from allotment_watcher.normalise import (
 )
 from allotment_watcher.normalise.bounds import cut_pod
 from allotment_watcher.normalise.images import WantedImages
-from allotment_watcher.normalise.membership import group_of
 from allotment_watcher.normalise.volumes import NOTHING as NO_VOLUMES
 from allotment_watcher.normalise.volumes import Wanted, claims_of
 from allotment_watcher.reported import Fact, Reported
@@ -328,7 +328,7 @@ class Observer:
         One that has a node stays in the queue in which it was placed there.
         """
         meta = pod.metadata
-        names_group = bool(group_of(meta.namespace, meta.annotations or {}))
+        names_group = bool(group_name(meta.annotations or {}))
         if self.namespaces is None or names_group or not is_waiting:
             self._drop(self._ungrouped, meta.namespace, meta.uid)
         if self.namespaces is None or names_group:

@@ -161,11 +161,12 @@ def test_containers_ask_for_themselves() -> None:
     [
         (asks(memory=24577), "huawei.com/Ascend310P-memory is 24577; a Ascend310P has 24576 MiB"),
         (asks(number=2, memory=3072), "several chips come whole: leave it out, or set it to 21527"),
+        (asks(number=0, memory=3072), "huawei.com/Ascend310P is 0: kubelet would start"),
         (asks(number=65), "huawei.com/Ascend310P is 65; at most 64"),
         (asks(core=101), "huawei.com/Ascend310P-core is 101; at most 100"),
         ({"huawei.com/Ascend310P": "x"}, "'x' is not a quantity"),
-        ({"huawei.com/Ascend310P-memory": "3072"}, "add huawei.com/Ascend310P: 1"),
-        ({"huawei.com/Ascend310P-core": "4"}, "add huawei.com/Ascend310P: 1"),
+        ({"huawei.com/Ascend310P-memory": "3072"}, "write huawei.com/Ascend310P: 1"),
+        ({"huawei.com/Ascend310P-core": "4"}, "write huawei.com/Ascend310P: 1"),
     ],
 )
 def test_requests_that_cannot_be_granted(limits: dict[str, str], says: str) -> None:

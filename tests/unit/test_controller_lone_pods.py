@@ -7,6 +7,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from allotment.core.jobs import keys
+from allotment.core.jobs.model import Meta
 from allotment_controller.objects import PodObject
 from allotment_controller.pod_groups import PodGroups
 from allotment_controller.state import ControllerContext
@@ -22,7 +24,7 @@ class Known:
 
     def get(self, _: str, name: str) -> Any:
         queue = self.queues.get(name, "")
-        return SimpleNamespace(metadata=SimpleNamespace(annotation=lambda _: queue))
+        return SimpleNamespace(metadata=Meta(annotations={keys.POD_QUEUE: queue}))
 
 
 @pytest.mark.anyio

@@ -51,6 +51,8 @@ def test_vgpu_amounts(
     [
         (short(memory=1000), "without volcano.sh/vgpu-number"),
         (short(cores=50), "without volcano.sh/vgpu-number"),
+        (short(number=0, memory=1000, cores=50), "but volcano.sh/vgpu-number is 0"),
+        (short(number=0, memory_percentage=50), "but volcano.sh/vgpu-number is 0"),
         (short(number="1500m"), "'1500m' is not a whole number"),
         (short(number=-1), "'-1' is negative"),
         (short(number=65), "is 65; at most 64"),
@@ -93,6 +95,7 @@ def test_an_init_container_cannot_have_cards() -> None:
 
 def test_zero_cards_are_no_request() -> None:
     assert VGPU.requests(pod(short(number=0), {})) == ((), None)
+    assert VGPU.requests(pod(short(number=0, memory=0), short(memory=0, cores=0))) == ((), None)
 
 
 REGISTER = "GPU-0,10,16000,NVIDIA-T4,true,hami-core:"

@@ -25,9 +25,9 @@ def test_a_pod_that_says_nothing() -> None:
     assert (fact.preemptable, fact.card_names, fact.nominated_node) == (True, (), "")
 
 
-def test_only_one_annotation_links_a_pod_to_a_group() -> None:
+def test_either_annotation_of_volcano_links_a_pod_to_a_group() -> None:
     assert pod({"scheduling.k8s.io/group-name": "gang"}).group == "team-a/gang"
-    assert pod({"scheduling.volcano.sh/group-name": "gang"}).group == ""
+    assert pod({"scheduling.volcano.sh/group-name": "gang"}).group == "team-a/gang"
     assert pod(labels={"scheduling.k8s.io/group-name": "gang"}).group == ""
 
 
@@ -87,6 +87,8 @@ def test_pods_of_one_kind_keep_what_is_their_own() -> None:
     assert (first.role, first.priority, second.role, second.priority) == ("a", 1, "b", 2)
 
 
+OTHER_GROUP = "scheduling.volcano.sh/group-name"
+"""What Volcano's own API calls the annotation with a pod's PodGroup."""
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u-r"}
 
 
@@ -107,6 +109,10 @@ def standing(
         ({}, True, ("", "default")),
         ({"annotations": {keys.GROUP_NAME: "g"}}, True, ("team/g", "")),
         ({"annotations": {keys.POD_QUEUE: "q"}}, True, ("team/podgroup-u-p", "q")),
+        ({"annotations": {OTHER_GROUP: "g"}}, True, ("team/g", "")),
+        ({"annotations": {OTHER_GROUP: "h", keys.GROUP_NAME: "g"}}, True, ("team/g", "")),
+        ({"annotations": {keys.QUEUE_NAME: "q"}}, True, ("team/podgroup-u-p", "q")),
+        ({"annotations": {keys.QUEUE_NAME: "r", keys.POD_QUEUE: "q"}}, False, ("", "q")),
         ({"labels": {keys.PREEMPTABLE: "true"}}, True, ("team/podgroup-u-p", "default")),
         ({"annotations": {keys.PREEMPTABLE: "true"}}, True, ("team/podgroup-u-p", "default")),
         (
@@ -123,6 +129,10 @@ def test_where_a_pod_is_judged(
     metadata: dict[str, Any], made: bool, judged: tuple[str, str]
 ) -> None:
     assert standing(made, **metadata) == judged
+    meta = msgspec.convert({"name": "p", "uid": "u-p", **metadata}, model.Meta)
+    if made and judged[1]:
+        assert groups.for_pod(meta, {}, None)["spec"]["queue"] == judged[1]
+    assert groups.is_wanting(meta, "Pending") == (judged[0] != "team/g")
 
 
 @pytest.mark.parametrize(

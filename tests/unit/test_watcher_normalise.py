@@ -291,7 +291,7 @@ def test_what_no_node_counts_is_not_counted() -> None:
         ({"volcano.sh/vgpu-number": "-1"}, ("negative", "volcano.sh/vgpu-number")),
         ({"volcano.sh/vgpu-number": 0.5}, ("'0.5' is not a whole number",)),
         ({"volcano.sh/vgpu-number": "65"}, ("is 65; at most 64",)),
-        ({"volcano.sh/vgpu-memory": "3000"}, ("without volcano.sh/vgpu-number", "add")),
+        ({"volcano.sh/vgpu-memory": "3000"}, ("without volcano.sh/vgpu-number", "write")),
         ({"volcano.sh/vgpu-cores": "50"}, ("without volcano.sh/vgpu-number",)),
         ({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-cores": 101}, ("is 101", "0 to 100")),
         (

@@ -77,9 +77,15 @@ def rule_tags(rules: Sequence[Rule], labels: Mapping[str, str]) -> tuple[str, ..
     )
 
 
+def group_name(annotations: Mapping[str, str]) -> str:
+    """The name of the pod's PodGroup, under either of Volcano's keys; empty if it has none."""
+    named = annotations.get(keys.GROUP_NAME) or annotations.get(keys.GROUP_NAME_VOLCANO)
+    return named or ""
+
+
 def group_key(namespace: str, annotations: Mapping[str, str]) -> str:
-    """``<namespace>/<name>`` of the pod's group, empty if it has none."""
-    name = annotations.get(keys.GROUP_NAME) or annotations.get(keys.GROUP_NAME_VOLCANO)
+    """``<namespace>/<name>`` of the pod's PodGroup, empty if it has none."""
+    name = group_name(annotations)
     return f"{namespace}/{name}" if name else ""
 
 

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from allotment.core import reasons
-from allotment.core.jobs.groups import is_lone, made_name, min_member, queue_of
+from allotment.core.jobs.groups import is_lone, made_name, min_member, queue_name, queue_of
 from allotment.core.jobs.keys import (
     GROUP_MIN_MEMBER,
     GROUP_NAME,
-    POD_QUEUE,
     PREEMPTABLE,
     TASK_SPEC,
 )
 from allotment.core.placement.rules.card_names import alternatives
 from allotment_proto.facts import Problem
+from allotment_proto.volcano.exclusive import group_key
 from allotment_watcher.objects import Meta
 
 TASK_PRIORITY = "volcano.sh/task-priority"
@@ -28,12 +28,6 @@ NEVER_PREEMPTS = "Never"
 """The `preemptionPolicy` of pods and PriorityClasses for which nobody is evicted."""
 
 Texts = Mapping[str, str]
-
-
-def group_of(namespace: str, annotations: Texts) -> str:
-    """``<namespace>/<name>`` of a pod's PodGroup, empty without one. Only this annotation links."""
-    name = annotations.get(GROUP_NAME)
-    return f"{namespace}/{name}" if name else ""
 
 
 class Standing(NamedTuple):
@@ -54,11 +48,11 @@ def standing_of(
     `of_namespace`: the queue that its namespace names, if any.
     """
     annotations, labels = meta.annotations or {}, meta.labels or {}
-    group = group_of(meta.namespace, annotations)
+    group = group_key(meta.namespace, annotations)
     if group or not is_ours:
         return Standing(group)
     owner = owner_of(meta)
-    queue = queue_of(annotations.get(POD_QUEUE, ""), of_namespace=of_namespace)
+    queue = queue_of(queue_name(annotations), of_namespace=of_namespace)
     if not has_groups_made or is_lone(
         annotations, labels, is_owned=bool(owner), of_namespace=of_namespace
     ):

@@ -24,6 +24,7 @@ from allotment.core.jobs.model import (
 )
 from allotment.core.jobs.owners import BLOCKED_OWNERS, owner_of
 from allotment.core.units import natural
+from allotment_proto.volcano.exclusive import group_name
 
 WAITING = ("", GROUP_PENDING)
 """Phases of a PodGroup that may not have pods yet."""
@@ -155,6 +156,11 @@ def name_for_pod(pod: Meta) -> str:
     return made_name(pod.uid, owner.uid if owner else "")
 
 
+def queue_name(annotations: Mapping[str, str]) -> str:
+    """The queue that annotations name, under either of Volcano's keys; empty for none."""
+    return annotations.get(keys.POD_QUEUE) or annotations.get(keys.QUEUE_NAME) or ""
+
+
 def queue_of(*named: str, of_namespace: str) -> str:
     """The queue of a PodGroup, or of a pod without one: the first that is named (by the pod itself,
     then by its owner). Where that is none, or `default`, it is the one that the namespace names.
@@ -176,7 +182,7 @@ def is_lone(
     """
     return (
         not is_owned
-        and keys.POD_QUEUE not in annotations
+        and not queue_name(annotations)
         and queue_of(of_namespace=of_namespace) == keys.DEFAULT_QUEUE
         and not any(key in annotations or key in labels for key in keys.INHERITED)
     )
@@ -185,7 +191,7 @@ def is_lone(
 def is_wanting(pod: Meta, phase: str) -> bool:
     """Whether a pod needs a PodGroup made for it."""
     return (
-        not pod.annotation(keys.GROUP_NAME)
+        not group_name(pod.annotations or {})
         and pod.deletion_timestamp is None
         and phase not in ("Succeeded", "Failed")
     )
@@ -211,8 +217,8 @@ def for_pod(
     wanted: JsonObject = {
         "minMember": members,
         "queue": queue_of(
-            pod.annotation(keys.POD_QUEUE),
-            owner.annotation(keys.POD_QUEUE) if owner else "",
+            queue_name(pod.annotations or {}),
+            queue_name((owner.annotations if owner else None) or {}),
             of_namespace=of_namespace,
         ),
         "minResources": minimum.of_pods(spec, members),

@@ -7,7 +7,7 @@ software, on nodes that slice softly. Templates are charged by their memory.
 Source: volcano `ascend/hami` (deviceshare 2.6, 4.9), with quirks Q11, Q12, Q15 and Q23 done right.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ from allotment.core.placement.devices.base import (
     NodeSource,
     PodSource,
     Switch,
+    without_count,
 )
 from allotment_proto.device_config import AscendChip, DeviceConfig
 from allotment_proto.facts import (
@@ -145,9 +146,15 @@ class Ascend(Family):
         if isinstance(asked, Problem):
             return None, asked
         if not asked.number:
-            if asked.number is None and asked != _Amounts(None, None, None):
-                return None, _without_count(container, chip)
-            return None, None
+            given = ", ".join(
+                name for name, amount in zip(_names(chip), asked, strict=True) if name and amount
+            )
+            if not given:
+                return None, None
+            message = without_count(
+                given, chip.resource_name, is_zero=asked.number is not None, word="chip"
+            )
+            return None, _invalid(container, given, message)
         share = _soft_slice(chip, asked) if is_soft else _template(chip, asked)
         if isinstance(share, Problem):
             place = f"container {container.name!r}, {share.place}"
@@ -277,20 +284,6 @@ def _amounts(container: ContainerSource, chip: AscendChip) -> _Amounts | Problem
 def _cores_most(chip: AscendChip) -> int:
     """AI cores of a template's chip, or percent of one that is sliced softly."""
     return max(chip.ai_core, CORES_WHOLE_PCT)
-
-
-def _without_count(container: ContainerSource, chip: AscendChip) -> Problem:
-    given = ", ".join(sorted(_given(container, chip)))
-    return _invalid(
-        container,
-        given,
-        f"is given without {chip.resource_name}: kubelet would start the container without a "
-        f"chip; add {chip.resource_name}: 1",
-    )
-
-
-def _given(container: ContainerSource, chip: AscendChip) -> Iterator[str]:
-    return (n for n in _names(chip) if n in container.limits or n in container.requests)
 
 
 _Share = tuple[int, int, str]

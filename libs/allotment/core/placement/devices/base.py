@@ -47,6 +47,19 @@ class PodSource(NamedTuple):
     config: DeviceConfig = _DEFAULT_CONFIG
 
 
+def without_count(
+    asked: str, count: str, *, is_zero: bool, least: int = 1, word: str = "card"
+) -> str:
+    """What is wrong with amounts of cards where no cards are asked for: to kubelet a count of 0 is
+    the same as none. `asked` are the amounts, `count` the resource that is missing.
+    """
+    how = f"given, but {count} is 0" if is_zero else f"given without {count}"
+    return (
+        f"is {how}: kubelet would start the container without a {word}; write {count}: "
+        f"{max(least, 1)}, or leave {asked} out"
+    )
+
+
 class NodeSource(NamedTuple):
     """The parts of a Kubernetes node from which a family reads its inventory."""
 

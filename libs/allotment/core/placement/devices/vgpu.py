@@ -17,6 +17,7 @@ from allotment.core.placement.devices.base import (
     PodSource,
     Record,
     Switch,
+    without_count,
 )
 from allotment.core.placement.devices.vgpu_nodes import registered
 from allotment_proto.device_config import DeviceConfig, Nvidia
@@ -150,21 +151,20 @@ class Vgpu(Family):
                 return None, _invalid(container, key, f"{error}")
         if not amounts:
             return None, None
-        if nvidia.count_name not in amounts:
-            given = ", ".join(sorted(amounts))
-            return None, _invalid(
-                container,
-                given,
-                f"is given without {nvidia.count_name}: kubelet would start the container "
-                f"without a card; add {nvidia.count_name}: {max(nvidia.default_count, 1)}",
+        if not amounts.get(nvidia.count_name):
+            given = ", ".join(key for key, amount in amounts.items() if amount)
+            if not given:
+                return None, None
+            is_zero = nvidia.count_name in amounts
+            message = without_count(
+                given, nvidia.count_name, is_zero=is_zero, least=nvidia.default_count
             )
+            return None, _invalid(container, given, message)
         if nvidia.count_name not in container.limits:
             return None, _invalid(
                 container, nvidia.count_name, "must be a limit, not only a request"
             )
         count = amounts[nvidia.count_name]
-        if count == 0:
-            return None, None
         if count > _COUNT_MAX:
             return None, _invalid(container, nvidia.count_name, f"is {count}; at most {_COUNT_MAX}")
         cores = amounts.get(nvidia.cores_name, nvidia.default_cores_pct)
