@@ -84,6 +84,20 @@ def test_a_claim_that_nobody_can_read_is_named_with_the_cards_that_it_costs_a_sh
     assert any(moment.text.startswith("ClaimUnreadable: ") for moment in life.moments)
 
 
+def test_a_node_that_offers_less_than_its_pods_hold_is_named_with_the_holders() -> None:
+    """Two of eight cards fail under a running pod; the kubelet then lists six. CPU likewise."""
+    request = PodRequest(cpu_milli=3000, extended=(("nvidia.com/gpu", 8),))
+    holds = pod("a", node="n1", phase="Running", request=request)
+    eight = node("n1", 0, cpu_milli=4000, extended=(("nvidia.com/gpu", 8),), inventories=())
+    assert findings(state_of(eight, holds), NOW_MS) == []
+    six = msgspec.structs.replace(eight, rv=2, cpu_milli=2500, extended=(("nvidia.com/gpu", 6),))
+    cpu, cards = findings(state_of(eight, holds, six), NOW_MS)
+    assert {cpu.code, cards.code} == {"NodeOversold"}
+    assert cpu.subject == cards.subject == "node n1"
+    assert "cpu: 3 in use, 2500m allocatable; in use by default/pod-a (3)" in cpu.message
+    assert "nvidia.com/gpu: 8 in use, 6 allocatable; in use by default/pod-a (8)" in cards.message
+
+
 def test_a_card_that_its_node_does_not_list() -> None:
     held = pod("a", node="n1", phase="Running", holdings=(build.holding("GPU-gone"),))
     (found,) = findings(state_of(node("n1", 1), held), NOW_MS)

@@ -813,6 +813,12 @@ TABLE: Final = (
         is_error=True,
     ),
     Reason(
+        "NodeOversold",
+        Cure.DEVICE,
+        "the node's pods hold more than it offers by now",
+        "see why the node offers less than before (its kubelet, device plugin, cards), or end a pod",
+    ),
+    Reason(
         "InstancesContradict",
         Cure.DEVICE,
         "the pieces held of a card are not of one geometry",

@@ -4,6 +4,7 @@ The structs are the JSON (camelCase, integers with their unit in the name); text
 so nothing is known to one form only.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -14,12 +15,13 @@ from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Health, Node
 from allotment.core.ledger.partitions import holding_rules
 from allotment.core.ledger.partitions.mig import CONTRADICTORY
-from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices import FAMILIES, memory_units
 from allotment.core.placement.devices.base import Family
 from allotment.core.placement.rules.card_names import PRODUCT
 from allotment.core.reasons import CARD_FAILING, CARDS_QUARANTINED, NODE_FAILING
-from allotment.core.units import rfc3339
+from allotment.core.units import resource_text, rfc3339
 from allotment_proto.device_config import DeviceConfig
+from allotment_proto.events import NodeObserved
 from allotment_proto.facts import Amounts, Holding, Problem
 
 MIB = 1 << 20
@@ -462,6 +464,7 @@ def node_problems(state: ClusterState, node: Node) -> list[NodeProblem]:
         ]
     problems = [_problem(problem) for problem in fact.problems]
     problems += _held_back(state, node)
+    problems += _overbooked(state, node, fact)
     for family in sorted(node.ledgers):
         if family not in FAMILIES:
             problems.append(
@@ -561,6 +564,37 @@ def _health_text(state: ClusterState, place: tuple[str, str, str]) -> str:
         f"{what} {count} ({more}{', '.join(pods)}){said}; held back since seq {health.since}"
         f"{times} for {whom}; {when}"
     )
+
+
+def _overbooked(state: ClusterState, node: Node, fact: NodeObserved) -> Iterator[NodeProblem]:
+    """What the node's pods hold beyond what it offers by now, by resource, with who holds most."""
+    units = memory_units(state.devices)
+    held: dict[str, Counter[str]] = {}
+    for each in node.allocations.values():
+        pod = state.pods[each.uid].fact
+        who = f"{pod.namespace}/{pod.name}"
+        host = (("cpu", each.cpu_milli), ("memory", each.memory_bytes), ("pods", 1))
+        for name, amount in (*host, *each.extended):
+            held.setdefault(name, Counter())[who] += amount
+    free, offered = dict(node.extended_free), dict(fact.extended)
+    free |= {"cpu": node.cpu_milli_free, "memory": node.memory_bytes_free, "pods": node.pods_free}
+    offered |= {"cpu": fact.cpu_milli, "memory": fact.memory_bytes, "pods": fact.pods}
+
+    def text(name: str, amount: int) -> str:
+        is_host = name in ("cpu", "memory", "pods")
+        return resource_text(name, amount if is_host else amount * 1000, units.get(name, 0))
+
+    for name in sorted(name for name, left in free.items() if left < 0):
+        most = held[name].most_common(_HOLDERS_NAMED)
+        more = f" and {len(held[name]) - len(most)} more" if len(held[name]) > len(most) else ""
+        yield NodeProblem(
+            code="NodeOversold",
+            place=name,
+            message=(
+                f"{text(name, held[name].total())} in use, {text(name, offered[name])} allocatable;"
+                f" in use by {', '.join(f'{who} ({text(name, n)})' for who, n in most)}{more}"
+            ),
+        )
 
 
 def _holders_text(node: Node, card: Card) -> str:
