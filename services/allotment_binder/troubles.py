@@ -6,6 +6,7 @@
 * A pod whose annotations claim other cards than those that are booked for it.
 * A pod whose annotations would have others served with what nobody gave them.
 * A pod that others bound, and nobody can read which of its node's cards it holds.
+* A pod with annotations or labels that nobody reads, although something was meant by them.
 """
 
 from collections import Counter
@@ -15,7 +16,8 @@ from allotment.core.explain.views import device_name
 from allotment.core.ledger.claims import mismatch, unreadable
 from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.ledger.pods import was_turned_away
-from allotment.core.reasons import WAITING_FOR_PLUGIN, cut
+from allotment.core.placement.unserved import misread
+from allotment.core.reasons import ANNOTATION_NOT_READ, WAITING_FOR_PLUGIN, cut
 from allotment_binder.bindings import Target
 from allotment_binder.notices import Notices, Warned
 from allotment_binder.pacer import Pacer, Wait
@@ -39,6 +41,8 @@ class Troubles:
         """Uids of pods whose annotations claim something else than what is booked → their node."""
         self._unreadable: set[str] = set()
         """Pods of which nobody can read which cards they hold."""
+        self._misread: dict[str, tuple[str, ...]] = {}
+        """What pods were told about annotations that nobody reads."""
         self._forged: dict[str, Problem] = {}
         """What pods were told that wrote records."""
         self._waits: dict[Wait, float] = {}
@@ -49,6 +53,7 @@ class Troubles:
         self._waits.clear()
         self._failed = {uid for uid, pod in state.pods.items() if would_not_start(pod.fact)}
         self._forged = {u: said for u, p in state.pods.items() if (said := forged(p))}
+        self._misread = {u: texts for u, p in state.pods.items() if (texts := misread(p.fact))}
         self._unreadable = {u for u, p in state.pods.items() if unreadable(p) is not None}
         self._claims = {u: p.fact.node for u, p in state.pods.items() if mismatch(p) is not None}
 
@@ -62,6 +67,16 @@ class Troubles:
         elif self._forged.get(uid) != found:
             self._forged[uid] = found
             self._put(pod.fact, found.code, "Allocating", cut(f"{found.place} {found.message}"))
+
+    def look_at_annotations(self, state: ClusterState, uid: str) -> None:
+        """Tell, once, which annotations of a pod nobody reads, and what to write instead."""
+        pod = state.pods.get(uid)
+        found = () if pod is None else misread(pod.fact)
+        if pod is None or not found:
+            self._misread.pop(uid, None)
+        elif self._misread.get(uid) != found:
+            self._misread[uid] = found
+            self._put(pod.fact, ANNOTATION_NOT_READ, "Scheduling", cut("; ".join(found)))
 
     def look_at_quarantine(self, state: ClusterState, uid: str) -> None:
         """Tell, once, that nobody can read which cards a pod holds, and what that costs others."""
@@ -84,6 +99,7 @@ class Troubles:
         self.look_at_claim(state, uid)
         self.look_at_quarantine(state, uid)
         self.look_at_record(state, uid)
+        self.look_at_annotations(state, uid)
         if pod is None:
             self._failed.discard(uid)
             return

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from allotment.core.explain.schema import Counterfactual
-from allotment.core.explain.words import advice_title, fit_text, gang_advice_title
+from allotment.core.explain.words import advice_title, fit_text, gang_advice_title, line_text
 from allotment_cli.output import Prose, heading, table
 
 
@@ -18,5 +18,6 @@ def gang_advice_lines(found: Sequence[Counterfactual]) -> list[str]:
 
 
 def _lines(title: str, found: Sequence[Counterfactual]) -> list[str]:
-    _, *lines = table(("", " "), [[each.text, fit_text(each)] for each in found], indent="  ")
+    rows = [[each.text, fit_text(each), line_text(each.change)] for each in found]
+    _, *lines = table(("", " ", "  "), rows, indent="  ")
     return ["", heading(Prose(title, 2)), *lines]

@@ -277,12 +277,12 @@ def test_pods_that_can_never_start_by_cause(
         assert found["QueueUnknown"] == ["queue trainings does not exist; did you mean training?"]
         assert found["GroupMissing"] == ["PodGroup default/lost does not exist"]
         assert found["AnnotationNotRead"] == [
-            "annotation nvidia.com/use-gpuuuid is read by nobody; did you mean "
-            "volcano.sh/vgpu-use-gpuuuid?"
+            "annotation nvidia.com/use-gpuuuid (HAMi) is ignored here; write the annotation "
+            "volcano.sh/vgpu-use-gpuuuid instead"
         ]
         report = doctor.report()
         (typos,) = (one for one in report["findings"] if one["code"] == "NotOffered")
         assert typos["subject"] == "pods default/typo-0, default/typo-1, default/typo-2 and 2 more"
         assert report["neverStart"] == 11
         explained = CliRunner().invoke(main, ["explain", "pod", "hami", "--nats", stack.nats.url])
-        assert "nvidia.com/use-gpuuuid is read by nobody" in explained.stdout
+        assert "nvidia.com/use-gpuuuid (HAMi) is ignored here" in explained.stdout

@@ -19,6 +19,7 @@ from allotment.core.explain.counterfactual import (
     Elsewhere,
     Ended,
     Fewer,
+    Found,
     Ranked,
     Uncordoned,
     asked_most,
@@ -28,6 +29,7 @@ from allotment.core.explain.counterfactual import (
 from allotment.core.explain.nodes import codes, funnel
 from allotment.core.explain.obstacles import FITS, present
 from allotment.core.explain.pod import fits_empty_cluster
+from allotment.core.explain.words import line_text
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
@@ -120,12 +122,19 @@ def test_what_is_said_to_fit_is_placed(events: list[Event], placed: int) -> None
         if FITS in answers:
             continue
         for each in advice.pod_advice(state, fact, ruled):
+            check_line(each.found)
             then = carried_out(state, [uid], each.found.deed)
             outcome = Rounds(then).run([uid], Board(then))
             assert [p.uid for p in outcome.placements] == [uid], each.found.text
             assert outcome.placements[0].feasible == each.found.nodes_fit, each.found.text
         if not fits_empty_cluster(state, asked):
             check_empty(state, uid)
+
+
+def check_line(found: Found) -> None:
+    """Of what the pod would have to say otherwise there is a line to paste, if it is only one."""
+    if isinstance(found.deed, Asks) and found.change.path != "/request/devices":
+        assert line_text(found.change), found.text
 
 
 def check_counts(state: ClusterState, uid: str, answers: list[str]) -> None:
@@ -143,6 +152,7 @@ def check_empty(state: ClusterState, uid: str) -> None:
     request = situated(state.pods[uid].fact, state)
     for each in advice.empty_advice(state, request):
         assert isinstance(each.found.deed, Asks), each.found.text
+        check_line(each.found)
         changed = each.found.deed.edit(request)
         assert fits_empty_cluster(state, changed), each.found.text
 

@@ -254,8 +254,8 @@ def test_annotations_that_nobody_reads_are_named_also_of_pods_that_run() -> None
         "pods default/pod-a, default/pod-b",
     )
     assert found.message == (
-        "annotation nvidia.com/use-gpuuuid is read by nobody; did you mean "
-        "volcano.sh/vgpu-use-gpuuuid?"
+        "annotation nvidia.com/use-gpuuuid (HAMi) is ignored here; write the annotation "
+        "volcano.sh/vgpu-use-gpuuuid instead"
     )
     assert found.never_start == 0
 

@@ -1,8 +1,12 @@
 """Which annotations of a pod are recorded as probably meant for one that is read."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from allotment.core.placement.unserved import nearest
+from allotment_proto.facts import Policy
+from allotment_watcher.normalise.lens import Lens
 from allotment_watcher.normalise.misnamed import (
     COMPARED_MAX,
     MISNAMED_MAX,
@@ -12,6 +16,11 @@ from allotment_watcher.normalise.misnamed import (
 from tests.unit.kube_json import annotated, container, pod_json, seen
 
 USE, MODE = "volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-mode"
+
+
+def misnamed_of(keys: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """What is found among annotations with these keys."""
+    return misnamed(dict.fromkeys(keys, "1"), {}, Lens(Policy()))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +39,7 @@ USE, MODE = "volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-mode"
     ],
 )
 def test_a_key_that_was_meant_for_another(key: str, meant: str) -> None:
-    assert misnamed([key]) == ((key, meant),)
+    assert misnamed_of([key]) == ((key, meant),)
 
 
 @pytest.mark.parametrize(
@@ -60,13 +69,13 @@ def test_a_key_that_was_meant_for_another(key: str, meant: str) -> None:
     ],
 )
 def test_a_key_that_is_what_it_is(key: str) -> None:
-    assert misnamed([key]) == ()
+    assert misnamed_of([key]) == ()
 
 
 def test_a_record_has_room_for_a_few() -> None:
     many = [f"volcano.sh/vgpu-mode{'x' * n}" for n in range(1, 4)]
     many += [f"x{n}.sh/vgpu-mode" for n in range(20)]
-    assert len(misnamed(many)) == MISNAMED_MAX
+    assert len(misnamed_of(many)) == MISNAMED_MAX
 
 
 class Compared:
@@ -85,8 +94,8 @@ def test_thousands_of_unknown_keys_cost_a_few_comparisons(monkeypatch: pytest.Mo
     """A pod's annotations hold 256 KiB, and every change of the pod has them read again."""
     compared = Compared(monkeypatch)
     hostile = [f"volcano.sh/zq{n:05}-hostile" for n in range(8_165)]
-    misnamed(hostile)
-    misnamed(reversed(hostile))
+    misnamed_of(hostile)
+    misnamed_of(reversed(hostile))
     assert len(set(compared.names)) <= COMPARED_MAX
     assert len(compared.names) <= 2 * COMPARED_MAX
 
@@ -94,8 +103,8 @@ def test_thousands_of_unknown_keys_cost_a_few_comparisons(monkeypatch: pytest.Mo
 def test_what_is_found_does_not_depend_on_the_order_of_keys() -> None:
     many = [f"volcano.sh/wq{n:05}-other" for n in range(200)]
     mixed = [*many, "volcano.sh/a-vgpu-mode", "nvidia.com/use-gpuuuid", "x.sh/vgpu-mode"]
-    found = misnamed(mixed)
-    assert found == misnamed(reversed(mixed))
+    found = misnamed_of(mixed)
+    assert found == misnamed_of(reversed(mixed))
     assert [key for key, _ in found] == [
         "nvidia.com/use-gpuuuid",
         "volcano.sh/a-vgpu-mode",
@@ -106,13 +115,13 @@ def test_what_is_found_does_not_depend_on_the_order_of_keys() -> None:
 def test_nothing_is_compared_once_a_record_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = Compared(monkeypatch)
     full = [f"a{n}.sh/vgpu-mode" for n in range(MISNAMED_MAX)]
-    assert len(misnamed([*full, "volcano.sh/never-compared"])) == MISNAMED_MAX
+    assert len(misnamed_of([*full, "volcano.sh/never-compared"])) == MISNAMED_MAX
     assert compared.names == []
 
 
 def test_a_very_long_name_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = Compared(monkeypatch)
-    assert misnamed(["volcano.sh/" + "vgpu-mode" * 6]) == ()
+    assert misnamed_of(["volcano.sh/" + "vgpu-mode" * 6]) == ()
     assert compared.names == []
 
 
@@ -130,3 +139,9 @@ def test_a_pod_of_another_scheduler_says_that_it_asks_for_cards() -> None:
     asks = seen(pod_json(container(limits=limits), schedulerName="default-scheduler"))
     assert asks.card_resources == ("volcano.sh/vgpu-number",)
     assert seen(pod_json(container(limits=limits))).card_resources == ()
+
+
+def test_labels_of_other_schedulers_are_told_too() -> None:
+    labels = {"kai.scheduler/queue": "q", "app": "x", "nvidia.com/use-gpuuuid": "GPU-1"}
+    meant = (("kai.scheduler/queue", "scheduling.volcano.sh/queue-name"),)
+    assert misnamed({}, labels, Lens(Policy())) == meant

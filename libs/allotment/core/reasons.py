@@ -62,6 +62,7 @@ INSUFFICIENT_GPU_COMPUTE: Final = "InsufficientGPUCompute"
 # Request
 INVALID_REQUEST: Final = "InvalidRequest"
 VOLUME_NOT_READY: Final = "VolumeNotReady"
+ANNOTATION_NOT_READ: Final = "AnnotationNotRead"
 NAMESPACE_LIMIT: Final = "NamespaceLimitReached"
 GATED: Final = "Gated"
 NOT_OURS: Final = "NotOurs"
@@ -794,6 +795,12 @@ TABLE: Final = (
         "correct the annotation that the message names; none of them has effect until then",
     ),
     Reason(
+        ANNOTATION_NOT_READ,
+        Cure.TEXT,
+        "an annotation or label of a pod is not read by this scheduler",
+        "correct the key and recreate the pods; they are treated as if it was absent",
+    ),
+    Reason(
         "UnreadableObject",
         Cure.TEXT,
         "an object of Kubernetes cannot be read",
@@ -816,7 +823,7 @@ TABLE: Final = (
         "NodeOversold",
         Cure.DEVICE,
         "the node's pods hold more than it offers by now",
-        "see why the node offers less than before (its kubelet, device plugin, cards), or end a pod",
+        "see why the node offers less than before (kubelet, device plugin, cards), or end a pod",
     ),
     Reason(
         "InstancesContradict",

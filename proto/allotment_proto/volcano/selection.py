@@ -19,12 +19,6 @@ CARD_KEYS = (keys.GPU_INDEX, keys.USE_GPUUUID, keys.NOUSE_GPUUUID)
 """Annotations that name single cards."""
 KEYS = frozenset((keys.VGPU_MODE, *TYPE_KEYS, *CARD_KEYS))
 """All that is read here."""
-OTHER_NAMES = {
-    "nvidia.com/use-gpuuuid": keys.USE_GPUUUID,
-    "nvidia.com/nouse-gpuuuid": keys.NOUSE_GPUUUID,
-    "nvidia.com/vgpu-mode": keys.VGPU_MODE,
-}
-"""HAMi's names of annotations that have another one here and in Volcano."""
 
 
 def decode(annotations: Mapping[str, str]) -> tuple[Selection, tuple[Problem, ...]]:

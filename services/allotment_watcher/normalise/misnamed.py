@@ -6,15 +6,17 @@ probably meant: another scheduler's word for the same, the right name in another
 in one of our domains with a letter wrong.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 
 from allotment.core.jobs import keys as job_keys
+from allotment.core.placement.devices.foreign import ANNOTATIONS, meant_by
 from allotment.core.placement.unserved import nearest
 from allotment.core.queues.plugins import task_topology
 from allotment_proto.volcano import keys, selection
 from allotment_watcher.normalise.devices import ASKED
+from allotment_watcher.normalise.lens import Lens
 from allotment_watcher.normalise.membership import CARD_NAME, TASK_PRIORITY
 
 MISNAMED_MAX = 8
@@ -67,17 +69,25 @@ _NAMES_IN = {
 }
 
 
-def misnamed(annotations: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """The keys that nobody reads and that were meant for one that is read, each with that one: the
-    first few in order."""
-    return tuple(islice(_found(sorted(annotations)), MISNAMED_MAX))
+def misnamed(
+    annotations: Mapping[str, str], labels: Mapping[str, str], lens: Lens
+) -> tuple[tuple[str, str], ...]:
+    """The keys that nobody reads and that were meant for one that is read, each with that one, or
+    with the limits that say as much: the first few in order."""
+    families, config = lens.policy.families, lens.config
+    of_labels = (
+        (key, meant_by(key, labels[key], families, config))
+        for key in sorted(ANNOTATIONS.keys() & labels.keys())
+        if ANNOTATIONS[key].is_label
+    )
+    return tuple(islice(chain(_found(annotations, lens), of_labels), MISNAMED_MAX))
 
 
-def _found(keys_in_order: list[str]) -> Iterator[tuple[str, str]]:
+def _found(annotations: Mapping[str, str], lens: Lens) -> Iterator[tuple[str, str]]:
     compared = 0
-    for key in keys_in_order:
-        if key in selection.OTHER_NAMES:
-            yield key, selection.OTHER_NAMES[key]
+    for key in sorted(annotations):
+        if key in ANNOTATIONS and not ANNOTATIONS[key].is_label:
+            yield key, meant_by(key, annotations[key], lens.policy.families, lens.config)
             continue
         if key in _KNOWN or len(key) > KEY_CHARS_MAX:
             continue

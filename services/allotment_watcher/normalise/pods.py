@@ -142,7 +142,7 @@ def pod_through(
         class_priority=priorities.of_class,
         shares_pct=claims.shares_pct(held.holdings, asked),
         ending=_ending(status, is_ended=phase in ENDED, is_deleting=bool(meta.deletion_timestamp)),
-        misnamed=misnamed(annotations) if is_of_us and phase not in ENDED else (),
+        misnamed=misnamed(annotations, labels, lens) if is_of_us and phase not in ENDED else (),
         unplaced=() if phase in ENDED else held.unplaced,
         asks=_read(pod, lens, asks) if problem is not None and not node else None,
         standing=devices.standing(source, node, held),

@@ -24,11 +24,18 @@ from allotment.core.explain.views import model_text
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import Allocation, ClusterState, Node
 from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.devices.base import Sense, in_other_unit
 from allotment.core.placement.devices.choosing import model_wanted
+from allotment.core.placement.devices.foreign import (
+    corrected,
+    lines_text,
+    names_text,
+)
 from allotment.core.placement.rules.counted_cards import models_of
 from allotment.core.placement.rules.interpod import Around, look_around
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.rules.selectors import NO_SCHEDULE, tolerates
+from allotment.core.placement.unserved import meant
 from allotment.core.units import bytes_text, cpu_text, mib_text
 from allotment_proto.facts import (
     ALONE,
@@ -40,6 +47,7 @@ from allotment_proto.facts import (
     Taint,
     Toleration,
 )
+from allotment_proto.volcano import keys
 
 _EACH_MAX = 3
 """How many changes of one kind are tried, those of most nodes first."""
@@ -57,6 +65,8 @@ ADDED, _REPLACED, DROPPED = 100, 150, 200
 _HOSTNAME = "kubernetes.io/hostname"
 """Who selects a node that exists by its name means that one: another one comes after what can be
 done about it."""
+_REMOVED = "− "
+"""In front of a line that is to be removed from the manifest."""
 OTHERS = 2000
 """Changes that are not the pod's own come after all that are."""
 _MIB = 1 << 20
@@ -210,7 +220,12 @@ def _taints(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterato
         toleration = Toleration(taint.key, "Equal", taint.value, taint.effect)
         yield Offer(
             f"tolerate {taint_text(taint)}",
-            Change(op="add", path="/spec/tolerations/-", value=_toleration_json(taint)),
+            Change(
+                op="add",
+                path="/spec/tolerations/-",
+                value=_toleration_json(taint),
+                line=f"- {toleration_text(taint)}",
+            ),
             _tolerating(toleration),
             ADDED,
         )
@@ -234,6 +249,11 @@ def taint_text(taint: Taint) -> str:
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
+def toleration_text(taint: Taint) -> str:
+    """The toleration of a taint as it is written in YAML, on one line."""
+    return f"{{{', '.join(f'{key}: {text}' for key, text in _toleration_json(taint).items())}}}"
+
+
 def _toleration_json(taint: Taint) -> dict[str, str]:
     """The toleration of a taint, as it stands in a manifest."""
     equal = {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
@@ -252,14 +272,14 @@ def _selectors(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iter
         for there in _values(key, value, others):
             yield Offer(
                 f"select {key}={there} in place of {key}={value}",
-                Change(op="replace", path=path, value=there),
+                Change(op="replace", path=path, value=there, line=f"{key}: {there}"),
                 _selecting_nodes(key, there),
                 OTHERS + 1 if is_one_node and there not in near else _REPLACED,
             )
         if others:
             yield Offer(
                 f"drop the nodeSelector {key}={value}",
-                Change(op="remove", path=path),
+                Change(op="remove", path=path, line=f"{_REMOVED}{key}: {value}"),
                 _selecting_nodes(key, None),
                 DROPPED,
             )
@@ -379,6 +399,7 @@ def _modes(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterator
                     op="replace" if request.selection.mode else "add",
                     path=f"/metadata/annotations/{_escaped(key)}",
                     value=mode,
+                    line=f"{key}: {mode}",
                 ),
                 _selecting(mode=mode),
                 ADDED,
@@ -402,10 +423,16 @@ def _models(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterato
     )
     for model in _common(there):
         if chosen.use_types is not None:
+            accepted = (*chosen.use_types, model)
             yield Offer(
                 f"also accept the model {model_text(model)}",
-                Change(op="add", path="/request/models/-", value=model),
-                _selecting(use_types=(*chosen.use_types, model)),
+                Change(
+                    op="add",
+                    path="/request/models/-",
+                    value=model,
+                    line=f"{keys.USE_GPUTYPE}: {','.join(accepted)}",
+                ),
+                _selecting(use_types=accepted),
                 ADDED,
             )
         else:
@@ -413,10 +440,19 @@ def _models(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterato
             kept = tuple(word for word in refused if word.lower() not in model.lower())
             yield Offer(
                 f"no longer refuse the model {model_text(model)}",
-                Change(op="replace", path="/request/notModels", value=kept),
+                Change(
+                    op="replace",
+                    path="/request/notModels",
+                    value=kept,
+                    line=_list_line(keys.NOUSE_GPUTYPE, kept),
+                ),
                 _selecting(nouse_types=kept or None),
                 ADDED,
             )
+
+
+def _list_line(key: str, words: Sequence[str]) -> str:
+    return f"{key}: {','.join(words)}" if words else f"{_REMOVED}{key}"
 
 
 def models_on(node: Node, request: PodRequest) -> Iterator[str]:
@@ -431,15 +467,15 @@ def models_on(node: Node, request: PodRequest) -> Iterator[str]:
 
 def _cards_named(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterator[Offer]:
     chosen = request.selection
-    for name, path, text in (
-        ("use_ids", "/request/ids", "accept cards of any id"),
-        ("nouse_ids", "/request/notIds", "refuse no card by its id"),
-        ("indexes", "/request/indexes", "accept cards of any index"),
+    for name, path, key, text in (
+        ("use_ids", "/request/ids", keys.USE_GPUUUID, "accept cards of any id"),
+        ("nouse_ids", "/request/notIds", keys.NOUSE_GPUUUID, "refuse no card by its id"),
+        ("indexes", "/request/indexes", keys.GPU_INDEX, "accept cards of any index"),
     ):
         if getattr(chosen, name) is not None:
             yield Offer(
                 text,
-                Change(op="remove", path=path),
+                Change(op="remove", path=path, line=f"{_REMOVED}{key}"),
                 _selecting(**{name: None}),
                 DROPPED,
             )
@@ -462,9 +498,13 @@ class Amount(NamedTuple):
     unit: int = 1
     """How much one of it is in this explanation."""
     least: int = 1
+    line: Callable[[int], str] | None = None
+    """How a container's limits say it, where they do not as `resource: amount`."""
 
     def offer(self, amount: int) -> Offer:
-        change = Change(op="replace", path=self.path, value=amount * self.unit)
+        plain = f"{self.resource}: {amount}" if self.resource else ""
+        line = plain if self.line is None else self.line(amount)
+        change = Change(op="replace", path=self.path, value=amount * self.unit, line=line)
         size = (self.asked - amount) * WHOLE // max(self.asked, 1)
         return Offer(self.text(amount), change, self.edit(amount), size)
 
@@ -545,6 +585,7 @@ def _cpu(state: ClusterState, request: PodRequest) -> Iterator[Amount]:
         lambda node: [node.cpu_milli_free],
         lambda amount: f"ask for {cpu_text(amount)} CPU, {cpu_text(asked - amount)} less",
         "/request/cpuMilli",
+        line=lambda amount: f"cpu: {cpu_text(amount)}",
     )
 
 
@@ -564,6 +605,7 @@ def _host_memory(state: ClusterState, request: PodRequest) -> Iterator[Amount]:
         text,
         "/request/hostMemoryBytes",
         least=_MIB,
+        line=lambda amount: f"memory: {amount // _MIB}Mi",
     )
 
 
@@ -592,7 +634,11 @@ def _without_counted(bench: Bench, nodes: Sequence[Node], request: PodRequest) -
     for name, _ in plain[:_EACH_MAX]:
         yield Offer(
             f"ask for no {name}",
-            Change(op="remove", path=f"/request/extended/{_escaped(name)}"),
+            Change(
+                op="remove",
+                path=f"/request/extended/{_escaped(name)}",
+                line=f"{_REMOVED}{name}",
+            ),
             _counting(name)(0),
             WHOLE,
         )
@@ -643,12 +689,36 @@ def _cards(state: ClusterState, request: PodRequest) -> Iterator[Amount]:
     return _of_cards(state, request, "count", free, text)
 
 
+def _corrected(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterator[Offer]:
+    """What was probably meant: names of others or misspelt ones, amounts in another unit."""
+    found = meant(bench.state, request)
+    if not found or corrected(bench.state, request, found) is None:
+        return
+    lines = {name: amount for each in found for name, amount in each.lines.items()}
+    removed = [name for each in found for name in each.removed]
+    instead = f" in place of {names_text(removed)}" if removed else ""
+    written = ", ".join(f"{name}: {amount}" for name, amount in lines.items())
+    yield Offer(
+        f"write {lines_text(lines)}{instead}",
+        Change(
+            op="replace",
+            path="/spec/containers/-/resources/limits",
+            value={name: str(amount) for name, amount in lines.items()},
+            line=written if len(lines) == 1 else f"limits: {{{written}}}",
+        ),
+        lambda asked: corrected(bench.state, asked, found) or asked,
+        ADDED,
+    )
+
+
 def _card_memory(state: ClusterState, request: PodRequest) -> Iterator[Amount]:
     def text(amount: int, wanted: DeviceRequest) -> str:
         less = mib_text(wanted.memory_mib - amount)
         return f"ask for {mib_text(amount)} of card memory, {less} less"
 
-    return _of_cards(state, request, "memory_mib", _free_memory, text)
+    for amount in _of_cards(state, request, "memory_mib", _free_memory, text):
+        if not in_other_unit(amount.asked):  # "4,194,225 GiB less" helps nobody
+            yield amount
 
 
 def _share(state: ClusterState, request: PodRequest) -> Iterator[Amount]:
@@ -709,6 +779,7 @@ def _of_device(
     zero = family.amounts(msgspec.structs.replace(wanted, **{field: 0}), state.devices)
     named = family.amounts(wanted, state.devices)
     resource = next((n for n, amount in named.items() if amount != zero.get(n)), "")
+    written = family.senses(state.devices).get(Sense.MEMORY_PCT, "")
     beside = dict(request.extended).get(resource, 0) - asked
     part = f" (container {wanted.container_name})" if len(request.devices) > 1 else ""
     name, unit = _IN_JSON[field]
@@ -727,6 +798,7 @@ def _of_device(
         lambda amount: text(amount, wanted) + part,
         f"/request/devices/{number}/{name}",
         unit,
+        line=(lambda amount: f"{written}: {amount}") if field == "memory_pct" and written else None,
     )
 
 
@@ -781,9 +853,12 @@ def _device(state: ClusterState, number: int, field: str) -> Callable[[int], Edi
 def _reopened(
     bench: Bench, refusing: dict[str, list[Node]], request: PodRequest
 ) -> Iterator[Found]:
-    for code, text, path, value in (
-        (reasons.NODE_CORDONED, "uncordon node {}", "/spec/unschedulable", False),
-        (reasons.NODE_NOT_READY, "when node {} is ready again", "/status/ready", True),
+    for code, text, path, value, line in (
+        (
+            *(reasons.NODE_CORDONED, "uncordon node {}", "/spec/unschedulable", False),
+            "kubectl uncordon {}",
+        ),
+        (reasons.NODE_NOT_READY, "when node {} is ready again", "/status/ready", True, ""),
     ):
         found = 0
         for node in refusing.get(code, ()):
@@ -792,7 +867,13 @@ def _reopened(
                 found += 1
                 yield Found(
                     text.format(node.name),
-                    Change(op="replace", path=path, value=value, target=f"node {node.name}"),
+                    Change(
+                        op="replace",
+                        path=path,
+                        value=value,
+                        target=f"node {node.name}",
+                        line=line.format(node.name),
+                    ),
                     Uncordoned(node.name),
                     OTHERS,
                     1,
@@ -987,5 +1068,12 @@ _SOURCES: tuple[tuple[Sequence[str], Source], ...] = (
     ((reasons.NOT_ENOUGH_GPUS_ON_NODE, _LISTED), _lower(_counted)),
     ((reasons.NO_GPU, reasons.NOT_ENOUGH_GPUS_ON_NODE, _LISTED), _without_counted),
     ((reasons.NO_GPU, reasons.GPU_MODE_MISMATCH, _LISTED), _without_devices),
+    (
+        (
+            *(reasons.NO_GPU, reasons.GPU_MODE_MISMATCH, reasons.NOT_ENOUGH_GPUS_ON_NODE),
+            *(*_from(reasons.INSUFFICIENT_GPU_MEMORY), _LISTED),
+        ),
+        _corrected,
+    ),
 )
 """By the codes of nodes, the changes that may help there."""

@@ -20,6 +20,7 @@ from allotment.core.explain.counterfactual import (
     refusing_taints,
     taint_text,
     term_text,
+    toleration_text,
     wrong_labels,
 )
 from allotment.core.explain.obstacles import FITS, Emptied, Gap, gaps, present
@@ -35,7 +36,7 @@ from allotment.core.placement.rules.bounds import texts_of
 from allotment.core.placement.rules.interpod import Meets, claims_note, count_on
 from allotment.core.placement.rules.predicates import extended_lack, family_lack
 from allotment.core.units import bytes_text, cpu_text, mib_text
-from allotment_proto.facts import DeviceRequest, PodRequest, PodTerm, Taint
+from allotment_proto.facts import DeviceRequest, PodRequest, PodTerm
 
 _SHOWN = 4
 """How many things of one kind are named; the others are counted."""
@@ -135,17 +136,8 @@ def _taints(about: About) -> Iterator[str]:
         fits = f"fit{'s' * (number == 1)} but {verb}" if about.is_all else verb
         yield (
             f"{_named(node.name for node in having)} {fits} the taint {taint_text(taint)}, which "
-            f"the pod does not tolerate; the toleration to add: {_toleration_text(taint)}"
+            f"the pod does not tolerate; the toleration to add: {toleration_text(taint)}"
         )
-
-
-def _toleration_text(taint: Taint) -> str:
-    """The toleration of a taint as it is written in YAML, on one line."""
-    if taint.value:
-        return (
-            f"{{key: {taint.key}, operator: Equal, value: {taint.value}, effect: {taint.effect}}}"
-        )
-    return f"{{key: {taint.key}, operator: Exists, effect: {taint.effect}}}"
 
 
 # What the pod says about nodes

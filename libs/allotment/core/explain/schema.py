@@ -212,6 +212,10 @@ class Change(_Sparse, frozen=True, kw_only=True):
     path: str
     value: bool | int | str | tuple[str, ...] | dict[str, str] | None = None
     target: str = ""
+    line: str = ""
+    """What to write in the manifest, as YAML on one line, with a minus sign in front of what is to
+    be removed; of another object the command. Empty where `path` and `value` say it, or where it is
+    spread over several lines."""
 
 
 class Counterfactual(_Sparse, frozen=True, kw_only=True):

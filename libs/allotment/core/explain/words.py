@@ -11,6 +11,7 @@ from allotment.core.explain.amounts import compute_text, part_text
 from allotment.core.explain.life import Displaced, PodExplanation, Relative
 from allotment.core.explain.schema import (
     AHEAD_SHOWN,
+    Change,
     Closest,
     Counterfactual,
     DecidedBy,
@@ -76,6 +77,33 @@ def fit_text(found: Counterfactual) -> str:
         return f"{found.members_fit} of {found.members} pods fit"
     nodes = f"{found.nodes_fit} node{'s' * (found.nodes_fit != 1)}"
     return nodes if found.nodes_fit_now is None else f"{nodes}, {found.nodes_fit_now} of them now"
+
+
+_OF_A_MANIFEST = frozenset(("metadata", "spec"))
+"""Where a pointer begins that is one into a manifest; others are about this explanation."""
+
+
+def line_text(change: Change) -> str:
+    """The line to write in the manifest, or where the change is made; empty where that is spread
+    over several lines."""
+    if change.line:
+        return change.line
+    steps = [step.replace("~1", "/").replace("~0", "~") for step in change.path.split("/")[1:]]
+    if not steps or steps[0] not in _OF_A_MANIFEST:
+        return ""
+    is_key = len(steps) > 2 and steps[-2] in ("annotations", "labels", "nodeSelector")
+    path = steps[-1] if is_key else ".".join(steps)
+    of = f"{change.target}, " if change.target else ""
+    if change.op == "remove":
+        return f"{of}− {path}"
+    value = change.value
+    if isinstance(value, dict):
+        shown = ", ".join(f"{key}={each}" for key, each in value.items())
+    elif isinstance(value, tuple):
+        shown = ",".join(value)
+    else:
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{of}{path}: {shown}"
 
 
 def wants_text(request: Request) -> str:

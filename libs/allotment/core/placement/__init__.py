@@ -13,7 +13,7 @@ What others may use:
 * `rules.card_names`, `rules.counted_cards`: the names of cards in quotas and labels.
   `rules.card_book`: cards that a node lists twice.
 * `devices`, `devices.base`: device families. `devices.choosing`, `devices.free`: which card of a
-  node takes a request.
+  node takes a request. `devices.foreign`: what other schedulers call things.
 * `policies`, `policies.learning`, `policies.typical`, `policies.valued`: device policies, and what
   they learn of typical pods.
 * `instances`, `unserved`: the smallest MIG instance that does, what no node offers. `overlay`:

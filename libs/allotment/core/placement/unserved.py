@@ -12,6 +12,12 @@ from difflib import get_close_matches
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices import EXCLUSIVE_SWITCHES, FAMILIES
 from allotment.core.placement.devices.base import Switch
+from allotment.core.placement.devices.foreign import (
+    ANNOTATIONS,
+    Meant,
+    meant_by_others,
+    meant_in_units,
+)
 from allotment.core.reasons import problem_text
 from allotment_proto.events import SCHEDULER_CONFIG, PodObserved
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy
@@ -32,12 +38,17 @@ def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
     """
     asked = (
         *(state.nodes_seq, state.policy_seq, state.devices_seq),
-        *(request.devices, tuple(name for name, _ in request.extended)),
+        *(request.devices, request.extended),
     )
     if state.last_unserved is not None and state.last_unserved[0] == asked:
         return state.last_unserved[1]
-    found = [text for wanted in request.devices for text in _devices(state, wanted)]
-    absent = [name for name, _ in request.extended if not _is_offered(state, name)]
+    found = [one.text for wanted in request.devices if (one := meant_in_units(state, wanted))]
+    absent = _absent(state, request)
+    others = meant_by_others(state, request, absent)
+    if others is not None:
+        found.append(others.text)
+        absent = [name for name in absent if name not in others.removed]
+    found += [text for wanted in request.devices for text in _devices(state, wanted)]
     found += [text for name in absent[:_COUNTED_MAX] for text in _counted(state, name)]
     if len(absent) > _COUNTED_MAX:
         found.append(f"no node offers {len(absent) - _COUNTED_MAX} more of its resources")
@@ -46,11 +57,51 @@ def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
     return texts
 
 
+def meant(state: ClusterState, request: PodRequest) -> tuple[Meant, ...]:
+    """What was probably meant by names that no node offers, and by amounts that no card has."""
+    found = [one for wanted in request.devices if (one := meant_in_units(state, wanted))]
+    absent = _absent(state, request)
+    others = meant_by_others(state, request, absent)
+    if others is not None:
+        found.append(others)
+        absent = [name for name in absent if name not in others.removed]
+    amounts = dict(request.extended)
+    for name in absent[:_COUNTED_MAX]:
+        near = nearest(name, _offered(state))
+        if near:
+            found.append(Meant((name,), {near: amounts[name]}, ""))
+    return tuple(found)
+
+
+def _absent(state: ClusterState, request: PodRequest) -> list[str]:
+    """The resources of a request that no node lists, where there are nodes."""
+    if all(node.fact is None for node in state.nodes.values()):
+        return []
+    return [name for name, _ in request.extended if not _is_offered(state, name)]
+
+
+def _offered(state: ClusterState) -> set[str]:
+    """The resources that nodes list, and those of the devices that they register."""
+    present = [node for node in state.nodes.values() if node.fact is not None]
+    offered = {listed for node in present for listed in node.extended_free}
+    for family in FAMILIES.keys() & {family for node in present for family in node.ledgers}:
+        offered |= FAMILIES[family].resources(state.devices)
+    return offered
+
+
 def misread(fact: PodObserved) -> tuple[str, ...]:
-    """One text for each annotation of a pod that nobody reads, with the one that was meant."""
-    return tuple(
-        f"annotation {key} is read by nobody; did you mean {meant}?" for key, meant in fact.misnamed
-    )
+    """One text, without a full stop, for each annotation or label of a pod that nobody reads, with
+    what was meant."""
+    return tuple(_misread(key, instead) for key, instead in fact.misnamed)
+
+
+def _misread(key: str, instead: str) -> str:
+    known = ANNOTATIONS.get(key)
+    kind = "label" if known is not None and known.is_label else "annotation"
+    if known is None:
+        return f"{kind} {key} is not recognised and is ignored; did you mean {instead}?"
+    what = instead if instead.startswith("limits ") else f"annotation {instead}"
+    return f"{kind} {key} ({known.whose}) is ignored here; write the {what} instead"
 
 
 def switched_off(policy: Policy, wanted: DeviceRequest) -> Switch | None:
@@ -96,11 +147,7 @@ def _is_offered(state: ClusterState, name: str) -> bool:
 def _counted(state: ClusterState, name: str) -> Iterator[str]:
     """Of a resource that no node lists: the one that is most like it."""
     present = [node for node in state.nodes.values() if node.fact is not None]
-    if not present:
-        return
-    offered = {listed for node in present for listed in node.extended_free}
-    for family in FAMILIES.keys() & {family for node in present for family in node.ledgers}:
-        offered |= FAMILIES[family].resources(state.devices)
+    offered = _offered(state)
     if name in offered:
         yield f"no node lists {name}, though nodes register such devices: does kubelet list them?"
         return

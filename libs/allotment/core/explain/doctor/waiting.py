@@ -25,6 +25,7 @@ from allotment.core.ledger.model import ACTIVE, ClusterState, Pod
 from allotment.core.placement.unserved import misread, nearest, unserved
 from allotment.core.queues.round.verdict import ShutOut
 from allotment.core.reasons import (
+    ANNOTATION_NOT_READ,
     CARD_UNREADABLE,
     EMPTY_CAPABILITY,
     GROUP_MISSING,
@@ -184,10 +185,10 @@ def _of_misread(state: ClusterState) -> Iterator[Finding]:
         names = names_of(facts)
         yield Finding(
             severity=WARNING,
-            code="AnnotationNotRead",
+            code=ANNOTATION_NOT_READ,
             subject=about_pods(names),
             message=text,
-            remedy="correct the key and make the pods again: they are treated as if it was absent",
+            remedy=_advice(ANNOTATION_NOT_READ),
             pods=tuple(names[:PODS_MAX]),
             pods_total=len(names),
         )

@@ -22,6 +22,7 @@ from allotment.core.placement.devices.base import (
     NodeSource,
     PodSource,
     Switch,
+    counted_in,
     without_count,
 )
 from allotment_proto.device_config import AscendChip, DeviceConfig
@@ -273,6 +274,9 @@ def _amounts(container: ContainerSource, chip: AscendChip) -> _Amounts | Problem
             amount = units.count(text)
         except units.QuantityError as error:
             return _invalid(container, key, str(error))
+        unit = counted_in(key, amount) if key == chip.resource_memory_name else ""
+        if unit:
+            return _invalid(container, key, unit)
         if amount > most:
             return _invalid(container, key, f"is {amount}; at most {most}")
         found.append(amount)

@@ -7,9 +7,11 @@ What the books must know of a family stands below, in `ledger.partitions.holding
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping, Sequence
+from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from allotment.core.units import bytes_text
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import (
     DeviceRequest,
@@ -27,6 +29,15 @@ CORES_MOST_PCT = 8190
 NOTHING: Mapping[str, str] = MappingProxyType({})
 _DEFAULT_CONFIG = DeviceConfig()
 MIB = 1 << 20
+
+
+class Sense(Enum):
+    """What a resource counts, whatever it is called."""
+
+    CARDS = "cards"
+    MEMORY = "memory of each card"
+    MEMORY_PCT = "percent of each card's memory"
+    COMPUTE_PCT = "percent of each card's compute"
 
 
 class ContainerSource(NamedTuple):
@@ -58,6 +69,34 @@ def without_count(
         f"is {how}: kubelet would start the container without a {word}; write {count}: "
         f"{max(least, 1)}, or leave {asked} out"
     )
+
+
+_CARD_BYTES_MAX = 1 << 40
+"""More than any card has: an amount beyond it was meant in another unit."""
+
+
+def in_other_unit(amount: int, unit_bytes: int = MIB) -> int:
+    """What was meant by an amount of a card's memory that no card has; 0 if it may be meant as it
+    is. Bytes come first, for that is what Kubernetes' suffixes make of a number.
+    """
+    if amount * unit_bytes < _CARD_BYTES_MAX:
+        return 0
+    each = max(unit_bytes // MIB, 1)
+    for factor in (unit_bytes, each * 10**6, each << 10, each * 10**3):
+        meant, rest = divmod(amount, factor)
+        if not rest and 0 < meant * unit_bytes < _CARD_BYTES_MAX:
+            return meant
+    return 0
+
+
+def counted_in(resource: str, amount: int, unit_bytes: int = MIB) -> str:
+    """What an amount of a resource that is memory is counted in, and what was probably meant;
+    empty if it may be meant as it is."""
+    meant = in_other_unit(amount, unit_bytes)
+    if not meant:
+        return ""
+    unit = "MiB" if unit_bytes == MIB else f"blocks of {unit_bytes // MIB} MiB"
+    return f"counts {unit}: write {resource}: {meant} for {bytes_text(meant * unit_bytes)}"
 
 
 class NodeSource(NamedTuple):
@@ -164,6 +203,10 @@ class Family(ABC):
     @abstractmethod
     def resources(self, config: DeviceConfig) -> frozenset[str]:
         """Resource names that belong to this family, with which pods ask for its devices."""
+
+    def senses(self, config: DeviceConfig) -> Mapping[Sense, str]:
+        """Those of them with which pods ask for NVIDIA's cards, by what they count."""
+        return {}
 
     def unadvertised(self, config: DeviceConfig) -> frozenset[str]:
         """Those of them that no node lists, so that they are not counted as plain resources."""

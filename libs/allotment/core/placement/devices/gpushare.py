@@ -17,7 +17,9 @@ from allotment.core.placement.devices.base import (
     Family,
     NodeSource,
     PodSource,
+    Sense,
     Switch,
+    counted_in,
 )
 from allotment.core.placement.rules import card_names
 from allotment_proto.device_config import DeviceConfig
@@ -55,6 +57,9 @@ class Gpushare(Family):
 
     def resources(self, config: DeviceConfig) -> frozenset[str]:
         return frozenset((keys.GPU_MEMORY, keys.GPU_NUMBER))
+
+    def senses(self, config: DeviceConfig) -> Mapping[Sense, str]:
+        return {Sense.CARDS: keys.GPU_NUMBER, Sense.MEMORY: keys.GPU_MEMORY}
 
     def switches_on(self, policy: Policy) -> tuple[Switch, ...]:
         known = _BY_KIND.get(policy.gpushare_kind)
@@ -163,7 +168,8 @@ class Gpushare(Family):
             (keys.GPU_MEMORY, memory_mib, _CARD_MEMORY_MIB_MAX),
         ):
             if amount > most:
-                message = f"of all containers together is {amount}; at most {most}"
+                unit = counted_in(key, amount) if key == keys.GPU_MEMORY else ""
+                message = unit or f"of all containers together is {amount}; at most {most}"
                 return (), Problem(reasons.INVALID_REQUEST, key, message)
         if memory_mib:
             return (DeviceRequest(self.name, _POD_LEVEL, "", 1, memory_mib, 0, 0),), None

@@ -16,6 +16,7 @@ from allotment.core.placement.devices.base import (
     NodeSource,
     PodSource,
     Record,
+    Sense,
     Switch,
     without_count,
 )
@@ -102,6 +103,16 @@ class Vgpu(Family):
             nvidia.cores_name,
         )
         return frozenset(name for name in names if name)
+
+    def senses(self, config: DeviceConfig) -> Mapping[Sense, str]:
+        nvidia = config.nvidia
+        names = {
+            Sense.CARDS: nvidia.count_name,
+            Sense.MEMORY: nvidia.memory_name,
+            Sense.MEMORY_PCT: nvidia.memory_percentage_name,
+            Sense.COMPUTE_PCT: nvidia.cores_name,
+        }
+        return {sense: name for sense, name in names.items() if name}
 
     def unadvertised(self, config: DeviceConfig) -> frozenset[str]:
         return frozenset(filter(None, (config.nvidia.memory_percentage_name,)))
