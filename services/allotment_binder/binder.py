@@ -41,11 +41,15 @@ from allotment_proto.events import (
     Corrected,
     Decided,
     Envelope,
+    GroupGone,
+    GroupObserved,
     NodeGone,
     NodeObserved,
     Placement,
     PodGone,
     PodObserved,
+    QueueGone,
+    QueueObserved,
     Refusal,
     TimePassed,
 )
@@ -120,6 +124,10 @@ class Binder:
                     self._look(self.pacer, event.uid, envelope.at_ms)
                 case NodeObserved() | NodeGone():
                     self.pacer.look_node(event.name)
+                case GroupObserved() | QueueObserved():
+                    self.troubles.look_at_object(self.world.fold.state, event)
+                case GroupGone() | QueueGone():
+                    self.troubles.forget_object(event.uid)
                 case TimePassed():
                     for uid in event.unserved:
                         pod = self.world.fold.state.pods.get(uid)

@@ -27,6 +27,7 @@ from allotment.adapters.kube.events import (
     unschedulable_patch,
 )
 from allotment.adapters.kube.result import Unknown
+from allotment.core.jobs.keys import SCHEDULING
 from allotment.core.queues import texts
 from allotment_binder.readers import Readers
 
@@ -68,7 +69,10 @@ class Scheduled(NamedTuple):
 
 
 class Warned(NamedTuple):
-    """Tell that something about a pod's devices is not as it should be."""
+    """Tell that something about a pod, a PodGroup or a Queue is not as it should be.
+
+    A Queue has no namespace.
+    """
 
     uid: str
     namespace: str
@@ -76,6 +80,7 @@ class Warned(NamedTuple):
     reason: str
     action: str
     message: str
+    kind: str = "Pod"
 
 
 Notice = Refused | Scheduled | Warned
@@ -247,7 +252,7 @@ class Notices:
 
     async def _event(self, notice: Notice, kind: str, reason: str, action: str, note: str) -> bool:
         event = pod_event(
-            namespace=notice.namespace,
+            namespace=notice.namespace or "default",
             pod=notice.name,
             uid=notice.uid,
             kind="Warning" if kind == "Warning" else "Normal",
@@ -259,4 +264,8 @@ class Notices:
             controller=SCHEDULER,
             instance=self._instance,
         )
+        if isinstance(notice, Warned) and notice.kind != "Pod":
+            event["regarding"] |= {"apiVersion": SCHEDULING, "kind": notice.kind}
+            if not notice.namespace:
+                del event["regarding"]["namespace"]
         return not isinstance(await create_event(self._client, event), Unknown)

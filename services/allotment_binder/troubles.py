@@ -7,6 +7,8 @@
 * A pod whose annotations would have others served with what nobody gave them.
 * A pod that others bound, and nobody can read which of its node's cards it holds.
 * A pod with annotations or labels that nobody reads, although something was meant by them.
+* A PodGroup or Queue of which something cannot be read or does not exist, and a Queue that is
+  guaranteed more than the cluster has.
 """
 
 from collections import Counter
@@ -17,11 +19,17 @@ from allotment.core.ledger.claims import mismatch, unreadable
 from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.ledger.pods import was_turned_away
 from allotment.core.placement.unserved import misread
-from allotment.core.reasons import ANNOTATION_NOT_READ, WAITING_FOR_PLUGIN, cut
+from allotment.core.queues.round.guaranteed import guaranteed, guaranteed_text
+from allotment.core.reasons import (
+    ANNOTATION_NOT_READ,
+    GUARANTEE_TOO_LARGE,
+    WAITING_FOR_PLUGIN,
+    cut,
+)
 from allotment_binder.bindings import Target
 from allotment_binder.notices import Notices, Warned
 from allotment_binder.pacer import Pacer, Wait
-from allotment_proto.events import PodObserved
+from allotment_proto.events import GroupObserved, PodObserved, QueueObserved
 from allotment_proto.facts import Problem
 from allotment_proto.volcano import keys
 
@@ -43,6 +51,8 @@ class Troubles:
         """Pods of which nobody can read which cards they hold."""
         self._misread: dict[str, tuple[str, ...]] = {}
         """What pods were told about annotations that nobody reads."""
+        self._objects: dict[str, Problem] = {}
+        """What was told of PodGroups and Queues, by uid."""
         self._forged: dict[str, Problem] = {}
         """What pods were told that wrote records."""
         self._waits: dict[Wait, float] = {}
@@ -53,6 +63,10 @@ class Troubles:
         self._waits.clear()
         self._failed = {uid for uid, pod in state.pods.items() if would_not_start(pod.fact)}
         self._forged = {u: said for u, p in state.pods.items() if (said := forged(p))}
+        groups = [group.fact for group in state.groups.values() if group.fact is not None]
+        self._objects = {g.uid: g.problem for g in groups if g.problem is not None}
+        queues = ((queue.uid, _wrong_with(state, queue)) for queue in state.queues.values())
+        self._objects |= {uid: problem for uid, problem in queues if problem is not None}
         self._misread = {u: texts for u, p in state.pods.items() if (texts := misread(p.fact))}
         self._unreadable = {u for u, p in state.pods.items() if unreadable(p) is not None}
         self._claims = {u: p.fact.node for u, p in state.pods.items() if mismatch(p) is not None}
@@ -77,6 +91,24 @@ class Troubles:
         elif self._misread.get(uid) != found:
             self._misread[uid] = found
             self._put(pod.fact, ANNOTATION_NOT_READ, "Scheduling", cut("; ".join(found)))
+
+    def look_at_object(self, state: ClusterState, fact: GroupObserved | QueueObserved) -> None:
+        """Tell, once, what is wrong with a PodGroup or a Queue as somebody wrote it."""
+        is_queue = isinstance(fact, QueueObserved)
+        problem = _wrong_with(state, fact) if isinstance(fact, QueueObserved) else fact.problem
+        if problem is None:
+            self._objects.pop(fact.uid, None)
+        elif self._objects.get(fact.uid) != problem:
+            self._objects[fact.uid] = problem
+            namespace = fact.namespace if isinstance(fact, GroupObserved) else ""
+            text = cut(f"{problem.place} {problem.message}".strip())
+            kind = "Queue" if is_queue else "PodGroup"
+            warned = Warned(fact.uid, namespace, fact.name, problem.code, "Scheduling", text, kind)
+            self._notices.put(warned)
+
+    def forget_object(self, uid: str) -> None:
+        """A PodGroup or Queue is gone."""
+        self._objects.pop(uid, None)
 
     def look_at_quarantine(self, state: ClusterState, uid: str) -> None:
         """Tell, once, that nobody can read which cards a pod holds, and what that costs others."""
@@ -147,6 +179,17 @@ class Troubles:
 
     def _put(self, fact: PodObserved, reason: str, action: str, text: str) -> None:
         self._notices.put(Warned(fact.uid, fact.namespace, fact.name, reason, action, text))
+
+
+def _wrong_with(state: ClusterState, queue: QueueObserved) -> Problem | None:
+    """What is wrong with a Queue, or with what it is guaranteed; None if nothing is."""
+    if queue.problem is not None:
+        return queue.problem
+    for found in guaranteed(state):
+        if found.is_too_much and queue.name in found.queues:
+            text = f"{guaranteed_text(state, found)}: other queues get no {found.resource}"
+            return Problem(GUARANTEE_TOO_LARGE, "", text)
+    return None
 
 
 def _failed_text(state: ClusterState, fact: PodObserved) -> str:

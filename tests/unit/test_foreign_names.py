@@ -5,6 +5,7 @@ import pytest
 from allotment.core.explain.doctor import findings
 from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory
+from allotment.core.explain.schema import Counterfactual
 from allotment.core.explain.why import Whys
 from allotment.core.explain.words import line_text
 from allotment.core.ledger.model import ClusterState
@@ -46,7 +47,8 @@ def told(limits: dict[str, str], *listed: tuple[str, int], cards: int = 2) -> tu
     return why, first.text, line_text(first.change)
 
 
-def changes(log: Recorder) -> tuple:
+def changes(log: Recorder) -> tuple[Counterfactual, ...]:
+    """What would make the pod fit."""
     story, state = PodStory("default", "p"), ClusterState()
     for record in log.records:
         envelope = decode_envelope(record.payload)

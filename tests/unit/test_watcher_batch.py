@@ -1,12 +1,21 @@
 """PodGroups, Queues and PriorityClasses as facts."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from allotment_proto.facts import Expression, SubGroups, TaskTopology
-from allotment_watcher.batch_objects import GroupObject, PriorityClassObject, QueueObject
+from allotment_watcher.batch_objects import (
+    GroupObject,
+    GroupSpec,
+    PriorityClassObject,
+    QueueObject,
+    QueueSpec,
+    unknown_fields,
+)
 from allotment_watcher.normalise.batch import class_fact, group_fact, queue_fact
 
 META = {
@@ -179,3 +188,76 @@ def test_sub_groups_are_read_as_they_are_written() -> None:
     assert len(fact.sub_groups) == 64
     assert fact.problem is not None
     assert fact.problem.message == "has 100 entries, of which the first 64 count"
+
+
+@pytest.mark.parametrize(
+    ("spec", "place", "says"),
+    [
+        ({"capabilty": {"cpu": 1}}, "spec.capabilty", "did you mean spec.capability?"),
+        (
+            {"guarantee": {"cpu": 1}},
+            "spec.guarantee.cpu",
+            "is not a field of a Queue and is ignored; did you mean spec.guarantee.resource.cpu?",
+        ),
+        ({"Weight": 3}, "spec.Weight", "did you mean spec.weight?"),
+        ({"colour": "red"}, "spec.colour", "is not a field of a Queue and is ignored"),
+        (
+            {"affinity": {"nodeGroupAfinity": {}}},
+            "spec.affinity.nodeGroupAfinity",
+            "did you mean spec.affinity.nodeGroupAffinity?",
+        ),
+    ],
+)
+def test_a_field_that_a_queue_does_not_have_is_its_problem(
+    spec: dict[str, Any], place: str, says: str
+) -> None:
+    problem = queue_fact(read(QueueObject, spec=spec)).problem
+    assert problem is not None
+    assert (problem.code, problem.place) == ("UnknownField", place)
+    assert problem.message.endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("spec", "place"),
+    [
+        ({"minMembers": 3}, "spec.minMembers"),
+        ({"minmember": 3}, "spec.minmember"),
+        ({"subGroupPolicy": [{"name": "a"}, {"size": 2}]}, "spec.subGroupPolicy[1].size"),
+    ],
+)
+def test_a_field_that_a_group_does_not_have_is_its_problem(
+    spec: dict[str, Any], place: str
+) -> None:
+    problem = group_fact(read(GroupObject, spec=spec)).problem
+    assert problem is not None
+    assert (problem.code, problem.place) == ("UnknownField", place)
+
+
+def test_several_such_fields_are_said_together() -> None:
+    spec = {"capabilty": {"cpu": 1}, "guarantee": {"cpu": 1}}
+    problem = queue_fact(read(QueueObject, spec=spec)).problem
+    assert problem is not None
+    assert problem.message == (
+        "is not a field of a Queue and is ignored; did you mean spec.capability? "
+        "spec.guarantee.cpu is ignored, too; did you mean spec.guarantee.resource.cpu?"
+    )
+
+
+CRDS = Path(__file__).parents[2] / "deploy" / "base" / "crds"
+
+
+@pytest.mark.parametrize(("kind", "file"), [(QueueSpec, "queues"), (GroupSpec, "podgroups")])
+def test_no_field_of_the_definitions_is_unknown(kind: Any, file: str) -> None:
+    definition = yaml.safe_load((CRDS / f"{file}.yaml").read_text())
+    (version,) = definition["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert list(unknown_fields(made_of(schema), kind, "spec")) == []
+
+
+def made_of(schema: dict[str, Any]) -> Any:
+    """A value with all fields of a schema."""
+    if schema.get("type") == "array":
+        return [made_of(schema.get("items", {}))]
+    if "properties" in schema:
+        return {name: made_of(inner) for name, inner in schema["properties"].items()}
+    return {}

@@ -62,6 +62,8 @@ INSUFFICIENT_GPU_COMPUTE: Final = "InsufficientGPUCompute"
 # Request
 INVALID_REQUEST: Final = "InvalidRequest"
 VOLUME_NOT_READY: Final = "VolumeNotReady"
+UNKNOWN_FIELD: Final = "UnknownField"
+GUARANTEE_TOO_LARGE: Final = "GuaranteeTooLarge"
 ANNOTATION_NOT_READ: Final = "AnnotationNotRead"
 NAMESPACE_LIMIT: Final = "NamespaceLimitReached"
 GATED: Final = "Gated"
@@ -793,6 +795,18 @@ TABLE: Final = (
         Cure.TEXT,
         "an annotation volcano.sh/task-topology-* of a PodGroup or Job cannot be read",
         "correct the annotation that the message names; none of them has effect until then",
+    ),
+    Reason(
+        UNKNOWN_FIELD,
+        Cure.TEXT,
+        "a field of a Queue or PodGroup does not exist and is ignored",
+        "correct the field that the message names; until then it is as if it was not there",
+    ),
+    Reason(
+        GUARANTEE_TOO_LARGE,
+        Cure.QUEUE,
+        "queues are guaranteed more than the cluster has, so other queues get nothing",
+        "lower spec.guarantee.resource of the queues that the message names, or add nodes",
     ),
     Reason(
         ANNOTATION_NOT_READ,

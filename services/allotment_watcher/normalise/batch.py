@@ -6,6 +6,9 @@ problem; nothing else suffers.
 """
 
 from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 
 from allotment.adapters.kube.objects import PhaseStatus
 from allotment.core import units
@@ -13,6 +16,7 @@ from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.queues.plugins.card_claims import CardsError, read_counts
 from allotment.core.queues.plugins.sla import DurationError, waiting_ms
 from allotment.core.queues.plugins.task_topology import TopologyError, read_topology
+from allotment.core.reasons import UNKNOWN_FIELD
 from allotment_proto.events import GroupObserved, PriorityClassObserved, QueueObserved
 from allotment_proto.facts import Amounts, Problem, SubGroups, TaskTopology
 from allotment_watcher import objects
@@ -25,6 +29,7 @@ from allotment_watcher.batch_objects import (
     QueueSpec,
     QueueStatus,
     SubGroupPolicy,
+    unknown_fields,
 )
 from allotment_watcher.normalise.amounts import bounded, texts
 from allotment_watcher.normalise.bounds import bounded_group, too_many_names
@@ -40,6 +45,7 @@ SLA_WAITING_TIME = "sla-waiting-time"
 SUB_GROUP_POLICIES_MAX = 64
 """Each pod of a group is asked which of them it matches."""
 INVALID = "InvalidAmount"
+_UNKNOWN_SHOWN = 4
 INVALID_TOPOLOGY = "InvalidTaskTopology"
 QUOTAS = ("count/", "requests.", "limits.")
 """How names begin by which a ResourceQuota counts; of a group's minimum they are no resources."""
@@ -48,7 +54,7 @@ AS_THEY_ARE = frozenset(("memory", "pods", "ephemeral-storage"))
 
 def group_fact(group: GroupObject) -> GroupObserved:
     """A PodGroup. Never raises."""
-    meta, spec = group.metadata, group.spec or GroupSpec()
+    meta, spec = group.metadata, group.spec()
     annotations = meta.annotations or {}
     problems: list[Problem] = []
     minimum, sub_groups = spec.min_resources, _sub_groups(spec.sub_group_policy or [], problems)
@@ -57,6 +63,7 @@ def group_fact(group: GroupObject) -> GroupObserved:
         problems.append(excess)
         minimum = {name: minimum[name] for name in (CPU, MEMORY) if minimum and name in minimum}
     topology = _topology(annotations, problems)
+    problems += _unknown(group.written, GroupSpec, "PodGroup")
     fact = GroupObserved(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -84,24 +91,29 @@ def group_fact(group: GroupObject) -> GroupObserved:
 
 def queue_fact(queue: QueueObject) -> QueueObserved:
     """A Queue. Never raises."""
-    meta, spec = queue.metadata, queue.spec or QueueSpec()
+    meta, spec = queue.metadata, queue.spec()
     problems: list[Problem] = []
     guarantee = spec.guarantee.resource if spec.guarantee else None
     affinity = spec.affinity
+    card_quota = _cards(meta.annotations or {}, CARD_QUOTA, problems)
+    capability = _amounts(texts(spec.capability), "spec.capability", problems)
+    deserved = _amounts(texts(spec.deserved), "spec.deserved", problems)
+    guaranteed = _amounts(texts(guarantee), "spec.guarantee.resource", problems)
+    problems += _unknown(queue.written, QueueSpec, "Queue")
     return QueueObserved(
         uid=meta.uid,
         name=meta.name,
         rv=objects.version(meta.resource_version),
         created_ms=time_ms(meta.creation_timestamp),
         weight=max(spec.weight or 1, 1),
-        capability=_amounts(texts(spec.capability), "spec.capability", problems),
-        deserved=_amounts(texts(spec.deserved), "spec.deserved", problems),
-        guarantee=_amounts(texts(guarantee), "spec.guarantee.resource", problems),
+        capability=capability,
+        deserved=deserved,
+        guarantee=guaranteed,
         priority=spec.priority or 0,
         parent=spec.parent or "root",
         reclaimable=spec.reclaimable is not False,
         state=(queue.status or QueueStatus()).state or "Open",
-        card_quota=_cards(meta.annotations or {}, CARD_QUOTA, problems),
+        card_quota=card_quota,
         node_groups=None
         if affinity is None
         else (*_names(affinity.node_group_affinity), *_names(affinity.node_group_anti_affinity)),
@@ -132,6 +144,18 @@ def _amounts(given: Mapping[str, str], place: str, problems: list[Problem]) -> A
         except units.QuantityError as error:
             problems.append(Problem(INVALID, f"{place}.{name}", str(error)))
     return tuple(out.items())
+
+
+def _unknown(written: Any, kind: type[msgspec.Struct], whose: str) -> list[Problem]:
+    """That fields of a spec do not exist, as one problem."""
+    found = list(unknown_fields(written, kind, "spec"))
+    if not found:
+        return []
+    hints = [f"did you mean {meant}?" if meant else "" for _, meant in found]
+    text = f"is not a field of a {whose} and is ignored" + (f"; {hints[0]}" if hints[0] else "")
+    for (place, _), hint in zip(found[1:_UNKNOWN_SHOWN], hints[1:], strict=False):
+        text += f" {place} is ignored, too" + (f"; {hint}" if hint else ".")
+    return [Problem(UNKNOWN_FIELD, found[0][0], text)]
 
 
 def _sub_groups(policies: list[SubGroupPolicy], problems: list[Problem]) -> tuple[SubGroups, ...]:

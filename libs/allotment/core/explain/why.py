@@ -18,6 +18,7 @@ from allotment.core.explain.schema import Lack
 from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.placement.unserved import nearest, unserved
+from allotment.core.queues.round.guaranteed import kept_from
 from allotment.core.queues.round.verdict import PodVerdict, Verdicts
 from allotment_proto.events import PodObserved, QuotaShort
 from allotment_proto.facts import PodRequest, Problem
@@ -114,7 +115,8 @@ class Whys:
         """What a queue or the pod's group answered."""
         refusal = pod.refusal
         if refusal is not None and refusal.problem is not None:
-            return Why(code, _quota_text(refusal.quota) or _without_code(refusal.problem))
+            said = _quota_text(self._state, refusal.quota)
+            return Why(code, said or _without_code(refusal.problem))
         if code == reasons.SAME_ROLE_FAILED:
             sibling = self._sibling(pod)
             if sibling is not None:
@@ -175,12 +177,14 @@ def _without_code(problem: Problem) -> str:
     return reasons.problem_text(problem).removeprefix(f"{problem.code}: ")
 
 
-def _quota_text(short: Sequence[QuotaShort]) -> str:
-    """Which limits refuse a pod, with what is in use of each; empty if none does."""
+def _quota_text(state: ClusterState, short: Sequence[QuotaShort]) -> str:
+    """Which limits refuse a pod, with what is in use of each, and what others are guaranteed where
+    that is the limit; empty if none does."""
     amounts = "; ".join(reasons.quota_text(each, names_queue=False) for each in short)
     queue = next((each.queue for each in short), "")
     if queue:
-        return f"queue {queue} is at its limit: {amounts}"
+        kept = dict.fromkeys(text for each in short if (text := kept_from(state, each)))
+        return "; ".join([f"queue {queue} is at its limit: {amounts}", *kept])
     return f"not enough room in the cluster: {amounts}; no queue quota applies" if amounts else ""
 
 

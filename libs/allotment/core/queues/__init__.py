@@ -6,6 +6,7 @@ What others may use:
 * `round.rounds`: a round run. `round.verdict`: what it would say. `round.objections`: why its
   outcome may not be written any more. `round.deadlines`, `round.members`, `round.outcome`: a
   group's time, its phase, who of it waits. `round.views`: groups and queues as plain values.
+  `round.guaranteed`: what queues are guaranteed of the cluster.
 * `session`, `work`, `reckoning`: a round's working copies, and what each queue has.
 * `model`, `resources`, `answers`: what groups, queues and the cluster are, and what plugins answer.
 * `plugins.registry`, `plugins.base`: the plugins, and what one is. `plugins.capacity`,

@@ -34,8 +34,10 @@ from allotment.core.ledger.check import check
 from allotment.core.ledger.claims import mismatch, unreadable
 from allotment.core.ledger.model import ENDED, ClusterState, Node, Pod
 from allotment.core.placement.devices import FAMILIES
+from allotment.core.queues.round.guaranteed import guaranteed, guaranteed_text
 from allotment.core.queues.round.verdict import Holder, quota_waits
 from allotment.core.reasons import (
+    GUARANTEE_TOO_LARGE,
     NODE_NOT_READY,
     NOT_ACKNOWLEDGED,
     QUEUE_QUOTA,
@@ -99,6 +101,7 @@ def of_cluster(state: ClusterState, time_ms: int) -> list[Finding]:
         *_of_pods(state, time_ms // 1000),
         *_of_bindings(state),
         *_of_groups(state),
+        *_of_guarantees(state),
         *_of_quotas(state),
     ]
 
@@ -389,7 +392,7 @@ def _of_groups(state: ClusterState) -> Iterator[Finding]:
                 code=problem.code,
                 subject=f"group {key}",
                 message=f"{problem.place} {problem.message}",
-                remedy="it counts as not given; mend the PodGroup or Job",
+                remedy=_advice_of(problem.code),
             )
     for queue in state.queues.values():
         if queue.problem is not None:
@@ -398,7 +401,24 @@ def _of_groups(state: ClusterState) -> Iterator[Finding]:
                 code=queue.problem.code,
                 subject=f"queue {queue.name}",
                 message=f"{queue.problem.place} {queue.problem.message}",
-                remedy="it counts as not given; mend the Queue",
+                remedy=_advice_of(queue.problem.code),
+            )
+
+
+def _advice_of(code: str) -> str:
+    return REASONS[code].advice if code in REASONS else "correct what the message names"
+
+
+def _of_guarantees(state: ClusterState) -> Iterator[Finding]:
+    """Queues that are guaranteed more than there is, so that all others get nothing."""
+    for found in guaranteed(state):
+        if found.is_too_much:
+            yield Finding(
+                severity=WARNING,
+                code=GUARANTEE_TOO_LARGE,
+                subject=f"queue {next(iter(found.queues))}",
+                message=f"{guaranteed_text(state, found)}: other queues get no {found.resource}",
+                remedy=REASONS[GUARANTEE_TOO_LARGE].advice,
             )
 
 
@@ -406,17 +426,19 @@ def _of_quotas(state: ClusterState) -> Iterator[Finding]:
     """Queues whose quota pods wait for, and who has it."""
     if not state.is_batched or all(node.fact is None for node in state.nodes.values()):
         return  # without nodes what queues may have is a share of nothing
+    too_much = [found for found in guaranteed(state) if found.is_too_much]
     for name, wait in quota_waits(state).items():
         jobs, has = wait.waiting, [holder for holder in wait.holders if holder.pods]
         shown = [_holder_text(holder) for holder in has[:_HOLDERS_SHOWN]]
         shown += [f"{len(has) - len(shown)} more"] if len(has) > len(shown) else []
         more = f" and {len(jobs) - 1} more wait" if len(jobs) > 1 else " waits"
+        why = "; ".join(guaranteed_text(state, one) for one in too_much) or _NOBODY_HAS_IT
         yield Finding(
             severity=WARNING,
             code=QUEUE_QUOTA,
             subject=f"queue {name}",
             message=f"{jobs[0]}{more} for its quota"
-            + (f", which is held by {', '.join(shown)}" if has else f"; {_NOBODY_HAS_IT}"),
+            + (f", which is held by {', '.join(shown)}" if has else f"; {why}"),
             remedy=f"raise the queue's quota, or {'end what it holds' if has else 'ask for less'}: "
             f"allot explain queue {name}",
         )

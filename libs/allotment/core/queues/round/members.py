@@ -375,6 +375,14 @@ def _resources(amounts: Amounts) -> Resources:
     return Resources(dict(amounts))
 
 
+def _card_quota_problem(fact: QueueObserved) -> str:
+    """Why the annotation with the queue's quota of cards cannot be read; empty if that is not its
+    problem."""
+    problem = fact.problem
+    is_of_quota = problem is not None and problem.place.startswith("annotation ")
+    return problem.message if problem is not None and is_of_quota else ""
+
+
 def queue_of(fact: QueueObserved) -> QueueView:
     groups = fact.node_groups
     return QueueView(
@@ -390,6 +398,6 @@ def queue_of(fact: QueueObserved) -> QueueView:
         reclaimable=fact.reclaimable,
         state=fact.state or "Open",
         card_quota=None if fact.card_quota is None else _resources(fact.card_quota),
-        card_quota_problem="" if fact.problem is None else fact.problem.message,
+        card_quota_problem=_card_quota_problem(fact),
         node_groups=None if groups is None else NodeGroups(*map(frozenset, groups)),
     )

@@ -1,0 +1,91 @@
+"""What queues are guaranteed of the cluster, and what that leaves to others.
+
+A guarantee keeps resources from all other queues, whether or not anybody uses them. One that is
+larger than the cluster leaves nothing to anybody else, and nothing in another queue's own books
+shows why.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from allotment.core.ledger.model import ClusterState
+from allotment.core.placement.devices import memory_units
+from allotment.core.queues.model import ROOT
+from allotment.core.units import resource_text
+from allotment_proto.events import QuotaShort
+
+_SHOWN = 4
+_HEEDING = frozenset(("capacity", "proportion"))
+"""Plugins that keep to guarantees."""
+
+
+class Guaranteed(NamedTuple):
+    """Of one resource, in Volcano's amounts: what the cluster has, and what its queues are
+    guaranteed, those with the most in front."""
+
+    resource: str
+    total: int
+    queues: Mapping[str, int]
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether that is more than there is."""
+        return sum(self.queues.values()) > self.total
+
+
+def guaranteed(state: ClusterState) -> list[Guaranteed]:
+    """The resources that queues are guaranteed, where the policy heeds that and there are nodes."""
+    facts = [node.fact for node in state.nodes.values() if node.fact is not None]
+    heeding = any(use.name in _HEEDING for tier in state.policy.tiers for use in tier)
+    if not facts or not state.is_batched or not heeding:
+        return []
+    found: dict[str, Counter[str]] = {}
+    for queue in state.queues.values():
+        if queue.parent not in ("", ROOT):
+            continue  # a part of what the queue above it is guaranteed
+        for resource, amount in queue.guarantee:
+            if amount:
+                found.setdefault(resource, Counter())[queue.name] = amount
+    total = Counter[str]()
+    for fact in facts:
+        total["cpu"] += fact.cpu_milli
+        total["memory"] += fact.memory_bytes
+        total["pods"] += fact.pods
+        for name, amount in fact.extended:
+            total[name] += amount * 1000
+    return [
+        Guaranteed(name, total[name], dict(queues.most_common()))
+        for name, queues in sorted(found.items())
+    ]
+
+
+def guaranteed_text(state: ClusterState, found: Guaranteed) -> str:
+    """``queue greedy is guaranteed 10000 cpu, and the cluster has 8``."""
+    unit = memory_units(state.devices).get(found.resource, 0)
+
+    def text(amount: int) -> str:
+        return resource_text(found.resource, amount, unit)
+
+    has = f"and the cluster has {text(found.total)}"
+    if len(found.queues) == 1:
+        (name,) = found.queues
+        return f"queue {name} is guaranteed {text(found.queues[name])} {found.resource}, {has}"
+    named = [f"{name} {text(amount)}" for name, amount in found.queues.items()]
+    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    each = f"{', '.join(named[:_SHOWN])}{more}"
+    together = text(sum(found.queues.values()))
+    return f"queues are guaranteed {together} {found.resource} together ({each}), {has}"
+
+
+def kept_from(state: ClusterState, short: QuotaShort) -> str:
+    """What others are guaranteed, where that is what limits a queue; empty where it is not."""
+    queue = state.queues.get(short.queue)
+    if queue is None:
+        return ""
+    own = dict(queue.capability).get(short.resource)
+    for found in guaranteed(state):
+        others = {n: amount for n, amount in found.queues.items() if n != short.queue}
+        if found.resource == short.resource and others and (own is None or own > short.most):
+            return guaranteed_text(state, found._replace(queues=others))
+    return ""
