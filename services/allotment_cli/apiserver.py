@@ -19,7 +19,7 @@ from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment.core.jobs import keys
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
-from allotment_cli.source import home_option
+from allotment_cli.source import complete_context, home_option
 
 PAGE_OBJECTS = 500
 TIMEOUT_S = 20.0
@@ -47,7 +47,12 @@ class Access(NamedTuple):
 def cluster_options(command: F) -> F:
     """The options of every command that speaks to Kubernetes: `home`, `kubeconfig`, `context`."""
     for decorate in (
-        click.option("--context", envvar="ALLOT_KUBE_CONTEXT", help="Context of the kubeconfig."),
+        click.option(
+            "--context",
+            envvar="ALLOT_KUBE_CONTEXT",
+            shell_complete=complete_context,
+            help="Context of the kubeconfig.",
+        ),
         click.option(
             "--kubeconfig",
             envvar="ALLOT_KUBECONFIG",

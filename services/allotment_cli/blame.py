@@ -78,7 +78,7 @@ class BlameDocument(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @click.command()
-@click.argument("place", metavar="NODE[/CARD]", shell_complete=completion.nodes)
+@click.argument("place", metavar="NODE[/CARD]", shell_complete=completion.cards)
 @source_options
 @at_option
 @output_option(*DOCUMENTS)

@@ -10,7 +10,7 @@ import msgspec
 
 from allotment.core.explain.difference import Differing, differences, field_amount, field_words
 from allotment.core.ledger import snapshot
-from allotment_cli import moments
+from allotment_cli import completion, moments
 from allotment_cli.folding import AsOf, Folded, as_of, fold, fold_at, is_after
 from allotment_cli.moments import At
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note, table
@@ -39,8 +39,8 @@ class _OfMoments(click.Command):
 
 
 @click.command(cls=_OfMoments)
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
+@click.argument("before", metavar="A", shell_complete=completion.files)
+@click.argument("after", metavar="B", shell_complete=completion.files)
 @source_options
 @output_option(*DOCUMENTS)
 @click.pass_context

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import anyio
 import click
+from click.shell_completion import CompletionItem
 
 from allotment.core.explain.life import PodExplanation
 from allotment.core.explain.pod import explain as explain_pod
@@ -74,6 +75,11 @@ class Explain(LazyGroup):
                 args = ["pod", *args]
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Kinds, and where none begins so, pods."""
+        found = super().shell_complete(ctx, incomplete)
+        return found or completion.pods(ctx, None, incomplete)
+
 
 @click.group(cls=Explain, commands=COMMANDS, aliases=ALIASES)
 def explain() -> None:
@@ -86,7 +92,11 @@ def explain() -> None:
 @source_options
 @at_option
 @watch_option
-@click.option("--node", help="Show also every step for every card of this node.")
+@click.option(
+    "--node",
+    shell_complete=completion.nodes,
+    help="Show also every step for every card of this node.",
+)
 @click.option(
     "--all", "all_", is_flag=True, help="Show every candidate and every step of the timeline."
 )

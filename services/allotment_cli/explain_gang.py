@@ -21,6 +21,7 @@ from allotment.core.explain.words import (
 )
 from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import BLOCKED
+from allotment_cli import completion
 from allotment_cli.advice_text import gang_advice_lines
 from allotment_cli.errors import CliError
 from allotment_cli.explaining import Asked, answer, explanation_options
@@ -43,7 +44,7 @@ WAITS = frozenset(("NoQueue", "AtGate", "Incomplete", "Waiting"))
 
 
 @click.command()
-@click.argument("name", metavar="[NAMESPACE/]NAME")
+@click.argument("name", metavar="[NAMESPACE/]NAME", shell_complete=completion.groups)
 @namespace_option
 @explanation_options("Show every member.")
 @click.option(

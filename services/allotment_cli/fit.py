@@ -10,6 +10,7 @@ import msgspec
 from allotment.core.explain.fitting import Fit, FitPod, fit
 from allotment.core.explain.words import wants_text
 from allotment.core.ledger.state import apply
+from allotment_cli import completion
 from allotment_cli import explain_sections as sections
 from allotment_cli.advice_text import advice_lines
 from allotment_cli.errors import CliError
@@ -37,9 +38,15 @@ NAMES_SHOWN = 3
     multiple=True,
     required=True,
     metavar="FILE",
+    shell_complete=completion.files,
     help="Manifests with pods, or with what makes pods; - is stdin. Give it as often as you like.",
 )
-@click.option("-n", "--namespace", help="Namespace of manifests that name none.")
+@click.option(
+    "-n",
+    "--namespace",
+    shell_complete=completion.namespaces,
+    help="Namespace of manifests that name none.",
+)
 @source_options
 @at_option
 @click.option("--all", "all_", is_flag=True, help="Explain every pod that does not fit.")

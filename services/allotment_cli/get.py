@@ -119,21 +119,26 @@ def get() -> None:
     """List nodes, pods or cards as recorded in the log; `get pod` and `get po` are `get pods`."""
 
 
-def _options(command: Any) -> Any:
-    for decorate in (
-        output_option("wide", *DOCUMENTS, "jsonl", "name"),
-        watch_option,
-        at_option,
-        source_options,
-        click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=completion.listed),
-    ):
-        command = decorate(command)
-    return command
+def _options(names: completion.Completer) -> Callable[[Any], Any]:
+    """What all lists take; `names` completes their names."""
+
+    def decorate(command: Any) -> Any:
+        for option in (
+            output_option("wide", *DOCUMENTS, "jsonl", "name"),
+            watch_option,
+            at_option,
+            source_options,
+            click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=names),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @click.command()
-@_options
-@click.option("-l", "--selector", help="Only nodes with these labels.")
+@_options(completion.nodes)
+@click.option("-l", "--selector", metavar="SELECTOR", help="Only nodes with these labels.")
 def nodes(
     home: Path, nats: str | None, file: Path | None, selector: str | None, **asked: Any
 ) -> None:
@@ -157,10 +162,10 @@ def nodes(
 
 
 @click.command()
-@_options
+@_options(completion.pods)
 @namespaces_options
-@click.option("-l", "--selector", help="Only pods with these labels.")
-@click.option("--node", help="Only pods on this node.")
+@click.option("-l", "--selector", metavar="SELECTOR", help="Only pods with these labels.")
+@click.option("--node", shell_complete=completion.nodes, help="Only pods on this node.")
 @click.option("--pending", is_flag=True, help="Only pods that wait.")
 def pods(
     home: Path,
@@ -206,9 +211,9 @@ def pods(
 
 
 @click.command()
-@_options
-@click.option("-l", "--selector", help="Only cards of nodes with these labels.")
-@click.option("--node", help="Only cards of this node.")
+@_options(completion.cards)
+@click.option("-l", "--selector", metavar="SELECTOR", help="Only cards of nodes with these labels.")
+@click.option("--node", shell_complete=completion.nodes, help="Only cards of this node.")
 def cards(
     home: Path,
     nats: str | None,

@@ -14,6 +14,7 @@ from allotment.core.jobs.model import Job
 from allotment.core.jobs.policies import ABORT_JOB, RESUME_JOB
 from allotment.core.ledger.model import ClusterState
 from allotment.core.units import rfc3339
+from allotment_cli import completion
 from allotment_cli.apiserver import JOBS, Access, cluster_options, open_cluster, path_of
 from allotment_cli.errors import CliError
 from allotment_cli.explain_gang import gang
@@ -73,8 +74,15 @@ def _one_job(command: Any) -> Any:
     for decorate in (
         cluster_options,
         namespace_option,
-        click.option("-N", "--name", "flag", metavar="NAME", help="The same as NAME."),
-        click.argument("name", required=False),
+        click.option(
+            "-N",
+            "--name",
+            "flag",
+            metavar="NAME",
+            shell_complete=completion.jobs,
+            help="The same as NAME.",
+        ),
+        click.argument("name", required=False, shell_complete=completion.jobs),
     ):
         command = decorate(command)
     return command
@@ -97,15 +105,26 @@ def only_name(name: str | None, flag: str | None, kind: str) -> str:
     type=click.Path(path_type=Path, dir_okay=False),
     help="YAML file with one Job.",
 )
-@click.option("-N", "--name", help="Name of a new Job of one container.")
+@click.option("-N", "--name", metavar="NEW", help="Name of a new Job of one container.")
 @namespace_option
-@click.option("-i", "--image", default="busybox", show_default=True, help="Its image.")
+@click.option(
+    "-i", "--image", metavar="IMAGE", default="busybox", show_default=True, help="Its image."
+)
 @click.option("-m", "--min", default=1, show_default=True, help="How many pods start together.")
 @click.option("-r", "--replicas", default=1, show_default=True, help="How many pods.")
-@click.option("-R", "--requests", default="cpu=1000m,memory=100Mi", show_default=True)
-@click.option("-L", "--limits", default="cpu=1000m,memory=100Mi", show_default=True)
 @click.option(
-    "-S", "--scheduler", default="volcano", show_default=True, help="Scheduler that places them."
+    "-R", "--requests", metavar="AMOUNTS", default="cpu=1000m,memory=100Mi", show_default=True
+)
+@click.option(
+    "-L", "--limits", metavar="AMOUNTS", default="cpu=1000m,memory=100Mi", show_default=True
+)
+@click.option(
+    "-S",
+    "--scheduler",
+    metavar="SCHEDULER",
+    default="volcano",
+    show_default=True,
+    help="Scheduler that places them.",
 )
 @cluster_options
 @click.pass_context
@@ -147,11 +166,11 @@ async def _run(access: Access, body: dict[str, Any]) -> None:
 
 
 @job.command("list")
-@click.option("-q", "--queue", help="Only jobs of this queue.")
+@click.option("-q", "--queue", shell_complete=completion.queues, help="Only jobs of this queue.")
 @namespace_option
-@click.option("-S", "--scheduler", help="Only jobs for this scheduler.")
+@click.option("-S", "--scheduler", metavar="SCHEDULER", help="Only jobs for this scheduler.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Jobs of all namespaces.")
-@click.option("--selector", help="Only jobs whose name contains this.")
+@click.option("--selector", metavar="TEXT", help="Only jobs whose name contains this.")
 @cluster_options
 @past_options
 @output_option("wide", "name", *DOCUMENTS)

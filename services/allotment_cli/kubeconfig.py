@@ -43,6 +43,16 @@ def namespace_of(files: Sequence[Path], context: str | None = None) -> str:
     return USUAL_NAMESPACE
 
 
+def contexts_of(files: Sequence[Path]) -> list[str]:
+    """The names of the contexts in these files. A file that cannot be read has none."""
+    return [
+        str(entry["name"])
+        for each in map(_read, files)
+        for entry in each.get("contexts") or ()
+        if isinstance(entry, dict) and entry.get("name")
+    ]
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -38,6 +38,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
+            if ctx.resilient_parsing:  # for the Tab key: nothing completes an unknown command
+                return name, click.Command(name), args[1:]
             close = self.near(name)
             hint = f"Did you mean {close!r}?" if close else f"One of: {', '.join(self._lazy)}."
             ctx.fail(f"No such command {name!r}. {hint}")

@@ -92,18 +92,35 @@ class Filter(NamedTuple):
 @click.argument("names", metavar="[NODE]...", nargs=-1, shell_complete=completion.nodes)
 @source_options
 @at_option
-@click.option("--node", "named", multiple=True, help="Only this node.")
-@click.option("-l", "--selector", help="Only nodes with these labels.")
-@click.option("--zone", help=f"Only nodes of this zone ({ZONE}).")
-@click.option("--model", help="Only nodes with a card whose model contains this.")
-@click.option("--mode", help="Only nodes with a card of this mode, like mig.")
+@click.option(
+    "--node", "named", multiple=True, shell_complete=completion.nodes, help="Only this node."
+)
+@click.option("-l", "--selector", metavar="SELECTOR", help="Only nodes with these labels.")
+@click.option(
+    "--zone", shell_complete=completion.zones(ZONE), help=f"Only nodes of this zone ({ZONE})."
+)
+@click.option(
+    "--model",
+    shell_complete=completion.models,
+    help="Only nodes with a card whose model contains this.",
+)
+@click.option(
+    "--mode",
+    shell_complete=completion.modes,
+    help="Only nodes with a card of this mode, like mig.",
+)
 @click.option("--free", is_flag=True, help="Only nodes with a card that nobody holds any of.")
 @click.option(
     "--free-memory",
     metavar="AMOUNT",
     help="Only nodes with a card that has so much free, like 20Gi, and is not full.",
 )
-@click.option("--held-by", metavar="NS[/POD]", help="Only nodes where these pods hold a card.")
+@click.option(
+    "--held-by",
+    metavar="NS[/POD]",
+    shell_complete=completion.holders,
+    help="Only nodes where these pods hold a card.",
+)
 @click.option("--problems", is_flag=True, help="Only nodes with unhealthy or oversold cards.")
 @click.option("--summary", is_flag=True, help="Count cards by model and mode instead.")
 @click.option("--by-zone", is_flag=True, help="With --summary: by zone as well.")

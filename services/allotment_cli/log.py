@@ -14,7 +14,7 @@ from allotment.core.explain.records import Effects, LogLine, Wanted, stood_on
 from allotment.core.explain.story import Everything, GroupSubject, NodeSubject, PodSubject
 from allotment.core.logport import Record
 from allotment.core.units import QuantityError, bytes_text, rfc3339, whole_up
-from allotment_cli import export, moments
+from allotment_cli import completion, export, moments
 from allotment_cli.errors import CliError
 from allotment_cli.folding import end_of
 from allotment_cli.moments import At, AtSequence
@@ -66,12 +66,34 @@ class Asked(NamedTuple):
 
 @click.group(invoke_without_command=True)
 @source_options
-@click.option("--pod", metavar="[NS/]NAME", help="Only what concerns this pod.")
+@click.option(
+    "--pod",
+    metavar="[NS/]NAME",
+    shell_complete=completion.pods,
+    help="Only what concerns this pod.",
+)
 @namespace_option
-@click.option("--gang", metavar="[NS/]NAME", help="Only what concerns this group and its pods.")
-@click.option("--node", help="Only what concerns this node.")
-@click.option("--card", metavar="NODE/INDEX", help="Only what concerns this card.")
-@click.option("--type", "types", multiple=True, metavar="TYPE", help=f"{', '.join(EVENT_TYPES)}.")
+@click.option(
+    "--gang",
+    metavar="[NS/]NAME",
+    shell_complete=completion.groups,
+    help="Only what concerns this group and its pods.",
+)
+@click.option("--node", shell_complete=completion.nodes, help="Only what concerns this node.")
+@click.option(
+    "--card",
+    metavar="NODE/INDEX",
+    shell_complete=completion.card_indexes,
+    help="Only what concerns this card.",
+)
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    shell_complete=completion.words(*EVENT_TYPES),
+    help=f"{', '.join(EVENT_TYPES)}.",
+)
 @click.option("--since", metavar="MOMENT", help="Sequence, 14:03, -15m or RFC 3339.")
 @at_option
 @click.option(

@@ -1,5 +1,6 @@
 """The `allot` command. Each subcommand is imported only when it is called: start-up stays short."""
 
+import sys
 from typing import Any
 
 import click
@@ -120,6 +121,14 @@ def main() -> None:
 def kubectl_allot() -> None:
     """The same command as kubectl's plugin: `kubectl allot …`."""
     main(prog_name="kubectl allot")
+
+
+def kubectl_complete() -> None:
+    """What kubectl runs for the Tab key after `kubectl allot`, as `kubectl_complete-allot`."""
+    from allotment_cli.completion import kubectl_lines
+
+    for line in kubectl_lines(main, sys.argv[1:]):
+        click.echo(line)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from allotment.adapters.log.certificates import (
 )
 from allotment_cli.errors import CliError
 from allotment_cli.nats_users import NAMESPACE
+from allotment_cli.source import complete_context
 
 SECRET = "allotment-nats-tls"
 SERVICE = "allotment-nats"
@@ -35,14 +36,25 @@ def names_of(namespace: str) -> list[str]:
 
 
 @click.command()
-@click.option("--namespace", default=NAMESPACE, show_default=True, help="Where NATS runs.")
+@click.option(
+    "--namespace",
+    metavar="NAMESPACE",
+    default=NAMESPACE,
+    show_default=True,
+    help="Where NATS runs.",
+)
 @click.option(
     "--kubeconfig",
     envvar="ALLOT_KUBECONFIG",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Which cluster (default: KUBECONFIG, ~/.kube/config; in a pod, the pod's own).",
 )
-@click.option("--context", envvar="ALLOT_KUBE_CONTEXT", help="Context of the kubeconfig.")
+@click.option(
+    "--context",
+    envvar="ALLOT_KUBE_CONTEXT",
+    shell_complete=complete_context,
+    help="Context of the kubeconfig.",
+)
 def nats_tls(namespace: str, kubeconfig: Path | None, context: str | None) -> None:
     """Create the Secret with the TLS certificate of the NATS servers, unless it exists.
 

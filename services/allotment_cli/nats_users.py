@@ -19,7 +19,13 @@ def secret_of(user: str) -> str:
 
 
 @click.command()
-@click.option("--namespace", default=NAMESPACE, show_default=True, help="Where NATS runs.")
+@click.option(
+    "--namespace",
+    metavar="NAMESPACE",
+    default=NAMESPACE,
+    show_default=True,
+    help="Where NATS runs.",
+)
 def nats_users(namespace: str) -> None:
     """Make a key for each service and for reading, and print them as manifests.
 

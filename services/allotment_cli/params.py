@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from allotment_cli import completion
 from allotment_cli.errors import CliError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,6 +39,7 @@ def namespace_option(command: F) -> F:
     return click.option(
         "-n",
         "--namespace",
+        shell_complete=completion.namespaces,
         help="Namespace of the name (default: default; that of the kubeconfig's context where a"
         " cluster is read).",
     )(command)
@@ -47,7 +49,12 @@ def namespaces_options(command: F) -> F:
     """`-n` and `-A` of a command about many objects, as `namespace` and `all_namespaces`."""
     for decorate in (
         click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces."),
-        click.option("-n", "--namespace", help="Only this namespace."),
+        click.option(
+            "-n",
+            "--namespace",
+            shell_complete=completion.namespaces,
+            help="Only this namespace.",
+        ),
     ):
         command = decorate(command)
     return command

@@ -20,6 +20,7 @@ from allotment.core.jobs.queue_states import (
     operate,
 )
 from allotment.core.ledger.model import ClusterState
+from allotment_cli import completion
 from allotment_cli.apiserver import (
     GROUPS,
     QUEUES,
@@ -95,8 +96,15 @@ def _one_queue(command: Any) -> Any:
     """A queue by its name, and the cluster it is in."""
     for decorate in (
         cluster_options,
-        click.option("-n", "--name", "flag", metavar="NAME", help="The same as NAME."),
-        click.argument("name", required=False),
+        click.option(
+            "-n",
+            "--name",
+            "flag",
+            metavar="NAME",
+            shell_complete=completion.queues,
+            help="The same as NAME.",
+        ),
+        click.argument("name", required=False, shell_complete=completion.queues),
     ):
         command = decorate(command)
     return command
@@ -216,8 +224,8 @@ def _row(found: ShownQueue, counts: Counter[str]) -> QueueRow:
 
 
 @queue.command()
-@click.argument("name", required=False)
-@click.option("-n", "--name", "flag", metavar="NAME", help="The same as NAME.  [default: test]")
+@click.argument("name", metavar="[NEW]", required=False)
+@click.option("-n", "--name", "flag", metavar="NEW", help="The same as NEW.  [default: test]")
 @click.option(
     "-w",
     "--weight",

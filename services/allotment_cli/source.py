@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from allotment.adapters.log.segments import SegmentDirectory
 from allotment.adapters.log.snapshots import SnapshotDirectory, SnapshotStore
@@ -110,6 +111,15 @@ class Source(Protocol):
         ...
 
 
+def complete_context(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Completes the contexts of the kubeconfig that the options name, or of the usual one."""
+    named = ctx.params.get("kubeconfig") or ctx.meta.get(f"{__name__}.kubeconfig")
+    found = kubeconfig.contexts_of(kubeconfig.files_of(named))
+    return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
+
+
 def source_options(command: F) -> F:
     """The options of every command that reads the log: `home`, `nats` and `file`.
 
@@ -118,6 +128,7 @@ def source_options(command: F) -> F:
     for decorate in (
         click.option(
             "--context",
+            shell_complete=complete_context,
             help="Read the log of this kubeconfig context's cluster.",
             expose_value=False,
             callback=_kept,

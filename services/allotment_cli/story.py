@@ -10,6 +10,7 @@ from allotment.core.explain.life import Life, Phase
 from allotment.core.explain.timeline import life_of, neighbours
 from allotment.core.explain.words import wants_text
 from allotment.core.units import duration_text
+from allotment_cli import completion
 from allotment_cli import explain_sections as sections
 from allotment_cli.errors import CliError
 from allotment_cli.explain import collect, kin_of
@@ -29,7 +30,7 @@ from allotment_cli.source import Origin, open_source, source_options
 
 
 @click.command()
-@click.argument("name", metavar="[NAMESPACE/]NAME")
+@click.argument("name", metavar="[NAMESPACE/]NAME", shell_complete=completion.pods)
 @namespace_option
 @source_options
 @at_option

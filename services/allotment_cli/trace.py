@@ -68,6 +68,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     "--export",
     "target",
     metavar="URL|FILE|otlp",
+    shell_complete=completion.words("otlp", files=True),
     help="Give the trace to an OTLP receiver (http://HOST:4318, or `otlp`: the one that"
     " OTEL_EXPORTER_OTLP_ENDPOINT names), or append it to a file as OTLP JSON (`-`: stdout).",
 )

@@ -15,7 +15,7 @@ from allotment.core.logport import Record
 from allotment.core.replay.journal import Journal, Usage
 from allotment.core.replay.journal import usage as summed
 from allotment.core.units import hours_column, rfc3339
-from allotment_cli import moments
+from allotment_cli import completion, moments
 from allotment_cli.errors import CliError
 from allotment_cli.folding import reading
 from allotment_cli.journaling import journal_of
@@ -78,10 +78,13 @@ class UsageDocument(msgspec.Struct, frozen=True, rename="camel"):
     "--by",
     type=By(),
     default=NAMESPACE,
+    shell_complete=completion.words(NAMESPACE, NODE, LABEL),
     show_default=True,
     help="Add up by namespace, node, or the value of a label of pods, like label=team.",
 )
-@click.option("-n", "--namespace", help="Only this namespace.")
+@click.option(
+    "-n", "--namespace", shell_complete=completion.namespaces, help="Only this namespace."
+)
 @output_option(*DOCUMENTS)
 def usage(
     home: Path,

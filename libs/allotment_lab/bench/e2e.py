@@ -149,7 +149,11 @@ class E2eReport(Report, frozen=True, kw_only=True):
     help="Pods of one shape that come in a row, as from a Deployment.",
 )
 @click.option(
-    "--server", default=LOCAL, show_default=True, help="local, or the http address of a cluster."
+    "--server",
+    metavar="URL",
+    default=LOCAL,
+    show_default=True,
+    help="local, or the http address of a cluster.",
 )
 @click.option(
     "--kubeconfig",

@@ -6,9 +6,11 @@ from pathlib import Path
 import click
 import msgspec
 import yaml
+from click.shell_completion import CompletionItem
 
 from allotment.core.config.policy import PolicyError, parse
 from allotment.core.placement.policies import POLICIES
+from allotment_cli import completion
 from allotment_local.specs import DEFAULT_POLICY
 from allotment_proto.facts import Policy
 
@@ -22,6 +24,11 @@ class PolicyWord(click.ParamType[str]):
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         return "NAME|FILE"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return completion.words(*sorted(POLICIES), files=True)(ctx, param, incomplete)
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         policy_of(value, lambda message: self.fail(message, param, ctx))

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from allotment.adapters.telemetry.log import file_trouble
+from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, suggest
 from allotment_cli.params import Finite, can_be_written
@@ -13,7 +14,7 @@ from allotment_cli.progress import in_silence, progress
 from allotment_lab.simulate import curve as picture
 from allotment_lab.simulate.inputs import read
 from allotment_lab.simulate.outputs import kept, refuse_overwriting
-from allotment_lab.simulate.policies import NAMES, WORDS, as_recorded, choose
+from allotment_lab.simulate.policies import KEPT, NAMES, WORDS, as_recorded, choose
 from allotment_lab.simulate.report import (
     Curve,
     RunReport,
@@ -41,7 +42,8 @@ _in = click.Path(path_type=Path, dir_okay=False)
     "--policy",
     "words",
     multiple=True,
-    metavar="NAME",
+    metavar="NAME|FILE",
+    shell_complete=completion.words(*KEPT, files=True),
     help=f"One of {WORDS}, or a scheduler configuration file. Repeatable. "
     "[the recorded one, else binpack]",
 )
