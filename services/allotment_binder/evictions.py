@@ -25,10 +25,9 @@ import anyio
 from allotment.adapters.kube.client import STRATEGIC_PATCH, KubeClient, pod_path
 from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment.core import reasons
-from allotment.core.explain.pod_views import preemptor_name
+from allotment.core.explain.pod_views import evicted_text, preemptor_name
 from allotment.core.ledger.evictions import GRACE_MOST_S
 from allotment.core.ledger.model import ENDED, ClusterState
-from allotment.core.queues import texts
 from allotment_binder.budgets import BudgetsUnknownError, beyond_budgets
 from allotment_binder.notices import Notices, Warned
 from allotment_binder.readers import Readers
@@ -87,6 +86,7 @@ class Evictions:
         them knows of these.
         """
         for_whom = preemptor_name(state, evictions[0].preemptor)
+        texts = {eviction.uid: evicted_text(state, eviction) for eviction in evictions}
         ends: dict[str, _End] = {}
         graces: dict[str, int | None] = {}
         asked = []
@@ -104,7 +104,7 @@ class Evictions:
             asked.append(eviction)
         async with self._in_turn(asked):
             stays = await self._refused(asked, graces) if len(asked) > 1 else {}
-            ends |= stays or await self._ask(asked, graces, for_whom)
+            ends |= stays or await self._ask(asked, graces, texts)
         stayed = [each for each in asked if ends.get(each.uid, _GONE) != _GONE]
         for each in asked if stayed else ():
             who = f"{stayed[0].namespace}/{stayed[0].name}"
@@ -148,12 +148,12 @@ class Evictions:
         self,
         evictions: Iterable[Eviction],
         graces: Mapping[str, int | None],
-        for_whom: str = "",
+        texts: Mapping[str, str] | None = None,
         *,
         dry_run: bool = False,
     ) -> dict[str, _End]:
         """How each eviction ended, those that are refused in front; unless it is a dry run nobody
-        else is asked to go once one is refused.
+        else is asked to go once one is refused. `texts`: what each pod is told that goes.
         """
         stays: dict[str, _End] = {}
         gone: dict[str, _End] = {}
@@ -165,8 +165,8 @@ class Evictions:
                 answer = await self._evict(eviction, graces[eviction.uid], dry_run=dry_run)
             if isinstance(answer, Ok) or is_gone(answer):
                 gone[eviction.uid] = _GONE
-                if isinstance(answer, Ok) and not dry_run:
-                    await self._tell(eviction, for_whom)
+                if isinstance(answer, Ok) and texts is not None:
+                    await self._tell(eviction, texts[eviction.uid])
                 return
             code = reasons.DISRUPTION_BUDGET if is_protected(answer) else reasons.API_ERROR
             stays[eviction.uid] = code, answer.message
@@ -188,14 +188,14 @@ class Evictions:
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
         return answer
 
-    async def _tell(self, eviction: Eviction, preemptor: str) -> None:
+    async def _tell(self, eviction: Eviction, text: str) -> None:
         """Say on the pod that, and why, it goes. It may be gone by then."""
-        note = texts.evicted(eviction.action)
+        note = f"{text}. Ask: allot story {eviction.namespace}/{eviction.name}"
         self._notices.put(
             Warned(eviction.uid, eviction.namespace, eviction.name, "Evict", "Evicting", note)
         )
         path = pod_path(eviction.namespace, eviction.name, "status")
-        message = self._readers.text(eviction.namespace, f"{note}: room is made for {preemptor}")
+        message = self._readers.text(eviction.namespace, text)
         patch = conditions_patch(eviction.uid, message)
         answer = await self._client.patch(path, patch, STRATEGIC_PATCH)
         if not isinstance(answer, Ok) and not is_gone(answer):

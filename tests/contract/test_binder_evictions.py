@@ -88,17 +88,19 @@ async def test_an_evicted_pod_leaves_and_knows_why(tmp_path: Path) -> None:
             seen = await there.api.get(f"{PODS}/low")
             assert "deletionTimestamp" in seen["metadata"]
             told = await there.conditions("low")
-            said = "Pod is evicted, because of preempt"
+            said = "Preempted by default/top"
             assert (told["Ready"]["status"], told["Ready"]["reason"]) == ("False", "Evict")
             target = told["DisruptionTarget"]
             assert (target["status"], target["reason"]) == ("True", "PreemptionByScheduler")
-            assert target["message"] == f"{said}: room is made for default/top"
+            assert target["message"] == said
 
             async def is_told() -> bool:
                 ours = ("Normal", "Evict", "preempt: pod low makes room for default/top")
-                return ("Warning", "Evict", said) in await there.events("low") and (
-                    ours in await there.events("jobs")
-                )
+                return (
+                    "Warning",
+                    "Evict",
+                    f"{said}. Ask: allot story default/low",
+                ) in await there.events("low") and (ours in await there.events("jobs"))
 
             await comes_to(is_told)
             assert victim.uid in scene.fold.state.evicting, "it holds its cards until it is gone"

@@ -11,7 +11,6 @@ from allotment.core.queues.texts import (
     assigned,
     attempt_of,
     bind_error,
-    evicted,
     fit_error,
     gang_event,
     job_fit_error,
@@ -164,7 +163,6 @@ def test_job_errors_of_turns_that_tried_nothing() -> None:
 
 def test_the_other_texts() -> None:
     assert assigned("ns", "p", "n1") == "Successfully assigned ns/p to n1"
-    assert evicted("preempt") == "Pod is evicted, because of preempt"
     assert bind_error("n1", "oops") == PodMessage(
         "SchedulerError", "failed to bind to node n1: oops"
     )

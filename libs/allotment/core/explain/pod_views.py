@@ -8,11 +8,11 @@ from allotment.core import reasons
 from allotment.core.explain.acknowledgement import ahead_of, is_awaited
 from allotment.core.explain.schema import DeviceAsk, Request
 from allotment.core.explain.views import MIB, compute_whole, device_name, plain
-from allotment.core.ledger.groups import NOT_ADMITTED
+from allotment.core.ledger.groups import NOT_ADMITTED, group_priority
 from allotment.core.ledger.model import ACTIVE, ENDED, RESERVED, SINGLE, ClusterState, Pod
 from allotment.core.placement.devices import cards_asked
 from allotment.core.reasons import NOT_ACKNOWLEDGED, WAITING_FOR_PLUGIN
-from allotment_proto.events import PodObserved
+from allotment_proto.events import Eviction, PodObserved
 from allotment_proto.facts import Amounts, DeviceRequest, PodRequest
 
 WhyOf = Callable[[Pod], tuple[str, str]]
@@ -120,6 +120,23 @@ def preemptor_name(state: ClusterState, preemptor: str) -> str:
     """A preemptor as people know it: its group, or ``pod <namespace>/<name>``."""
     pod = state.pods.get(preemptor.removeprefix(SINGLE))
     return preemptor if pod is None else f"pod {pod.fact.namespace}/{pod.fact.name}"
+
+
+def evicted_text(state: ClusterState, eviction: Eviction) -> str:
+    """Why a pod is evicted, for its users: for whom, by which action, and at which priorities."""
+    whom = preemptor_name(state, eviction.preemptor)
+    if eviction.action != "preempt":
+        return f"Evicted by {eviction.action} to make room for {whom}"
+    pod, group = state.pods.get(eviction.uid), state.groups.get(eviction.preemptor)
+    alone = state.pods.get(eviction.preemptor.removeprefix(SINGLE))
+    priority = None if alone is None else alone.fact.priority
+    if group is not None:
+        priority = group_priority(state, group)
+    if pod is None or priority is None:
+        return f"Preempted by {whom}"
+    own = state.groups.get(pod.fact.group)
+    mine = pod.fact.priority if own is None else group_priority(state, own)
+    return f"Preempted by {whom} (priority {priority}; this pod has {mine})"
 
 
 def asks_text(devices: tuple[DeviceRequest, ...], extended: Amounts) -> str:

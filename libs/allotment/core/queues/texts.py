@@ -133,8 +133,3 @@ def bind_error(node: str, error: str) -> PodMessage:
 def assigned(namespace: str, name: str, node: str) -> str:
     """The message of the pod's `Scheduled` Event."""
     return f"Successfully assigned {namespace}/{name} to {node}"
-
-
-def evicted(action: str) -> str:
-    """The message of the pod's `Evict` Event; the action is preempt or reclaim."""
-    return f"Pod is evicted, because of {action}"
