@@ -96,9 +96,11 @@ class Jobs:
         self._metrics.forget(uid)
 
     def on_pod_gone(self, pod: Pod) -> None:
-        """A pod of a Job is gone: an event for its policies, unless we ended it."""
+        """A pod of a Job is gone: an event for its policies, unless we ended it, or it was done."""
         job = self._context.known.jobs.get(pod.metadata.namespace, pod.job_name)
         if job is None or job.metadata.uid != pod.job_uid or pod.view.is_marked:
+            return
+        if pod.view.phase == "Succeeded":
             return
         view = pod.view
         lost = Happened(

@@ -62,11 +62,16 @@ def of_job(job: Job, priorities: Priorities, of_namespace: str = "") -> JsonObje
     }
 
 
-def _spec_of_job(job: Job, priorities: Priorities) -> JsonObject:
-    spec = job.spec
+def _spec_of_job(
+    job: Job, priorities: Priorities, gone: Mapping[str, int] | None = None
+) -> JsonObject:
+    """`gone` are tasks that are done and have no pods any more, by role: none is waited for."""
+    spec, gone = job.spec, gone or {}
     wanted: JsonObject = {
-        "minMember": spec.minimum,
-        "minTaskMember": {task.name: task.minimum for task in spec.roles},
+        "minMember": max(spec.minimum - sum(gone.values()), min(spec.minimum, 1)),
+        "minTaskMember": {
+            task.name: max(task.minimum - gone.get(task.name, 0), 0) for task in spec.roles
+        },
         "minResources": minimum.of_job(spec, priorities),
     }
     if spec.priority_class_name:
@@ -112,12 +117,14 @@ def is_stale(group: PodGroup, job: Job) -> bool:
     return is_old or group.metadata.deletion_timestamp is not None
 
 
-def spec_changes(group: PodGroup, job: Job, priorities: Priorities) -> JsonObject:
+def spec_changes(
+    group: PodGroup, job: Job, priorities: Priorities, gone: Mapping[str, int] | None = None
+) -> JsonObject:
     """The merge patch that brings a PodGroup in line with its Job; empty when it is.
 
     Only what a Job may change while it lives: the amounts and the priority class.
     """
-    wanted = _spec_of_job(job, priorities)
+    wanted = _spec_of_job(job, priorities, gone)
     has: JsonObject = {
         "minMember": group.spec.min_member,
         "minTaskMember": group.spec.min_task_member or {},

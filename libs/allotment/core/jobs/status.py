@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from allotment.core.jobs import done
 from allotment.core.jobs.durations import show_s
 from allotment.core.jobs.machine import count, is_final, state_of
 from allotment.core.jobs.model import Job, JsonObject, PodView
@@ -60,7 +61,10 @@ def patch(
         "terminating": counts.terminating,
         "unknown": counts.unknown,
         "taskStatusCount": _by_role(known, doomed),
-        "controlledResources": _controlled(job),
+        "controlledResources": {
+            **_controlled(job),
+            **done.controlled(known, standing.version, doomed),
+        },
     }
     if enters:
         entered = {"status": standing.phase, "lastTransitionTime": now.text}

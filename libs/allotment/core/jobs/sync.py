@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from allotment.core.jobs import groups
+from allotment.core.jobs import done, groups
 from allotment.core.jobs.machine import (
     Reaction,
     Scope,
@@ -92,6 +92,7 @@ class _Step(msgspec.Struct, frozen=True):
 
 def plan(look: Look, priorities: Priorities) -> Plan:
     """What to do for a Job now."""
+    look = msgspec.structs.replace(look, pods=(*look.pods, *done.remembered(look.job, look.pods)))
     job, now_s = look.job, look.now.s
     if not look.command and job.phase in _HELD_BACK:
         if look.invalid:
@@ -114,7 +115,7 @@ def plan(look: Look, priorities: Priorities) -> Plan:
         made,
         status=_patch(look, step.standing, step.end),
         notices=step.notices,
-        end=step.end,
+        end=tuple(filter(done.is_there, step.end)),
         delete_job=delete_job,
         look_again_s=min(times, default=None),
         remember=tuple(action.why for action in later if action.why in look.happened),
@@ -278,7 +279,7 @@ def _making(look: Look, step: _Step, priorities: Priorities) -> Plan:
     may_run = group.status.phase not in groups.WAITING
     return Plan(
         needs_objects=True,
-        group_changes=groups.spec_changes(group, job, priorities),
+        group_changes=groups.spec_changes(group, job, priorities, done.gone(look.pods)),
         create=tuple(free_seats(job.spec, look.pods)) if may_run else (),
     )
 
