@@ -255,7 +255,7 @@ def test_the_page_about_migration_names_what_the_configuration_reader_knows() ->
 
     assert row("actions") == {*known.ACTIONS, *known.ACTIONS_NOT_SUPPORTED}
     assert row("plugins") == known.PLUGINS.keys()
-    assert row("plugins that are read and have no effect") == {*known.PLUGINS_WITHOUT_EFFECT}
+    assert row("plugins accepted but ignored") == {*known.PLUGINS_WITHOUT_EFFECT}
 
 
 def test_the_inspector_gets_a_service_only_with_a_token(tmp_path: Path) -> None:
