@@ -23,7 +23,7 @@ from allotment_controller.backlog import Backlog
 from allotment_controller.objects import NAMES, PartialObject, PodObject, members_of, path_of
 from allotment_controller.state import POD, ControllerContext
 from allotment_controller.work import Again
-from allotment_controller.writes import EXISTS, create, delete, patch_status
+from allotment_controller.writes import EXISTS, create, delete, patch_object, patch_status
 from allotment_proto.codec import UNREADABLE
 
 OWNERS = ("ReplicaSet", "StatefulSet", "DaemonSet", "Job")
@@ -106,8 +106,9 @@ class PodGroups:
             self._context.work.add((POD, namespace, name), delay_s)
             return
         group = groups.name_for_pod(pod.metadata)
-        if self._context.known.groups.get(namespace, group) is None:
-            await self._make(pod)
+        known = self._context.known.groups.get(namespace, group)
+        if known is None or pod.metadata.controller() is not None:
+            await self._make(pod, known)
         body = {"metadata": {"uid": pod.metadata.uid, "annotations": {keys.GROUP_NAME: group}}}
         answer = await self._context.client.patch(pod_path(namespace, name), body)
         if not isinstance(answer, Ok | Refused):
@@ -125,14 +126,31 @@ class PodGroups:
         if pod.controller() is None and group is not None:
             await delete(self._context.client, keys.SCHEDULING, "PodGroup", group.metadata)
 
-    async def _make(self, pod: PodObject) -> None:
+    async def _make(self, pod: PodObject, known: PodGroup | None) -> None:
+        """Make the PodGroup of a pod, or bring the one that its siblings have in line with it, if
+        its owner can be read: pods of other kinds of owners may differ from each other.
+        """
         try:
             spec = pod.whole_spec()
         except UNREADABLE as error:
             raise Again(f"pod {pod.metadata.name}: its spec cannot be read: {error}") from error
         owner = await self._owner(pod.metadata)
+        if owner is None and known is not None:
+            return
         of_namespace = self._context.known.queue_of_namespace(pod.metadata.namespace)
         body = groups.for_pod(pod.metadata, spec, owner, of_namespace)
+        if known is not None:
+            if changes := groups.made_changes(known, body):
+                changed = await patch_object(
+                    self._context.client,
+                    *(keys.SCHEDULING, "PodGroup", known.metadata),
+                    changes,
+                    PodGroup,
+                )
+                if changed is not None:
+                    self._context.known.groups.observe(changed)
+                    self._context.enqueue_group(known.metadata.namespace, known.metadata.name)
+            return
         answer = await create(self._context.client, body)
         if isinstance(answer, Ok):
             self.made += 1

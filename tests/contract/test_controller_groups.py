@@ -24,6 +24,8 @@ from allotment_local.apiserver.collection import Entry
 from allotment_local.apiserver.resources import NAMESPACES, PODS, ResourceKey
 
 pytestmark = pytest.mark.anyio
+CLASSES = ResourceKey("scheduling.k8s.io", "priorityclasses")
+MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 
 
@@ -112,6 +114,43 @@ async def test_bare_pods_and_pods_of_an_owner_get_podgroups(scene: Scene) -> Non
         await scene.until(
             lambda: phase_of(scene.store.get(GROUPS, "default", shared)) == "Running", "it runs"
         )
+
+
+async def test_a_podgroup_that_was_made_for_pods_follows_their_template(scene: Scene) -> None:
+    """The same owner makes a pod that asks for less, elsewhere, with another priority."""
+    async with scene.controller():
+        metadata = {"name": "rs", "annotations": {MIN_MEMBER: "2"}}
+        owner = scene.store.create(REPLICASETS, "default", {"metadata": metadata})
+        reference: Json = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs"}
+        reference |= {"uid": owner["metadata"]["uid"], "controller": True}
+
+        def make(name: str, cpu: str, queue: str, priority: str) -> None:
+            about: Json = {"name": name, "ownerReferences": [reference]}
+            about["annotations"] = {QUEUE_NAME: queue} if queue else {}
+            container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+            spec: Json = {"schedulerName": "volcano", "containers": [container]}
+            if priority:
+                scene.store.create(CLASSES, "", {"metadata": {"name": priority}, "value": 5})
+                spec["priorityClassName"] = priority
+            scene.store.create(PODS, "default", {"metadata": about, "spec": spec})
+
+        def says() -> Any:
+            (group,) = scene.groups()
+            spec = group["spec"]
+            return (
+                spec["minMember"],
+                spec["minResources"]["cpu"],
+                spec.get("queue"),
+                spec.get("priorityClassName") or "",
+            )
+
+        make("one", "4", "", "")
+        await scene.until(lambda: len(scene.groups()) == 1, "made")
+        assert says() == (2, "8", "default", "")
+        changed = {"metadata": {"annotations": {MIN_MEMBER: "3"}}}
+        scene.store.merge_patch(REPLICASETS, "default", "rs", changed)
+        make("two", "1", "q", "high")
+        await scene.until(lambda: says() == (3, "3", "q", "high"), "it follows")
 
 
 async def test_a_podgroup_says_which_of_its_fields_have_no_effect(scene: Scene) -> None:

@@ -124,16 +124,26 @@ def spec_changes(
 
     Only what a Job may change while it lives: the amounts and the priority class.
     """
-    wanted = _spec_of_job(job, priorities, gone)
     has: JsonObject = {
-        "minMember": group.spec.min_member,
+        **_amounts(group),
         "minTaskMember": group.spec.min_task_member or {},
+        "subGroupPolicy": group.spec.sub_group_policy or [],
+    }
+    return _changes(has, _spec_of_job(job, priorities, gone))
+
+
+def _amounts(group: PodGroup) -> JsonObject:
+    return {
+        "minMember": group.spec.min_member,
         "minResources": {
             name: str(value) for name, value in (group.spec.min_resources or {}).items()
         },
         "priorityClassName": group.spec.priority_class_name,
-        "subGroupPolicy": group.spec.sub_group_policy or [],
     }
+
+
+def _changes(has: JsonObject, wanted: JsonObject) -> JsonObject:
+    """The merge patch of these fields; empty if all are as they are wanted."""
     changed: JsonObject = {}
     for field, value in has.items():
         want = wanted.get(field, type(value)())
@@ -243,6 +253,24 @@ def for_pod(
         },
         "spec": wanted,
     }
+
+
+def made_changes(group: PodGroup, wanted: JsonObject) -> JsonObject:
+    """The merge patch that brings a PodGroup made for pods in line with what would be made for the
+    newest of them: its owner's template may be another one by now. Empty when it is.
+    """
+    has = {**_amounts(group), "queue": group.spec.queue}
+    annotations = {
+        key: value
+        for key, value in wanted["metadata"]["annotations"].items()
+        if group.metadata.annotation(key) != value
+    }
+    changed: JsonObject = {}
+    if spec := _changes(has, wanted["spec"]):
+        changed["spec"] = spec
+    if annotations:
+        changed["metadata"] = {"annotations": annotations}
+    return changed
 
 
 def min_member(annotations: Mapping[str, str]) -> int:
