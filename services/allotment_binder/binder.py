@@ -20,7 +20,6 @@ from allotment.adapters.service.world import World, refused_reporter
 from allotment.core.explain.acknowledgement import Place
 from allotment.core.explain.story import corrected_text
 from allotment.core.logport import Record
-from allotment.core.queues.eligible import with_eligibility
 from allotment.core.reasons import cut, refusal_text
 from allotment_binder import notices
 from allotment_binder.causes import Causes
@@ -218,10 +217,7 @@ class Binder:
 
     def _tell_refused(self, refusal: Refusal, *, is_news: bool) -> None:
         """Say on the pod why it waits."""
-        state, text = self.world.fold.state, refusal_text(refusal)
-        pod = state.pods.get(refusal.uid)
-        if pod is not None and pod.fact.problem is None:
-            text = with_eligibility(state, pod.fact, text)
+        text = refusal_text(refusal)
         self.causes.put(
             notices.Refused(refusal.uid, refusal.namespace, refusal.name, text, is_news)
         )

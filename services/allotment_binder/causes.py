@@ -12,9 +12,11 @@ import anyio
 
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.service.service import ServiceContext
-from allotment.core.explain.why import Whys
-from allotment.core.ledger.model import ClusterState
-from allotment.core.reasons import cut
+from allotment.core.explain.why import Why, Whys
+from allotment.core.ledger.model import ClusterState, Pod
+from allotment.core.placement.unserved import unserved
+from allotment.core.queues.eligible import NEVER, is_never
+from allotment.core.reasons import OF_CLUSTER, cut
 from allotment_binder.notices import Notice, Notices, Refused
 from allotment_binder.settings import BinderSettings
 
@@ -82,11 +84,27 @@ class Causes:
 def told(state: ClusterState, whys: Whys, notice: Refused) -> str:
     """The whole text: the cause, what was counted, and the command that tells more."""
     pod = state.pods.get(notice.uid)
-    more = f" Ask: allot explain pod {notice.namespace}/{notice.name}"
-    said = notice.message
+    sentences = [notice.message]
     if pod is not None and notice.uid in state.pending:
         why = whys.of(pod)
-        if why.text and not said.startswith(why.code):
-            said = f"{why.code}: {why.text}. {said}"
-    ended = said if said.endswith((".", "?")) else f"{said}."
-    return cut(ended, len(more)) + more
+        if why.text and why.text not in notice.message:
+            sentences = [f"{why.code}: {why.text}", *_beside(pod, why, notice.message)]
+        absent = unserved(state, pod.fact.request) if pod.fact.problem is None else ()
+        sentences += [text for text in absent if text != why.text]
+        sentences += [NEVER] if is_never(state, pod.fact) else []
+    more = f" Ask: allot explain pod {notice.namespace}/{notice.name}"
+    return cut(" ".join(map(_ended, sentences)), len(more)) + more
+
+
+def _beside(pod: Pod, why: Why, message: str) -> tuple[str, ...]:
+    """What the scheduler said, where it says more than the cause."""
+    problem = None if pod.refusal is None else pod.refusal.problem
+    if problem is not None and problem.code == why.code and pod.refusal is not None:
+        return (problem.message,) if pod.refusal.quota else ()
+    if problem is not None and problem.code in OF_CLUSTER:
+        return ()
+    return (message.removeprefix(f"{why.code}: "),)
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith((".", "?")) else f"{text}."

@@ -7,7 +7,6 @@ its queue does not let it in.
 from collections.abc import Iterator
 
 from allotment.core.ledger.model import ClusterState, Group
-from allotment.core.queues.eligible import with_eligibility
 from allotment_binder.causes import Causes
 from allotment_binder.group_status import tail_of
 from allotment_binder.notices import Notices, Refused
@@ -49,10 +48,9 @@ class GangNotices:
             return
         for uid in _untold(state, group):
             fact = state.pods[uid].fact
-            text = with_eligibility(state, fact, because)
-            if self._told.get(uid) != text:
-                self._told[uid] = text
-                self._notices.put(Refused(uid, fact.namespace, fact.name, text, is_news))
+            if self._told.get(uid) != because:
+                self._told[uid] = because
+                self._notices.put(Refused(uid, fact.namespace, fact.name, because, is_news))
 
 
 def waits_because(group: Group) -> str:

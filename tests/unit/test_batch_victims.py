@@ -3,10 +3,13 @@
 import msgspec
 import pytest
 
+from allotment.core.explain.why import Whys
 from allotment.core.ledger import snapshot
 from allotment.core.placement.board.board import Board
-from allotment.core.queues.eligible import NEVER, with_eligibility
+from allotment.core.queues.eligible import NEVER, is_never
 from allotment.core.queues.round.rounds import Rounds
+from allotment_binder.causes import told
+from allotment_binder.notices import Refused
 from allotment_proto.events import (
     Evicted,
     PodGone,
@@ -176,12 +179,13 @@ def test_nobody_goes_for_one_who_never_preempts(by: str, action: str) -> None:
     top = build.pod("top-0", counted, name="top-0", **member)
     world.tell(top)
     assert world.decide().evictions == ()
-    said = with_eligibility(world.state, top, "0/1 nodes are available.")
-    assert said == f"0/1 nodes are available. {NEVER}"
+    assert NEVER in told(
+        world.state, Whys(world.state), Refused("top-0", "default", "top-0", "", True)
+    )
     world.tell(msgspec.structs.replace(high, rv=3))
     world.tell(msgspec.structs.replace(top, rv=3, preempts=True))
     assert [e.action for e in world.decide(["top-0"]).evictions] == [action]
-    assert with_eligibility(world.state, top, "so") == ("so" if by != "pod" else f"so. {NEVER}")
+    assert is_never(world.state, top) == (by == "pod")
 
 
 def test_one_who_never_preempts_takes_what_room_there_is_with_those_who_do() -> None:
@@ -211,7 +215,7 @@ def test_where_nobody_is_evicted_there_is_nothing_to_say() -> None:
     world = Contest(build.node("n1", 1))
     world.tell(PolicyLoaded(policy=Policy(tiers=TIERS), source="", text_sha256=""))
     never = build.pod("a", preempts=False)
-    assert with_eligibility(world.state, never, "so") == "so"
+    assert not is_never(world.state, never)
 
 
 class TestCorners:

@@ -8,9 +8,11 @@ from allotment.core import explain
 DOORS = {
     ("allotment.core.queues.round.verdict", "*"),
     ("allotment.core.queues.answers", "No"),
+    ("allotment.core.queues.round.guaranteed", "*"),
     ("allotment.core.queues.reservations", "Hold"),
 }
-"""What `explain` may import of the queues: the questions, and two types of their answers."""
+"""What `explain` may import of the queues: the questions, what is guaranteed, and two
+types of answers."""
 
 QUEUES = "allotment.core.queues"
 

@@ -8,14 +8,16 @@ import pytest
 from allotment.core.config.policy import parse
 from allotment.core.explain.doctor import findings
 from allotment.core.explain.nodes import node_steps
+from allotment.core.explain.why import Whys
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.vgpu_nodes import registered
 from allotment.core.placement.rules.predicates import Fit, fits
 from allotment.core.placement.unserved import unserved
-from allotment.core.queues.eligible import with_eligibility
 from allotment.core.reasons import main_cause, shown_cause
+from allotment_binder.causes import told
+from allotment_binder.notices import Refused
 from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.events import DevicesConfigured, NodeObserved, PolicyLoaded
 from allotment_proto.facts import Inventory, PodRequest, Policy, Problem
@@ -70,7 +72,8 @@ def test_a_family_that_is_switched_off_is_said_with_its_line(
     )
     assert ("in place of" in said) is bool(instead)
     assert instead in said
-    assert with_eligibility(state, pod, "0/1 nodes are available: 1 NoGPU.").endswith(f"{said}.")
+    refused = Refused(pod.uid, pod.namespace, pod.name, "0/1 nodes are available: 1 NoGPU.", True)
+    assert f"{said}." in told(state, Whys(state), refused)
     (found,) = [one for one in findings(state, 0) if one.code == "NotOffered"]
     assert (found.subject, found.message) == ("pod default/pod-a", said)
 

@@ -19,7 +19,7 @@ from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.placement.unserved import nearest, unserved
 from allotment.core.queues.round.guaranteed import kept_from
-from allotment.core.queues.round.verdict import PodVerdict, Verdicts
+from allotment.core.queues.round.verdict import PodVerdict, ShutOut, Verdicts
 from allotment_proto.events import PodObserved, QuotaShort
 from allotment_proto.facts import PodRequest, Problem
 
@@ -62,6 +62,7 @@ class Whys:
         self._state = state
         self._asked_most = asked_most
         self._verdicts = Verdicts(state)
+        self._shut = ShutOut(state)
         self._empty = Emptied(state)
         self._said: dict[PodRequest, NodesSay] = {}
         self._asked: dict[object, PodRequest] = {}
@@ -98,7 +99,8 @@ class Whys:
             return Why(code, self._not_ours(fact))
         if fact.gated:
             return Why(code, _text(code))
-        if not self._has_nodes and reasons.REASONS[code].cured_by not in _BARRED:
+        known = reasons.REASONS.get(code)
+        if not self._has_nodes and (known is None or known.cured_by not in _BARRED):
             return Why(reasons.NO_NODES, _text(reasons.NO_NODES))
         if refusal is None and code == reasons.QUEUED:
             return Why(code, _text(code))
@@ -113,7 +115,9 @@ class Whys:
 
     def _of_queue(self, pod: Pod, code: str) -> Why:
         """What a queue or the pod's group answered."""
-        refusal = pod.refusal
+        refusal, shut = pod.refusal, self._shut.why(pod.fact)
+        if shut is not None and shut.code == code:
+            return Why(code, shut.message)
         if refusal is not None and refusal.problem is not None:
             said = _quota_text(self._state, refusal.quota)
             return Why(code, said or _without_code(refusal.problem))
