@@ -40,8 +40,8 @@ def draw(template: str, values: Mapping[str, Any]) -> Drawn:
 
 
 def digest(text: str) -> str:
-    """A digest of what a part shows. Ages and the moment that links and commands carry along are left
-    out: app.js writes both anew at each step, in parts that stay as well.
+    """A digest of what a part shows, without ages and without the moment in links and commands:
+    app.js writes those anew at each step, in parts that stay as well.
     """
     plain = _AT_TYPED.sub(r"\1", _AGE.sub(r"\1", text))
     plain = _FOLLOWING.sub(lambda tag: _AT_LINKED.sub("", tag[0]), plain)
@@ -128,7 +128,7 @@ def _age(context: Context, since_ms: int | None) -> Markup:
 
 @jinja2.pass_context
 def _typed_at(context: Context, *words: str, at: int | None = None) -> Markup:
-    """A command line as of the moment of this page, which app.js keeps up to date, or as of `at`."""
+    """A command line as of `at`, or of the page's moment, which app.js keeps up to date."""
     frame = context["frame"]
     if at is not None and at != frame.seq:
         return escape(_printable(typed(*words, at=at)))

@@ -116,9 +116,9 @@ async def test_a_step_moves_the_links_and_commands_of_what_stays_along(browser: 
         await page.keyboard.press("]")
         await expect(page.locator("#seq")).to_have_text("seq 21")
         shown = "[...document.querySelectorAll('main a[data-go], main [data-key] .tools code')]"
+        word = "e.getAttribute('href') || e.textContent"
         stale = await page.evaluate(
-            f"{shown}.filter(e => !/(at=|--at )21\\b/.test(e.getAttribute('href') || e.textContent))"
-            ".map(e => e.outerHTML)"
+            f"{shown}.filter(e => !/(at=|--at )21\\b/.test({word})).map(e => e.outerHTML)"
         )
         assert not stale
         assert await page.locator(".changed").count() < 12
