@@ -198,8 +198,9 @@ class Selection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     of types are about as well, sorted. `avoided` (``shunned`` on the wire) are single cards (node,
     family, card id) on which pods of its owner could not start. With `pieces_below_mib` only MIG
     instances with less memory than that will do, with `backlog_below` only nodes with fewer pods
-    that their device plugins have still to serve. A cycle fills in these three, the log never holds
-    them.
+    that their device plugins have still to serve. `whole_words` are those words of the lists of
+    types that some model has as a whole word: they mean no model of which they are a mere part. A
+    cycle fills in these four, the log never holds them.
     """
 
     mode: str | None = None
@@ -212,6 +213,7 @@ class Selection(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     counted: tuple[str, ...] = ()
     pieces_below_mib: Int64 = 0
     backlog_below: Int64 = 0
+    whole_words: tuple[str, ...] = ()
 
 
 class DeviceRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -421,7 +423,9 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     `plugin_backlog`: a node on which so many pods with devices wait for its device plugins is
     passed over while another one takes the pod; 0 or unset: none is. `wait_by_kind` is whether
     that depends on the pod: one by itself goes where nobody waits, if that opens no node, and
-    members of a gang stay together longer (`core.placement.least_busy`).
+    members of a gang stay together longer (`core.placement.least_busy`). `whole_words` is whether a
+    word for a card model means the models that have it as a whole word, and only where there are
+    none those of which it is a part.
     """
 
     scheduler_names: tuple[str, ...] = ("allotment",)
@@ -445,3 +449,4 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     namespace_turns: bool | msgspec.UnsetType = msgspec.UNSET
     plugin_backlog: Int64 | msgspec.UnsetType = msgspec.UNSET
     wait_by_kind: bool | msgspec.UnsetType = msgspec.UNSET
+    whole_words: bool | msgspec.UnsetType = msgspec.UNSET

@@ -139,8 +139,8 @@ def _names_its_parts(event: GroupObserved) -> bool:
 
 def _has_newer_rules(event: PolicyLoaded) -> bool:
     policy = event.policy
-    waits = policy.plugin_backlog, policy.wait_by_kind
-    return policy.namespace_turns is True or any(value is not msgspec.UNSET for value in waits)
+    newer = policy.plugin_backlog, policy.wait_by_kind, policy.whole_words
+    return policy.namespace_turns is True or any(value is not msgspec.UNSET for value in newer)
 
 
 KINDS = (

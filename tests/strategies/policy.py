@@ -108,6 +108,7 @@ def _policies(
         configurations=st.lists(_plugin_uses, max_size=1).map(tuple),
         plugin_backlog=st.sampled_from(backlogs),
         wait_by_kind=st.sampled_from((msgspec.UNSET, True)),
+        whole_words=st.sampled_from((msgspec.UNSET, True)),
     )
 
 

@@ -59,6 +59,7 @@ def built_in(scheduler_names: tuple[str, ...]) -> Policy:
         namespace_turns=True,
         plugin_backlog=_PLUGIN_BACKLOG,
         wait_by_kind=True,
+        whole_words=True,
     )
 
 

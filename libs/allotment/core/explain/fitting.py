@@ -30,6 +30,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import notes_of, stamped
 from allotment.core.placement.rules.interpod import situated
+from allotment.core.placement.rules.models import parts_note
 from allotment.core.placement.unserved import unserved
 from allotment.core.queues.round.verdict import PodVerdict, round_outcome
 from allotment.core.reasons import NO_NODES, REASONS, problem_text
@@ -203,7 +204,10 @@ class _Unplaced:
             answers=answers,
             funnel=steps,
             lacks=said.lacks,
-            notes=absent + notes_of(state, asked, counted.items()) + unserved(state, asked),
+            notes=absent
+            + notes_of(state, asked, counted.items())
+            + unserved(state, asked)
+            + parts_note(asked, state),
             ever=said.ever,
         )
 

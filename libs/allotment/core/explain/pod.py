@@ -67,6 +67,7 @@ from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import BOUND, ClusterState, Node, Pod
 from allotment.core.placement.cycle import notes_of
 from allotment.core.placement.rules.interpod import look_around
+from allotment.core.placement.rules.models import parts_note
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.unserved import misread, nearest, unserved
 from allotment.core.queues.answers import No
@@ -301,6 +302,7 @@ def _status(
         + (_group_note(state, fact) if is_asked else ())
         + notes_of(state, asked, Counter(counted).items())
         + (unserved(state, asked) if is_asked else ())
+        + parts_note(fact.request, state)
         + misread(fact),
     )
 

@@ -526,6 +526,15 @@ class RulesAbout(NamedTuple):
     wanted: tuple[PodSubject, ...]
 
 
+class CardModels(NamedTuple):
+    """The models of all cards of the cluster since a change of a node, and by the words that a pod
+    has for models those that mean whole words."""
+
+    nodes_seq: int
+    models: frozenset[str]
+    telling: dict[tuple[str, ...], tuple[str, ...]]
+
+
 class ClusterState:
     """Everything the log says, at sequence `seq`. Read it freely; only `apply` changes it."""
 
@@ -603,6 +612,8 @@ class ClusterState:
         comes that nobody had, or goes with the last pod that has it."""
         self.last_unserved: tuple[tuple[object, ...], tuple[str, ...]] | None = None
         """What was asked of `unserved` last, and its answer: a cache."""
+        self.last_models: CardModels | None = None
+        """The models of all cards: a cache."""
         self.claimed: dict[Attachment, int] = {}
         """Volumes of the pods that are known, with how many of them have each."""
         self.followers = 0

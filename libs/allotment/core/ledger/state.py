@@ -168,8 +168,10 @@ def _node_gone(state: ClusterState, event: NodeGone, seq: int) -> None:
     state.forged_at.pop(event.name, None)
     _rebuild(state, node, None)
     state.nodes_seq = seq
-    if state.followers:
-        state.room_seq = seq  # a place without nodes is none that others may be ahead of
+    if state.followers or state.policy.whole_words is True:
+        # A place without nodes is none that others may be ahead of, and a word may now mean the
+        # models of which it is a part.
+        state.room_seq = seq
     forget_if_empty(state, node)
 
 

@@ -10,7 +10,8 @@ What others may use:
   node is, and which plugins say so. `rules.switches`: which checks are on.
 * `rules.bounds`, `rules.local_volumes`: limits that a round sets, and those of volumes.
 * `rules.attachments`, `rules.interpod`, `rules.selectors`: volumes, other pods, labels.
-* `rules.card_names`, `rules.counted_cards`: the names of cards in quotas and labels.
+* `rules.card_names`, `rules.counted_cards`, `rules.models`: the names of cards in quotas, in
+  labels, and in what pods ask for.
   `rules.card_book`: cards that a node lists twice.
 * `devices`, `devices.base`: device families. `devices.choosing`, `devices.free`: which card of a
   node takes a request. `devices.foreign`: what other schedulers call things.

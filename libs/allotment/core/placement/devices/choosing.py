@@ -239,9 +239,20 @@ def _selected(card_id: str, index: int, selection: Selection) -> bool:
 
 def model_wanted(model: str, selection: Selection) -> bool:
     """Whether the pod's lists of card types admit this model (case does not matter)."""
-    if selection.use_types is None and selection.nouse_types is None:
-        return True
-    lowered = model.lower()
+    whole = selection.whole_words
     if selection.use_types is not None:
-        return any(word.lower() in lowered for word in selection.use_types)
-    return not any(word.lower() in lowered for word in selection.nouse_types or ())
+        return any(is_called(model, w, whole=w in whole) for w in selection.use_types)
+    return not any(is_called(model, w, whole=w in whole) for w in selection.nouse_types or ())
+
+
+def is_called(model: str, word: str, *, whole: bool) -> bool:
+    """Whether a model has this word in its name; `whole`: not as a part of a longer word, as H20 is
+    of H200."""
+    lowered, sought = model.lower(), word.lower()
+    at = lowered.find(sought)
+    while whole and at >= 0:
+        end = at + len(sought)
+        if not (lowered[at - 1 : at].isalnum() or lowered[end : end + 1].isalnum()):
+            return True
+        at = lowered.find(sought, at + 1)
+    return at >= 0

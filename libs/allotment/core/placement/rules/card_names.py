@@ -100,7 +100,8 @@ def spelled(selection: Selection) -> Selection:
         None if words is None else tuple(label_value(word) for word in words)
         for words in (selection.use_types, selection.nouse_types)
     )
-    return msgspec.structs.replace(selection, use_types=use, nouse_types=nouse)
+    whole = tuple(label_value(word) for word in selection.whole_words)
+    return msgspec.structs.replace(selection, use_types=use, nouse_types=nouse, whole_words=whole)
 
 
 def alternatives(text: str) -> tuple[str, ...]:

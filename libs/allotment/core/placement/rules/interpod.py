@@ -19,6 +19,7 @@ from allotment.core import reasons
 from allotment.core.ledger.model import ClusterState, Node, RulesAbout
 from allotment.core.placement.rules.attachments import merged
 from allotment.core.placement.rules.failing import without_failing
+from allotment.core.placement.rules.models import in_whole_words
 from allotment.core.placement.rules.selectors import (
     affinity_matches,
     selector_matches,
@@ -194,8 +195,9 @@ def _in_conflict(a: HostPort, b: HostPort) -> bool:
 
 
 def situated(pod: PodObserved, state: ClusterState) -> PodRequest:
-    """The pod's request with what the rules of other pods say about it, its volumes `merged`, and
-    without the nodes and cards that are held back (`failing`).
+    """The pod's request with what the rules of other pods say about it, its volumes `merged`, its
+    words for card models as they are meant here (`models`), and without the nodes and cards that
+    are held back (`failing`).
 
     The very request of the pod if there are none of these. Rules of all pods that are known count,
     also of those that are not placed: whether such a pod is anywhere near is asked later.
@@ -204,7 +206,7 @@ def situated(pod: PodObserved, state: ClusterState) -> PodRequest:
     pod that somebody else has to keep away from costs no more than the pods that say so, and one
     tenant's many rules do not become many rules of everybody's request.
     """
-    request = without_failing(merged(pod.request, state), pod, state)
+    request = without_failing(merged(in_whole_words(pod.request, state), state), pod, state)
     if not state.keep_away and not state.preferences:
         return request
     rules = _rules_about(pod, state)
