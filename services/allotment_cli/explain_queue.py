@@ -110,7 +110,7 @@ def _limit_lines(found: QueueExplanation) -> list[str]:
     columns: dict[str, list[int | None]] = {
         "HAS": [limit.allocated for limit in limits],
         "PROMISED": [limit.promised for limit in limits],
-        "WANTS": [limit.request for limit in limits],
+        "WANTS MORE": [max(limit.request - limit.allocated, 0) for limit in limits],
         "DESERVES": [limit.deserved for limit in limits],
         "AT MOST": [limit.most for limit in limits],
         "CAPABILITY": [limit.capability for limit in limits],

@@ -120,8 +120,9 @@ def node(steps: NodeSteps) -> list[str]:
             ]
             for card in steps.cards
         ]
-        headers = ["CARD", "MODEL", "SHARES", "FREE", "COMPUTE", "VERDICT", "HELD BY"]
-        lines += ["", *table(headers, cards, right=("SHARES", "FREE", "COMPUTE"), indent="  ")]
+        free = "FREE SHARES", "FREE", "FREE COMPUTE"
+        headers = ["CARD", "MODEL", *free, "VERDICT", "HELD BY"]
+        lines += ["", *table(headers, cards, right=free, indent="  ")]
     return lines
 
 

@@ -14,6 +14,7 @@ from allotment.core.explain.words import (
     card_text,
     cause_text,
     displaced_text,
+    fragmentation_text,
     piece_text,
     place_text,
     relative_text,
@@ -52,17 +53,9 @@ def explanation_lines(found: PodExplanation, *, everything: bool = False) -> lis
         elif found.funnel[-1].left < found.funnel[0].left:
             lines += _section("Rejected nodes", sections.rejected(found.funnel))
     if found.fragmentation is not None:
-        piece = found.fragmentation
         lines += _section(
-            "Fragmented: enough memory is free, but not in one piece",
-            [
-                Prose(
-                    f"  {bytes_text(piece.free_bytes)} of suitable card memory is free; the "
-                    f"largest piece with enough compute is "
-                    f"{bytes_text(piece.largest_usable_bytes)}.",
-                    2,
-                )
-            ],
+            f"Fragmented: enough {found.fragmentation.dimension} is free, but not on one card",
+            [Prose(f"  {fragmentation_text(found.fragmentation)}.", 2)],
         )
     if found.closest:
         lines += _section("Closest cards", sections.closest(found.closest))

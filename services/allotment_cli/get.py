@@ -403,7 +403,7 @@ def _card_cells(v: CardView, *, wide: bool) -> list[str]:
         v.device,
         model_text(v.model),
         ",".join(state) or "Healthy",
-        str(v.slots - v.free_slots),
+        f"{v.slots - v.free_slots}/{v.slots}",
         bytes_text(v.memory_bytes) if v.memory_bytes else "",
         bytes_text(v.free_memory_bytes) if v.memory_bytes else "",
         compute_text(usable_compute(v), whole_of_card(v.compute_percent)),

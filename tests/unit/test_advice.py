@@ -708,7 +708,7 @@ def test_a_group_at_its_gate_says_what_it_wants() -> None:
         for line in queue_lines(explain_queue(world.state, "team-a", 1_000))
         if line.strip().startswith(NUMBER)
     ]
-    assert limit.split() == [NUMBER, "2", "0", "5", "2", "2"]
+    assert limit.split() == [NUMBER, "2", "0", "3", "2", "2"]
 
 
 def test_asking_changes_nothing() -> None:

@@ -41,7 +41,7 @@ def test_parts_in_words() -> None:
         "1 AI core",
         "2 AI cores",
     )
-    assert part_text(2 << 30, 0, 100) == "2.0 GiB memory, 0% compute"
+    assert part_text(2 << 30, 0, 100) == "2.0 GiB memory, no compute limit"
     assert part_text(2 << 30, 0, 20) == "2.0 GiB memory"
     assert part_text(0, 2, 8) == "2 AI cores"
 
@@ -105,7 +105,7 @@ def test_pods_that_hold_chips() -> None:
 def test_an_unhealthy_chip_without_memory_of_its_own_is_unhealthy_and_not_idle() -> None:
     state = cluster()
     (found,) = node_problems(state, state.nodes["n310"])
-    assert found.message == "registered as unhealthy; the card is idle"
+    assert found.message == "registered as unhealthy; nobody holds any of it"
     assert [view.cards_idle for view in node_views(state)] == [0, 0]
 
 

@@ -10,6 +10,7 @@ from allotment.core.explain.pod import explain, fits_empty_cluster
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.schema import Candidate, Explanation
 from allotment.core.explain.views import node_views
+from allotment.core.explain.words import fragmentation_text, near_words
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.core.placement.cycle import run_cycle
@@ -107,6 +108,45 @@ def test_fragmentation_is_said_when_the_pieces_would_do() -> None:
     assert piece.free_bytes == 2 * (40960 - 25000) << 20
     assert piece.largest_usable_bytes == (40960 - 25000) << 20
     assert piece.needed_bytes == 20000 << 20
+    assert piece.dimension == "memory"
+    assert fragmentation_text(piece) == (
+        "31.2 GiB of suitable card memory is free, at most 15.6 GiB of it on one card; 19.5 GiB "
+        "requested"
+    )
+
+
+def test_fragmentation_names_what_is_short() -> None:
+    """Each card has 30 GiB free in one piece, and not the compute for the pod."""
+    log = Recorder()
+    log.node("n1", cards=2)
+    for name in ("a", "b"):
+        log.decide(log.pod(name, vgpu(1, 10000, 60)))
+    log.decide(log.pod("c", vgpu(1, 1000, 50)))
+    piece = explained(log, "default", "c").fragmentation
+    assert piece is not None
+    assert piece.dimension == "compute"
+    assert fragmentation_text(piece) == (
+        "80% compute is free on suitable cards, at most 40% of it on one card with 1000 MiB free; "
+        "50% requested"
+    )
+
+
+def test_too_little_compute_in_whatever_pieces_is_not_fragmented() -> None:
+    log = Recorder()
+    log.node("n1", cards=2)
+    for name in ("a", "b"):
+        log.decide(log.pod(name, vgpu(1, 10000, 80)))
+    log.decide(log.pod("c", vgpu(1, 1000, 50)))
+    assert explained(log, "default", "c").fragmentation is None
+
+
+def test_a_pod_that_asks_for_no_share_of_compute_is_short_of_none_in_particular() -> None:
+    log = Recorder()
+    log.node("n1", cards=1)
+    log.decide(log.pod("a", vgpu(1, 10000, 100)))
+    log.decide(log.pod("b", vgpu(1, 40000, 0)))
+    (entry,) = explained(log, "default", "b").closest
+    assert near_words(entry).short == "8.8 GiB memory, compute (none is free)"
 
 
 def test_a_placed_pod_shows_the_table_its_decision_saw() -> None:

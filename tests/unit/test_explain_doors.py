@@ -7,6 +7,7 @@ from allotment.core import explain
 
 DOORS = {
     ("allotment.core.queues.round.verdict", "*"),
+    ("allotment.core.queues.round.guaranteed", "*"),
     ("allotment.core.queues.answers", "No"),
     ("allotment.core.queues.round.guaranteed", "*"),
     ("allotment.core.queues.reservations", "Hold"),

@@ -159,18 +159,18 @@ class Cure(Enum):
     EITHER = "the node or the pod changes"
     ROOM = "a pod on the node ends"
     PODS = "other pods start or end"
-    HOLD = "a reservation for another pod ends"
+    HOLD = "what is kept for others is taken or given up"
     QUEUE = "a queue changes"
-    QUOTA = "other pods of the queue end"
-    GROUP = "the group has all its pods, and room for them"
+    QUOTA = "others of the queue give something back"
+    GROUP = "the group gets its pods, or places for them"
     PLUGIN = "the node's device plugin reports its devices"
-    SERVED = "the device plugin handles another pod"
-    TRIAL = "the node or card is tried again"
+    SERVED = "the device plugin serves a pod"
+    TRIAL = "a pod starts there, or it was held back for long enough"
     DEVICE = "a card or its holder changes"
-    TEXT = "the invalid text is fixed"
-    SOURCE = "the configuration can be read"
-    RETRY = "the pod is tried"
-    NOTHING = "never: the pod has ended"
+    TEXT = "what somebody wrote is corrected"
+    SOURCE = "a configuration can be read where it is looked for"
+    RETRY = "it is tried again"
+    NOTHING = "nothing: it is over"
 
 
 FAR: Final = 4
@@ -261,7 +261,7 @@ TABLE: Final = (
         NOT_NOMINATED,
         Cure.RETRY,
         "the pod is nominated for another node, where pods were evicted for it",
-        "no action needed: its reserved node is tried first, then all others",
+        "do nothing: it is tried on its own node first, and then on all others",
         step="nominated",
     ),
     Reason(
@@ -491,7 +491,7 @@ TABLE: Final = (
         DEVICE_PLUGIN_BUSY,
         Cure.SERVED,
         "so many pods wait for the node's device plugin that the pod starts sooner elsewhere",
-        "no action needed: the node is skipped only while another one fits the pod",
+        "do nothing: the node is passed over only while another one takes the pod",
         step="pluginBacklog",
     ),
     Reason(
@@ -504,7 +504,7 @@ TABLE: Final = (
         INVALID_REQUEST,
         Cure.TEXT,
         "the pod's request cannot be granted as it is written",
-        "fix the field that the message names and recreate the pod",
+        "correct the request at the place that the message names, and make the pod again",
     ),
     Reason(
         VOLUME_NOT_READY,
@@ -692,19 +692,19 @@ TABLE: Final = (
         OTHER_VICTIM_STAYS,
         Cure.RETRY,
         "another pod that would have to make room with it cannot be evicted, so neither is",
-        "no action needed: other pods, or none, are evicted instead",
+        "do nothing: other pods, or none, are evicted in their place",
     ),
     Reason(
         POD_ENDED,
         Cure.NOTHING,
         "the pod ended by itself before it was evicted",
-        "no action needed: its room is free",
+        "do nothing: its room is free",
     ),
     Reason(
         STALE_LEDGER,
         Cure.RETRY,
-        "another pod took the place first; the pod is retried",
-        "no action needed: the pod is retried at once",
+        "something else took the place meanwhile; it is tried again",
+        "do nothing: it is tried again at once",
     ),
     Reason(
         BIND_CONFLICT,
@@ -722,7 +722,7 @@ TABLE: Final = (
         POD_GONE,
         Cure.NOTHING,
         "the pod was deleted before it could be bound",
-        "no action needed: the pod is gone",
+        "do nothing: the pod is gone",
     ),
     Reason(
         WAITING_FOR_PLUGIN,
@@ -776,7 +776,7 @@ TABLE: Final = (
         "InvalidSelection",
         Cure.TEXT,
         "an annotation by which the pod selects cards cannot be read",
-        "fix the annotation that the message names and recreate the pod",
+        "correct the annotation that the message names, and make the pod again",
     ),
     Reason(
         "InvalidExclusiveRule",
@@ -824,7 +824,7 @@ TABLE: Final = (
         "CardUnhealthy",
         Cure.DEVICE,
         "a device plugin reports a card as unhealthy",
-        "check the card. No new pods are placed on it",
+        "look after the card; it takes nothing new",
     ),
     Reason(
         "CardOversold",
@@ -849,7 +849,7 @@ TABLE: Final = (
         "NotAllocatable",
         Cure.PLUGIN,
         "the node registers devices that kubelet does not list",
-        "check the device plugin's pod on the node: without it kubelet lists no such devices",
+        "look after the device plugin's pod on the node: without it kubelet lists no such devices",
         is_error=True,
     ),
     Reason(
@@ -871,20 +871,20 @@ TABLE: Final = (
         "BrokenRegister",
         Cure.PLUGIN,
         "the annotation by which a node registers its devices cannot be read",
-        "check the device plugin: its register annotation cannot be read",
+        "look after the device plugin: its register annotation cannot be read",
         is_error=True,
     ),
     Reason(
         "BrokenNpuNode",
         Cure.PLUGIN,
         "what a node says about its NPUs cannot be read",
-        "check the device plugin: its labels and annotations on the node cannot be read",
+        "look after the device plugin: its labels and annotations on the node cannot be read",
     ),
     Reason(
         "BrokenDeviceInfo",
         Cure.DEVICE,
         "the ConfigMap with a node's NPUs cannot be read",
-        "check the device plugin that writes the ConfigMap",
+        "look after the device plugin that writes the ConfigMap",
     ),
     Reason(
         "NodeSeparated",
@@ -896,7 +896,7 @@ TABLE: Final = (
         "UnknownLevel",
         Cure.TEXT,
         "a vNPU level is not one that is known, and is read as low",
-        "fix the level that the message names and recreate the pod",
+        "correct the level that the message names, and make the pod again",
     ),
     Reason(
         "OverCapacity",
@@ -914,7 +914,7 @@ TABLE: Final = (
         "BrokenCapacity",
         Cure.NODE,
         "the amount of a device resource on the node cannot be read",
-        "check the device plugin: the amount that it reports for the node cannot be read",
+        "look after the device plugin: correct the amount that the node reports",
     ),
     Reason(
         "BrokenQuantity",

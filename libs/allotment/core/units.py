@@ -157,11 +157,13 @@ _DAY_S = 86_400
 
 
 def mib_text(mib: int) -> str:
-    """``24.0 GiB``; below one GiB ``512 MiB``. Rounded half up to a tenth."""
+    """``24.0 GiB``; below one GiB ``512 MiB``, from 10 TiB on ``375.0 TiB``. Rounded half up to a
+    tenth."""
     if abs(mib) < 1024:
         return f"{mib} MiB"
-    sign, tenths = ("-" if mib < 0 else ""), (abs(mib) * 10 + 512) // 1024
-    return f"{sign}{tenths // 10}.{tenths % 10} GiB"
+    unit, word = (1024, "GiB") if abs(mib) < 10 << 20 else (1 << 20, "TiB")
+    sign, tenths = ("-" if mib < 0 else ""), (abs(mib) * 10 + unit // 2) // unit
+    return f"{sign}{tenths // 10}.{tenths % 10} {word}"
 
 
 def bytes_text(amount: int) -> str:

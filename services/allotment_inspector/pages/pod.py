@@ -23,6 +23,7 @@ from allotment.core.explain.views import PERHAPS, cards_of, model_text
 from allotment.core.explain.words import (
     because_texts,
     decided_by_text,
+    fragmentation_text,
     near_words,
     piece_text,
     place_text,
@@ -320,12 +321,8 @@ def _because(found: PodExplanation) -> Iterator[str]:
     yield from because_texts(found)
     if status.group and not status.problem:
         yield status.group
-    piece = found.fragmentation
-    if piece is not None:
-        yield (
-            f"{bytes_text(piece.free_bytes)} of suitable card memory is free, but not in one "
-            f"piece: the largest with enough compute is {bytes_text(piece.largest_usable_bytes)}"
-        )
+    if found.fragmentation is not None:
+        yield fragmentation_text(found.fragmentation)
 
 
 def _where(node: str, devices: Sequence[Held]) -> str:

@@ -15,9 +15,11 @@ def compute_text(amount: int, whole: int) -> str:
 
 
 def part_text(memory_bytes: int, compute: int, whole: int) -> str:
-    """``2.9 GiB memory, 50% compute``; of an NPU what is not given out is left out."""
+    """``2.9 GiB memory, 50% compute``; of an NPU what is not given out is left out. A pod that asks
+    for no share of compute is not held to any."""
     if whole == 100:
-        return f"{bytes_text(memory_bytes)} memory, {compute}% compute"
+        share = f"{compute}% compute" if compute else "no compute limit"
+        return f"{bytes_text(memory_bytes)} memory, {share}"
     memory = [f"{bytes_text(memory_bytes)} memory"] if memory_bytes else []
     cores = [compute_text(compute, whole)] if compute or not memory else []
     return ", ".join(memory + cores)

@@ -33,13 +33,11 @@ class Waiting(NamedTuple):
     oldest_ms: int
 
 
-def waiting(state: ClusterState, whys: Whys | None = None) -> dict[tuple[str, str], Waiting]:
-    """The pods that wait for a place, by reason and by what ends it (a name of `Cure`); `whys` are
-    those of the state.
-    """
+def waiting(state: ClusterState) -> dict[tuple[str, str], Waiting]:
+    """The pods that wait for a place, by reason and by what ends it (a name of `Cure`)."""
     pods: Counter[str] = Counter()
     oldest_ms: dict[str, int] = {}
-    whys = Whys(state, ASKED_OFTEN) if whys is None else whys
+    whys = Whys(state, ASKED_OFTEN)
     for uid in state.pending:
         pod = state.pods[uid]
         code = whys.of(pod).code

@@ -17,6 +17,8 @@ from allotment.core.explain.counterfactual import (
 )
 from allotment.core.explain.obstacles import FITS, emptied, present
 from allotment.core.explain.schema import (
+    COMPUTE,
+    MEMORY,
     CardStep,
     Closest,
     Fragmentation,
@@ -35,7 +37,7 @@ from allotment.core.explain.views import (
 )
 from allotment.core.ledger.ledger import Card, Ledger
 from allotment.core.ledger.model import ENDED, ClusterState, Group, Node
-from allotment.core.placement.devices import FAMILIES, by_family
+from allotment.core.placement.devices import FAMILIES, by_family, memory_units
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import card_refusal, mode_fits, rules_of
 from allotment.core.placement.devices.free import Free, need_cores_pct, need_memory_mib
@@ -57,9 +59,9 @@ from allotment.core.placement.rules.predicates import (
 from allotment.core.placement.rules.switches import switches_of
 from allotment.core.placement.unserved import switched_off
 from allotment.core.reasons import CODES_AT, STEP_NUMBER, STEPS
-from allotment.core.units import cpu_text, mib_text
+from allotment.core.units import cpu_text, mib_text, resource_text
 from allotment_proto.events import NodeObserved, PodObserved
-from allotment_proto.facts import ALONE, DeviceRequest, PodRequest, Policy
+from allotment_proto.facts import ALONE, DeviceRequest, PodRequest
 
 _OTHER = reasons.Step("other", "everything else")
 _CLOSEST_SHOWN = 3
@@ -157,18 +159,18 @@ def node_steps(state: ClusterState, node: Node, request: PodRequest, pod: PodObs
     return NodeSteps(
         node=node.name,
         verdict=answer if isinstance(answer, str) else FITS,
-        host=(*_host_steps(node, request, state.policy, around), *_backlog_steps(state, node, pod)),
+        host=(*_host_steps(state, node, request, around), *_backlog_steps(state, node, pod)),
         cards=tuple(cards),
     )
 
 
 def _host_steps(
-    node: Node, request: PodRequest, policy: Policy, around: Around
+    state: ClusterState, node: Node, request: PodRequest, around: Around
 ) -> Iterator[HostStep]:
     """Every check that `fits` asks of the node itself, in the same order: the checks are its own,
     only the words are made here.
     """
-    fact = node.fact
+    fact, policy = node.fact, state.policy
     if fact is None:
         yield HostStep(step="nodeReady", verdict=reasons.NODE_NOT_READY, detail="node is gone")
         return
@@ -189,8 +191,13 @@ def _host_steps(
         yield _step(f"{family} devices", family_lack(node, family, policy), detail)
         if ledger is not None:
             yield from _family_steps(ledger, request, asks)
+    units = memory_units(state.devices)
     for name, amount in request.extended:
-        detail = f"{amount} wanted, {node.extended_free.get(name, 0)} free"
+        asked, free = (
+            resource_text(name, 1000 * each, units.get(name, 0))
+            for each in (amount, node.extended_free.get(name, 0))
+        )
+        detail = f"{asked} wanted, {free} free"
         yield _step(name, extended_lack(node, name, amount), detail)
     back = kept_back(request, node.name)
     if back is not None:
@@ -325,22 +332,42 @@ def closest(
 
 
 def fragmentation(state: ClusterState, request: PodRequest) -> Fragmentation | None:
-    """None unless the free memory of suitable cards would do if it were in one piece."""
-    free, largest, needed = 0, 0, 0
+    """What of the cards that the pod accepts would do together, and no card has it: memory, or the
+    compute that goes with it. None where it is neither.
+    """
+    free, largest, largest_usable, needed = 0, 0, 0, 0
+    compute_free, compute_most, compute_needed = 0, 0, 0
     for _, card, wanted, code in _cards(state, request):
         if wanted is not request.devices[0] or not (code is None or code in reasons.BUSY):
             continue
         memory_mib = max(card.free_memory_mib, 0)
         free += memory_mib
-        enough_compute = card.free_cores_pct >= max(wanted.cores_pct, 1) and card.free_slots > 0
-        if enough_compute:
-            largest = max(largest, memory_mib)
+        if card.free_slots < 1:
+            continue
+        largest = max(largest, memory_mib)
         need = need_memory_mib(wanted, card.fact.memory_mib)
         needed = min(needed, need) if needed else need
-    if not needed or free < needed or largest >= needed:
+        cores_pct = max(card.free_cores_pct, 0)
+        compute_free += cores_pct
+        compute_needed = max(wanted.cores_pct, 1)
+        if memory_mib >= need:
+            compute_most = max(compute_most, cores_pct)
+        if cores_pct >= compute_needed:
+            largest_usable = max(largest_usable, memory_mib)
+    if not needed or free < needed or largest_usable >= needed:
         return None
+    is_memory = largest < needed
+    if not is_memory and compute_free < compute_needed:
+        return None  # there is too little of it, in whatever pieces
     return Fragmentation(
-        free_bytes=free * MIB, largest_usable_bytes=largest * MIB, needed_bytes=needed * MIB
+        dimension=MEMORY if is_memory else COMPUTE,
+        free_bytes=free * MIB,
+        largest_bytes=largest * MIB,
+        largest_usable_bytes=largest_usable * MIB,
+        needed_bytes=needed * MIB,
+        free_compute_percent=compute_free,
+        most_compute_percent=compute_most,
+        needed_compute_percent=request.devices[0].cores_pct,
     )
 
 
@@ -386,8 +413,8 @@ def _lack(
     short: dict[str, int] = {}
     if memory_mib > 0:
         short["memoryBytes"] = memory_mib * MIB
-    if cores_pct > 0:
-        short["computePercent"] = cores_pct
+    if cores_pct > 0:  # a pod that asks for no share needs a card that is not used up all the same
+        short["computePercent" if wanted.cores_pct else "anyCompute"] = cores_pct
     if card.free_slots < 1:
         short["slots"] = 1 - card.free_slots
     if code == reasons.NO_FITTING_INSTANCE and not short:

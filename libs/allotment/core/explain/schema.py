@@ -179,12 +179,25 @@ class Closest(_Sparse, frozen=True, kw_only=True):
     holders: tuple[Holder, ...] = ()
 
 
-class Fragmentation(_Fact, frozen=True, kw_only=True):
-    """Free memory of all cards the pod accepts, and the largest piece with enough compute."""
+MEMORY, COMPUTE = "memory", "compute"
 
+
+class Fragmentation(_Fact, frozen=True, kw_only=True):
+    """What is free of all cards that the pod accepts, and the most of it on one card.
+
+    `dimension` is what no card has enough of: ``memory``, or ``compute`` next to enough memory.
+    `largest_usable_bytes` is the most memory on a card that has enough compute,
+    `most_compute_percent` the most compute on a card that has enough memory.
+    """
+
+    dimension: str
     free_bytes: int
+    largest_bytes: int
     largest_usable_bytes: int
     needed_bytes: int
+    free_compute_percent: int
+    most_compute_percent: int
+    needed_compute_percent: int
 
 
 class Place(_Fact, frozen=True, kw_only=True):

@@ -11,11 +11,13 @@ from allotment.core.explain.amounts import compute_text, part_text
 from allotment.core.explain.life import Displaced, PodExplanation, Relative
 from allotment.core.explain.schema import (
     AHEAD_SHOWN,
+    MEMORY,
     Change,
     Closest,
     Counterfactual,
     DecidedBy,
     DeviceAsk,
+    Fragmentation,
     GangExplanation,
     Held,
     Holder,
@@ -115,7 +117,8 @@ def wants_text(request: Request) -> str:
     for ask in request.devices:
         whole = _whole(ask, request)
         part = (
-            f"{ask.memory_percent}% of the memory, {ask.compute_percent}% compute"
+            f"{ask.memory_percent}% of the memory, "
+            + (f"{ask.compute_percent}% compute" if ask.compute_percent else "no compute limit")
             if ask.memory_percent and whole == 100
             else part_text(ask.memory_bytes, ask.compute_percent, whole)
         )
@@ -198,6 +201,21 @@ def cause_text(status: Status) -> str:
         if status.unchanged_seconds is not None:
             notes.append(f"unchanged for {age_text(status.unchanged_seconds)}")
     return f"{status.cause}   ({'; '.join(notes)})" if notes else status.cause
+
+
+def fragmentation_text(piece: Fragmentation) -> str:
+    """What is free in pieces that are each too small, without a full stop."""
+    if piece.dimension == MEMORY:
+        return (
+            f"{bytes_text(piece.free_bytes)} of suitable card memory is free, at most "
+            f"{bytes_text(piece.largest_bytes)} of it on one card; "
+            f"{bytes_text(piece.needed_bytes)} requested"
+        )
+    return (
+        f"{piece.free_compute_percent}% compute is free on suitable cards, at most "
+        f"{piece.most_compute_percent}% of it on one card with "
+        f"{bytes_text(piece.needed_bytes)} free; {piece.needed_compute_percent}% requested"
+    )
 
 
 def waiting_text(waiting: WaitingFor) -> str:
@@ -321,6 +339,8 @@ def _lack_text(name: str, amount: int, whole: int) -> str:
             return f"{bytes_text(amount)} memory"
         case "computePercent":
             return compute_text(amount, whole) + " compute" * (whole == 100)
+        case "anyCompute":
+            return "compute (none is free)"
         case "cpuMilli":
             return f"{cpu_text(amount)} CPU"
         case "cards":
@@ -341,7 +361,7 @@ def holder_text(holder: Holder, whole: int = 100) -> str:
     if not holder.memory_bytes:
         return f"{holder.namespace}/{holder.name}{piece}"
     words = [bytes_text(holder.memory_bytes)]
-    if whole == 100 or holder.compute_percent:
+    if holder.compute_percent:
         words.append(compute_text(holder.compute_percent, whole))
     return f"{holder.namespace}/{holder.name} {', '.join(words)}{piece}"
 
