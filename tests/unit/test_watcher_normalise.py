@@ -16,6 +16,8 @@ from tests.unit.kube_json import (
     Json,
     asks,
     container,
+    node,
+    node_json,
     pod_json,
     refused,
     seen,
@@ -269,10 +271,21 @@ def test_a_broken_amount_of_the_pod_itself_is_refused_by_name() -> None:
     refused(fact, reasons.INVALID_REQUEST, "spec.resources.requests, cpu", "negative")
 
 
+def test_scratch_space_is_counted_in_bytes() -> None:
+    """Of containers and of init containers, rounded up like memory; and what a node lists."""
+    parts = [container(n, limits={"ephemeral-storage": "1.5Gi"}) for n in "ab"]
+    first = container("i", requests={"ephemeral-storage": "8Gi"})
+    fact = seen(pod_json(*parts, initContainers=[first]))
+    assert fact.problem is None
+    assert fact.request.extended == (("ephemeral-storage", 8 * GIB),)
+    assert asks({"ephemeral-storage": "100m"}).request.extended == (("ephemeral-storage", 1),)
+    listed = node(node_json(allocatable={"ephemeral-storage": "100Gi"}))
+    assert dict(listed.extended)["ephemeral-storage"] == 100 * GIB
+
+
 def test_what_no_node_counts_is_not_counted() -> None:
     fact = asks(
         {
-            "ephemeral-storage": "1Gi",
             "volcano.sh/vgpu-number": "1",
             "volcano.sh/vgpu-memory-percentage": "50",
             "zero.io/zero": "0",

@@ -187,8 +187,8 @@ def resource_text(name: str, amount: int, unit_bytes: int = 0) -> str:
         return cpu_text(amount)
     if name == "pods":
         return str(amount)
-    if unit_bytes:
-        return bytes_text(amount * unit_bytes // 1000)
+    if unit_bytes or name == "ephemeral-storage":
+        return bytes_text(amount * (unit_bytes or 1) // 1000)
     whole, rest = divmod(amount, 1000)
     return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
 

@@ -6,7 +6,7 @@ from allotment.core import pod_totals, reasons, units
 from allotment.core.placement.devices.base import ContainerSource, PodSource
 from allotment_proto.facts import Problem
 from allotment_watcher import objects
-from allotment_watcher.normalise.lens import CPU, MEMORY, Lens
+from allotment_watcher.normalise.lens import CPU, MEMORY, SCRATCH, Lens
 
 ALWAYS = "Always"
 """The restart policy of an init container that keeps running."""
@@ -97,7 +97,8 @@ def _amount(name: str, text: str, place: str, lens: Lens) -> int:
     try:
         if name == CPU:
             return units.milli(text)
-        return units.count(text) if lens.is_counted(name) else units.whole_up(text)
+        is_number = lens.is_counted(name) and name != SCRATCH
+        return units.count(text) if is_number else units.whole_up(text)
     except units.QuantityError as error:
         raise Invalid(Problem(reasons.INVALID_REQUEST, f"{place}, {name}", str(error))) from error
 

@@ -49,7 +49,7 @@ _UNKNOWN_SHOWN = 4
 INVALID_TOPOLOGY = "InvalidTaskTopology"
 QUOTAS = ("count/", "requests.", "limits.")
 """How names begin by which a ResourceQuota counts; of a group's minimum they are no resources."""
-AS_THEY_ARE = frozenset(("memory", "pods", "ephemeral-storage"))
+AS_THEY_ARE = frozenset(("memory", "pods"))
 
 
 def group_fact(group: GroupObject) -> GroupObserved:

@@ -11,7 +11,9 @@ from allotment_proto.volcano import device_config
 CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
-NOT_COUNTED = frozenset((CPU, MEMORY, PODS, "ephemeral-storage"))
+SCRATCH = "ephemeral-storage"
+"""In bytes, and counted like other resources that a node lists."""
+NOT_COUNTED = frozenset((CPU, MEMORY, PODS))
 """Resources of a node that are no extended ones."""
 BUILT_IN = device_config.default()
 """What holds without a device configuration."""

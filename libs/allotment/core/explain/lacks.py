@@ -35,7 +35,7 @@ from allotment.core.placement.devices.free import Free, need_memory_mib
 from allotment.core.placement.rules.bounds import texts_of
 from allotment.core.placement.rules.interpod import Meets, claims_note, count_on
 from allotment.core.placement.rules.predicates import extended_lack, family_lack
-from allotment.core.units import bytes_text, cpu_text, mib_text
+from allotment.core.units import bytes_text, cpu_text, mib_text, resource_text
 from allotment_proto.facts import DeviceRequest, PodRequest, PodTerm
 
 _SHOWN = 4
@@ -335,7 +335,8 @@ def _resources(about: About) -> Iterator[str]:
         facts = (dict(node.fact.extended) for node in listing if node.fact is not None)
         largest = max(fact.get(name, 0) for fact in facts)
         if amount > largest:
-            yield f"{name}: {amount} requested; the largest node has {largest}"
+            asked, most = (resource_text(name, n * 1000) for n in (amount, largest))
+            yield f"{name}: {asked} requested; the largest node has {most}"
             continue
         freest = max(short, key=lambda node: node.extended_free.get(name, 0))
         free = max(freest.extended_free.get(name, 0), 0)
