@@ -54,7 +54,7 @@ def test_a_resource_that_no_node_has_is_told_with_the_nearest(tmp_path: Path) ->
         (
             MEMORY,
             "volcano.sh/vgpu-memory: 8Gi",
-            "InsufficientGPUMemory, no suitable card has enough unreserved memory: "
+            "InsufficientGPUMemory, no suitable card has enough free memory: "
             "it asks for 8,589,934,592 MiB of a card",
         ),
         (
@@ -62,7 +62,7 @@ def test_a_resource_that_no_node_has_is_told_with_the_nearest(tmp_path: Path) ->
             "use-gputype: T4}",
             "GPUModelMismatch, no card has a model that the pod accepts",
         ),
-        ("{cpu: 4,", "{cpu: 400,", "InsufficientCPU, not enough unreserved CPU on the node"),
+        ("{cpu: 4,", "{cpu: 400,", "InsufficientCPU, not enough free CPU on the node"),
     ],
 )
 def test_a_pod_that_no_empty_node_holds_is_told_once(
