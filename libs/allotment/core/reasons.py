@@ -260,13 +260,8 @@ TABLE: Final = (
     Reason(
         NOT_NOMINATED,
         Cure.RETRY,
-<<<<<<< HEAD
-        "the pod is nominated for another node, where pods were evicted for it",
-        "do nothing: it is tried on its own node first, and then on all others",
-=======
         "the pod is nominated for another node, where pods are evicted for it",
-        "no action needed: its reserved node is tried first, then all others",
->>>>>>> e941a470 (Write the table of reasons in plain English)
+        "no action needed: its nominated node is tried first, then all others",
         step="nominated",
     ),
     Reason(
@@ -495,13 +490,8 @@ TABLE: Final = (
     Reason(
         DEVICE_PLUGIN_BUSY,
         Cure.SERVED,
-<<<<<<< HEAD
-        "so many pods wait for the node's device plugin that the pod starts sooner elsewhere",
-        "do nothing: the node is passed over only while another one takes the pod",
-=======
         "many pods wait for the node's device plugin, so the pod starts sooner elsewhere",
-        "no action needed: the node is skipped only while another one fits the pod",
->>>>>>> e941a470 (Write the table of reasons in plain English)
+        "no action needed: the node is skipped only while another one takes the pod",
         step="pluginBacklog",
     ),
     Reason(
@@ -513,13 +503,8 @@ TABLE: Final = (
     Reason(
         INVALID_REQUEST,
         Cure.TEXT,
-<<<<<<< HEAD
-        "the pod's request cannot be granted as it is written",
-        "correct the request at the place that the message names, and make the pod again",
-=======
         "the pod's request is invalid",
-        "fix the field that the message names and recreate the pod",
->>>>>>> e941a470 (Write the table of reasons in plain English)
+        "fix the field named above and recreate the pod",
     ),
     Reason(
         VOLUME_NOT_READY,
@@ -706,25 +691,20 @@ TABLE: Final = (
     Reason(
         OTHER_VICTIM_STAYS,
         Cure.RETRY,
-<<<<<<< HEAD
-        "another pod that would have to make room with it cannot be evicted, so neither is",
-        "do nothing: other pods, or none, are evicted in their place",
-=======
         "another pod that would have to be evicted with it cannot be evicted, so neither is",
         "no action needed: other pods, or none, are evicted instead",
->>>>>>> e941a470 (Write the table of reasons in plain English)
     ),
     Reason(
         POD_ENDED,
         Cure.NOTHING,
         "the pod ended by itself before it was evicted",
-        "do nothing: its room is free",
+        "no action needed: its devices are free",
     ),
     Reason(
         STALE_LEDGER,
         Cure.RETRY,
-        "something else took the place meanwhile; it is tried again",
-        "do nothing: it is tried again at once",
+        "another pod took the place first; the pod is retried",
+        "no action needed: it is retried at once",
     ),
     Reason(
         BIND_CONFLICT,
@@ -742,7 +722,7 @@ TABLE: Final = (
         POD_GONE,
         Cure.NOTHING,
         "the pod was deleted before it could be bound",
-        "do nothing: the pod is gone",
+        "no action needed: the pod is gone",
     ),
     Reason(
         WAITING_FOR_PLUGIN,
@@ -796,7 +776,7 @@ TABLE: Final = (
         "InvalidSelection",
         Cure.TEXT,
         "an annotation by which the pod selects cards cannot be read",
-        "correct the annotation that the message names, and make the pod again",
+        "fix the annotation named above and recreate the pod",
     ),
     Reason(
         "InvalidExclusiveRule",
@@ -844,7 +824,7 @@ TABLE: Final = (
         "CardUnhealthy",
         Cure.DEVICE,
         "a device plugin reports a card as unhealthy",
-        "look after the card; it takes nothing new",
+        "check the card; no new pods are placed on it",
     ),
     Reason(
         "CardOversold",
@@ -868,13 +848,8 @@ TABLE: Final = (
     Reason(
         "NotAllocatable",
         Cure.PLUGIN,
-<<<<<<< HEAD
-        "the node registers devices that kubelet does not list",
-        "look after the device plugin's pod on the node: without it kubelet lists no such devices",
-=======
         "the node registers devices that the kubelet does not list",
-        "check the device plugin's pod on the node: without it kubelet lists no such devices",
->>>>>>> e941a470 (Write the table of reasons in plain English)
+        "check the device plugin's pod on the node: without it the kubelet lists no such devices",
         is_error=True,
     ),
     Reason(
@@ -896,25 +871,20 @@ TABLE: Final = (
         "BrokenRegister",
         Cure.PLUGIN,
         "the annotation by which a node registers its devices cannot be read",
-        "look after the device plugin: its register annotation cannot be read",
+        "check the device plugin: its register annotation cannot be read",
         is_error=True,
     ),
     Reason(
         "BrokenNpuNode",
         Cure.PLUGIN,
-<<<<<<< HEAD
-        "what a node says about its NPUs cannot be read",
-        "look after the device plugin: its labels and annotations on the node cannot be read",
-=======
         "the node's labels or annotations about its NPUs cannot be read",
-        "check the device plugin: its labels and annotations on the node cannot be read",
->>>>>>> e941a470 (Write the table of reasons in plain English)
+        "check the device plugin that writes them",
     ),
     Reason(
         "BrokenDeviceInfo",
         Cure.DEVICE,
         "the ConfigMap with a node's NPUs cannot be read",
-        "look after the device plugin that writes the ConfigMap",
+        "check the device plugin that writes the ConfigMap",
     ),
     Reason(
         "NodeSeparated",
@@ -925,13 +895,8 @@ TABLE: Final = (
     Reason(
         "UnknownLevel",
         Cure.TEXT,
-<<<<<<< HEAD
-        "a vNPU level is not one that is known, and is read as low",
-        "correct the level that the message names, and make the pod again",
-=======
         "a vNPU level is unknown and is read as low",
-        "fix the level that the message names and recreate the pod",
->>>>>>> e941a470 (Write the table of reasons in plain English)
+        "fix the level named above and recreate the pod",
     ),
     Reason(
         "OverCapacity",
@@ -949,7 +914,7 @@ TABLE: Final = (
         "BrokenCapacity",
         Cure.NODE,
         "the amount of a device resource on the node cannot be read",
-        "look after the device plugin: correct the amount that the node reports",
+        "check the device plugin: the amount that the node reports is wrong",
     ),
     Reason(
         "BrokenQuantity",

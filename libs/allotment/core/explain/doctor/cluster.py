@@ -406,7 +406,7 @@ def _of_groups(state: ClusterState) -> Iterator[Finding]:
 
 
 def _advice_of(code: str) -> str:
-    return REASONS[code].advice if code in REASONS else "correct what the message names"
+    return REASONS[code].advice if code in REASONS else "fix what is named above"
 
 
 def _of_guarantees(state: ClusterState) -> Iterator[Finding]:

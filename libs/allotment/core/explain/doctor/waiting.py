@@ -149,7 +149,7 @@ def _cause(
 
 def _advice(code: str) -> str:
     reason = REASONS.get(code)
-    return "correct what the message names" if reason is None else reason.advice
+    return "fix what is named above" if reason is None else reason.advice
 
 
 class _Groups:
