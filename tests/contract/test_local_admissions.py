@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.contract.local_nodes import World, ask
 
+from allotment_local.apiserver.binding import bind
 from allotment_local.apiserver.resources import NODES, PODS
 from allotment_local.nodes.annotations import ALLOCATE_TIME, START_DELAY
 from allotment_proto.volcano import keys
@@ -60,6 +61,46 @@ def test_one_pod_after_the_other_is_served_and_starts_overlap(world: World) -> N
     assert {world.phase(name) for name in "abc"} == {"Running"}, "they started side by side"
     assert cards_of(world) == {"a": [0], "b": [1], "c": [2]}
     assert world.incidents() == []
+
+
+WHOLE = "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("init", "main", "phase", "cards"),
+    [
+        ([(8, "")], [8], "Running", {"main-0": 8}),
+        ([(8, ""), (4, "")], [4, 4], "Running", {"main-0": 4, "main-1": 4}),
+        ([(2, "Always")], [6], "Running", {"init-0": 2, "main-0": 6}),
+        ([(2, "Always")], [8], "Failed", {}),
+        ([(6, ""), (2, "Always")], [6], "Running", {"init-1": 2, "main-0": 6}),
+    ],
+)
+def test_cards_of_init_containers_are_handed_on_and_sidecars_keep_theirs(
+    init: list[tuple[int, str]], main: list[int], phase: str, cards: dict[str, int]
+) -> None:
+    node = "- {name: w, kind: whole, gpus: {model: H100, count: 8, memory_mib: 80000}}"
+    world = World(node)
+
+    def container(name: str, number: int, restart: str = "") -> dict[str, Any]:
+        made: dict[str, Any] = {"name": name, "image": "i:1"}
+        made["resources"] = {"limits": {WHOLE: number}, "requests": {WHOLE: number}}
+        return made | ({"restartPolicy": restart} if restart else {})
+
+    spec = {
+        "initContainers": [container(f"init-{at}", *each) for at, each in enumerate(init)],
+        "containers": [container(f"main-{at}", each) for at, each in enumerate(main)],
+    }
+    world.store.create(PODS, "default", {"metadata": {"name": "warm"}, "spec": spec})
+    bind(world.store, "default", "warm", {"target": {"kind": "Node", "name": "w"}})
+    world.pass_time()
+    assert world.phase("warm") == phase
+    held: dict[str, int] = {}
+    for card in world.fake.report()["cards"]:
+        for holder in card["holders"]:
+            held[holder["container"]] = held.get(holder["container"], 0) + 1
+    assert held == cards
+    assert [each for each in world.incidents() if "Oversold" in str(each)] == []
 
 
 def test_two_gpu_containers_are_two_calls(world: World) -> None:

@@ -45,6 +45,12 @@ def containers(pod: JsonObject) -> Iterator[JsonObject]:
     yield from pod["spec"]["containers"]
 
 
+def ends_before_others(pod: JsonObject, container: JsonObject) -> bool:
+    """Whether it is an init container that is over when the next one starts."""
+    is_init = any(container is each for each in pod["spec"].get("initContainers") or ())
+    return is_init and container.get("restartPolicy") != "Always"
+
+
 def limits(container: JsonObject) -> Mapping[str, Any]:
     return (container.get("resources") or {}).get("limits") or {}
 

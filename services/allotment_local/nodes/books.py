@@ -152,11 +152,21 @@ class Books:
     def take_back(self, uid: str) -> None:
         """The pod's containers have ended: its parts of all cards are free again."""
         for key, holder in self._by_pod.pop(uid, ()):
-            account = self._cards[key]
-            grant = account.held.pop(holder)
-            account.used_memory_mib -= grant.memory_mib
-            account.used_cores_pct -= grant.cores_pct
-            account.used_slots -= grant.slots
+            self._give_back(key, holder)
+
+    def hand_on(self, uid: str, card: CardKey) -> None:
+        """Whoever of the pod holds the card is through with it: another container gets it."""
+        mine = self._by_pod.get(uid, [])
+        for key, holder in [place for place in mine if place[0] == card]:
+            mine.remove((key, holder))
+            self._give_back(key, holder)
+
+    def _give_back(self, key: CardKey, holder: Holder) -> None:
+        account = self._cards[key]
+        grant = account.held.pop(holder)
+        account.used_memory_mib -= grant.memory_mib
+        account.used_cores_pct -= grant.cores_pct
+        account.used_slots -= grant.slots
 
     def cards_of(self, uid: str) -> set[str]:
         """The ids of the cards that a pod holds parts of."""

@@ -15,12 +15,21 @@ from allotment_local.nodes.amounts import (
     JsonObject,
     amounts,
     containers,
+    ends_before_others,
     is_extended,
     limits,
     pod_amounts,
 )
 from allotment_local.nodes.annotations import ALLOCATE_FAILS, FAULT
-from allotment_local.nodes.books import MISDELIVERED, NOT_OFFERED, REFUSED, SWAPPED, Books, Holder
+from allotment_local.nodes.books import (
+    MISDELIVERED,
+    NOT_OFFERED,
+    REFUSED,
+    SWAPPED,
+    Books,
+    CardKey,
+    Holder,
+)
 from allotment_local.nodes.inventory import Hardware
 from allotment_local.nodes.pending import Pending
 from allotment_local.nodes.plugins import Plugins
@@ -164,7 +173,10 @@ class Kubelet:
         uid, label = metadata["uid"], _label(pod)
         annotations = metadata.get("annotations") or {}
         fails = annotations.get(FAULT) == ALLOCATE_FAILS
+        reusable: list[CardKey] = []
+        """What init containers had that are over by then: it is handed on. Sidecars keep theirs."""
         for container in containers(pod):
+            got: list[CardKey] = []
             for name, amount in sorted(amounts(limits(container)).items()):
                 if name not in self.allocatable or not is_extended(name) or not amount:
                     continue
@@ -174,15 +186,22 @@ class Kubelet:
                         return _unexpected(
                             "rpc error: code = Unavailable desc = error reading from server: EOF"
                         )
-                served = self.plugins.allocate(name, amount, fails=fails)
+                served = self.plugins.allocate(name, amount, fails=fails, reusable=reusable)
                 if isinstance(served, str):
                     return _unexpected(f"rpc error: code = Unknown desc = {served}")
                 if served.record is not None:
                     self._check_record(pod, container["name"], served.record)
                 for grant in served.grants:
+                    if grant.card.family == name:  # the kubelet chose it, not the plugin
+                        got.append(grant.card)
+                    if grant.card in reusable:
+                        reusable.remove(grant.card)
+                        self._books.hand_on(uid, grant.card)
                     self._books.hand_out(Holder(uid, label, container["name"]), grant)
                 if served.env:
                     self._envs.setdefault(uid, {})[container["name"]] = served.env
+            if ends_before_others(pod, container):
+                reusable += got
         return None
 
     def _check_record(self, pod: JsonObject, container: str, record: Record) -> None:

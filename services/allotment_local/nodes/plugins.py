@@ -4,7 +4,7 @@ Amounts of a kind of which nothing is said here (memory and cores of vGPU) are a
 empty grant, as the plugin does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from allotment_local.apiserver.store import Store
@@ -77,13 +77,23 @@ class Plugins:
             left = len(shared) - len(faults.gone)
             self._context.gone = frozenset(card.id for card in shared[left:])
 
-    def allocate(self, resource: str, amount: int, *, fails: bool = False) -> Served | str:
+    def allocate(
+        self,
+        resource: str,
+        amount: int,
+        *,
+        fails: bool = False,
+        reusable: Sequence[CardKey] = (),
+    ) -> Served | str:
         """Serve one container's request of one resource; a text says why not.
+
+        `reusable` are cards that init containers of the pod had: of those that the kubelet chooses
+        itself they come first.
 
         `fails`: the pod being admitted asks for a failure. Plugins that choose a pod themselves
         look at the pod that they chose instead.
         """
-        serve = self._server(resource)
+        serve = self._server(resource, reusable)
         if serve is None:
             return Served()
         return ASKED_FOR if fails and resource in self._whole else serve(amount)
@@ -92,7 +102,9 @@ class Plugins:
         """Whether an Allocate of this resource hands something out, and so takes its time."""
         return self._server(resource) is not None
 
-    def _server(self, resource: str) -> Callable[[int], Served | str] | None:
+    def _server(
+        self, resource: str, reusable: Sequence[CardKey] = ()
+    ) -> Callable[[int], Served | str] | None:
         config, hardware = self._context.config(), self._hardware
         if hardware.vgpu and resource == config.nvidia.count_name:
             return self._vgpu.allocate
@@ -103,13 +115,15 @@ class Plugins:
         for word in {chip.model for chip in hardware.ascend}:
             if resource == ascend_resource(config, word):
                 return partial(self._ascend.allocate, word)
-        return partial(self._whole_cards, resource) if resource in self._whole else None
+        if resource not in self._whole:
+            return None
+        return partial(self._whole_cards, resource, [k for k in reusable if k.family == resource])
 
-    def _whole_cards(self, resource: str, amount: int) -> Served | str:
+    def _whole_cards(self, resource: str, reusable: Sequence[CardKey], amount: int) -> Served | str:
         """The kubelet itself chooses among those that are free."""
         context = self._context
         broken = context.unhealthy | context.gone
-        free: list[CardKey] = []
+        free = list(reusable)
         for index in range(self._whole[resource]):
             key = CardKey(context.node, resource, str(index))
             account = context.books.account(key)
