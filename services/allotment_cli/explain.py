@@ -17,7 +17,7 @@ from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import OVER, explanation_lines
 from allotment_cli.folding import Folded, Foreseer, Observer, fold, fold_at
-from allotment_cli.lazy import LazyGroup
+from allotment_cli.lazy import KindGroup
 from allotment_cli.moments import AtSequence
 from allotment_cli.names import near, no_such_node, pod_name
 from allotment_cli.output import DOCUMENTS, emit, emit_document, suggest
@@ -60,23 +60,20 @@ ALIASES = {
 }
 
 
-class Explain(LazyGroup):
-    """`explain X` is `explain pod X`, and `explain pod/X` is, too."""
+class Explain(KindGroup):
+    """`explain X` is `explain pod X`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         first, *rest = args
-        if self.get_command(ctx, first) is None and not first.startswith("-"):
-            kind, slash, name = first.partition("/")
-            if slash and self.get_command(ctx, kind) is not None:
-                args = [kind, name, *rest]
-            elif not rest or rest[0].startswith("-"):
-                args = ["pod", *args]
+        is_kind = self.get_command(ctx, first.partition("/")[0]) is not None
+        if not is_kind and not first.startswith("-") and (not rest or rest[0].startswith("-")):
+            args = ["pod", *args]
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Kinds, and where none begins so, pods."""
+        """Kinds and their names; where no kind begins so, pods."""
         found = super().shell_complete(ctx, incomplete)
         return found or completion.pods(ctx, None, incomplete)
 
@@ -290,7 +287,7 @@ def _decisions(record: Record) -> list[Decided]:
 def _similar(folded: Folded, namespace: str, name: str) -> str:
     known = [f"{p.fact.namespace}/{p.fact.name}" for p in folded.state.pods.values()]
     close = near(namespace, name, known)
-    return f"did you mean {close}?" if close else "see: allot get pods"
+    return f"did you mean {close}?" if close else "see: allot get pods -A"
 
 
 def _next(found: PodExplanation) -> str:

@@ -1,11 +1,9 @@
-"""`allot get nodes|pods|cards`: plain tables of what the log knows, and of what changes."""
+"""`allot get nodes|pods|cards`: what the log knows of each, and what changes."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import anyio
 import click
 import msgspec
 
@@ -24,20 +22,12 @@ from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import completion
-from allotment_cli.errors import CliError
-from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold_at, take
-from allotment_cli.lazy import LazyGroup
-from allotment_cli.names import meant, no_such_node
-from allotment_cli.output import (
-    DOCUMENTS,
-    Prose,
-    Table,
-    emit,
-    emit_document,
-    emit_json_line,
-    heading,
-    suggest,
-)
+from allotment_cli.folding import Folded, Unreadable
+from allotment_cli.lazy import KindGroup
+from allotment_cli.listing import ByColumn, Column, Kind, Wanted, amount, count, nearest, show
+from allotment_cli.moments import moment_text
+from allotment_cli.names import KINDS, near, no_such_node, pod_name, usual_namespace
+from allotment_cli.output import DOCUMENTS, Prose, emit, heading, suggest
 from allotment_cli.params import (
     at_option,
     label_test,
@@ -45,14 +35,9 @@ from allotment_cli.params import (
     output_option,
     watch_option,
 )
-from allotment_cli.source import Origin, Source, open_source, source_options
-from allotment_cli.watching import check_watch
+from allotment_cli.source import Origin, source_options
 
 UNREADABLE_SHOWN = 3
-_OPTIONAL = ("COMPUTE", "MEMORY", "PROBLEMS", "IDLE")
-"""What a narrow screen leaves out: of pods, whose cards say as much; of nodes, whose problems are
-listed below.
-"""
 COMMANDS = {
     "nodes": (
         "allotment_cli.get",
@@ -69,62 +54,103 @@ COMMANDS = {
         "cards",
         "Capacity, what is free, and how many hold a part.",
     ),
+    "queues": ("allotment_cli.get_batch", "queues", "Weight, state, and groups by phase."),
+    "gangs": (
+        "allotment_cli.get_batch",
+        "gangs",
+        "PodGroups: phase, minimum, pods, and why others wait.",
+    ),
+    "jobs": ("allotment_cli.get_batch", "jobs", "Volcano's Jobs: phase, and pods by phase."),
 }
 ALIASES = {
     **dict.fromkeys(("node", "no"), "nodes"),
     **dict.fromkeys(("pod", "po"), "pods"),
     **dict.fromkeys(("card", "gpu", "gpus"), "cards"),
+    **dict.fromkeys(("queue", "q"), "queues"),
+    **dict.fromkeys(("gang", "group", "podgroup", "podgroups", "pg"), "gangs"),
+    **dict.fromkeys(("job", "vcjob", "vj"), "jobs"),
 }
-View = Any
-"""A `NodeView`, `PodView` or `CardView`."""
 
 
-class Listing(msgspec.Struct, frozen=True, rename="camel"):
-    """A list as JSON."""
+class Scope(NamedTuple):
+    """Which objects of namespaces are meant: those of `namespace`, None for all; or only `names`,
+    each as ``namespace/name``, or with all namespaces as it was given. `several`: they may be in
+    other namespaces than `namespace`.
+    """
 
-    schema: str
-    as_of: AsOf
-    items: Sequence[msgspec.Struct]
-    unreadable: tuple[Unreadable, ...]
-
-
-class Kind(NamedTuple):
-    """How one kind of thing is listed. `views` are those that were asked for, in their order."""
-
-    plural: str
-    views: Callable[[ClusterState], Sequence[View]]
-    name: Callable[[View], str]
-    """As `-o name` prints it, and `explain` takes it."""
-    headers: Sequence[str]
-    right: Collection[str]
-    cells: Callable[[View], list[str]]
-    gone: Callable[[View], View]
-    """The row of what is not in the log's state any more."""
-    after: Callable[[Folded, Sequence[View]], None] = lambda folded, views: None
-    """What else stands on the screen."""
-
-
-class Wanted(NamedTuple):
-    """What the options ask for."""
-
-    origin: Origin
-    at: str | None
-    output: str
-    watch: bool
+    namespace: str | None
     names: tuple[str, ...]
+    several: bool
+
+    def keeps(self, view: Any) -> bool:
+        """Whether the namespace lets it in; names are tested where names are."""
+        return self.namespace is None or bool(self.names) or view.namespace == self.namespace
+
+    def name(self, view: Any) -> str:
+        """As `-o name` prints it: `explain` takes it with the same `-n`."""
+        return f"{view.namespace}/{view.name}" if self.several else str(view.name)
+
+    def columns(self) -> tuple[Column, ...]:
+        """The first columns: the namespace only where it is not the same for all."""
+        return ANYWHERE if self.several else ANYWHERE[1:]
+
+    @property
+    def where(self) -> str:
+        return "" if self.namespace is None else f" in {self.namespace} namespace"
 
 
-@click.group(cls=LazyGroup, commands=COMMANDS, aliases=ALIASES)
+def scope_of(names: Sequence[str], kind: str, namespace: str | None, all_namespaces: bool) -> Scope:
+    """What `-n`, `-A` and the names mean; `kind` is one of `names.KINDS`. Raises `CliError`."""
+    if all_namespaces:
+        return Scope(None, tuple(map(without_kind, names)), True)
+    pairs = [pod_name(name, kind, namespace) for name in names]
+    space = namespace or usual_namespace()
+    return Scope(space, tuple(map("/".join, pairs)), any(given != space for given, _ in pairs))
+
+
+def without_kind(name: str) -> str:
+    """A name before which a word for its kind may stand, as in ``node/gpu-01``."""
+    word, slash, rest = name.partition("/")
+    return rest if slash and (word in KINDS or word in ALIASES) else name
+
+
+def namespaced_spellings(view: Any) -> tuple[str, ...]:
+    """How a user may name an object of a namespace."""
+    return view.name, f"{view.namespace}/{view.name}"
+
+
+def similar_in_namespace(name: str, known: Sequence[str]) -> str:
+    """The nearest of these names, as ``namespace/name``."""
+    namespace, slash, bare = name.partition("/")
+    if not slash:
+        return nearest(name, known)
+    return near(namespace, bare, [each for each in known if "/" in each])
+
+
+def created(view: Any) -> str:
+    """The cell of a column `CREATED`."""
+    return moment_text(view.created_ms) if view.created_ms else ""
+
+
+@click.group(cls=KindGroup, commands=COMMANDS, aliases=ALIASES)
 def get() -> None:
-    """List nodes, pods or cards as recorded in the log; `get pod` and `get po` are `get pods`."""
+    """List nodes, pods, cards, queues, gangs or Jobs as recorded in the log. `get pod`, `get po`
+    and `get po/NAME` work as with kubectl. Exit code 1: some of the names are unknown.
+    """
 
 
-def _options(names: completion.Completer) -> Callable[[Any], Any]:
+def list_options(names: completion.Completer, columns: Sequence[Column]) -> Callable[[Any], Any]:
     """What all lists take; `names` completes their names."""
 
     def decorate(command: Any) -> Any:
         for option in (
             output_option("wide", *DOCUMENTS, "jsonl", "name"),
+            click.option(
+                "--sort-by",
+                type=ByColumn(columns),
+                metavar="COLUMN",
+                help="Sort by a column, also one of -o wide, like name or cpu-free.",
+            ),
             watch_option,
             at_option,
             source_options,
@@ -136,33 +162,117 @@ def _options(names: completion.Completer) -> Callable[[Any], Any]:
     return decorate
 
 
+ANYWHERE = (
+    Column("NAMESPACE", lambda view: view.namespace),
+    Column("NAME", lambda view: view.name),
+)
+"""The first columns of objects of several namespaces."""
+NODES = (
+    Column("NAME", lambda v: v.name),
+    Column("STATUS", lambda v: v.status),
+    amount("CARDS", lambda v: str(v.cards) if v.cards else "", lambda v: v.cards),
+    amount(
+        "IDLE", lambda v: str(v.cards_idle) if v.cards else "", lambda v: v.cards_idle, optional=1
+    ),
+    Column("MODEL", lambda v: ",".join(map(model_text, v.models))),
+    amount(
+        "MEMORY",
+        lambda v: bytes_text(v.memory_bytes) if v.memory_bytes else "",
+        lambda v: v.memory_bytes,
+        optional=3,
+    ),
+    amount(
+        "FREE",
+        lambda v: bytes_text(v.free_memory_bytes) if v.memory_bytes else "",
+        lambda v: v.free_memory_bytes,
+    ),
+    Column("COUNTED", lambda v: _counted_text(v.extended, v.free_extended)),
+    count("PODS", lambda v: v.pods),
+    amount(
+        "CPU FREE",
+        lambda v: f"{cpu_text(v.free_cpu_milli)}/{cpu_text(v.cpu_milli)}",
+        lambda v: v.free_cpu_milli,
+        wide=True,
+    ),
+    amount(
+        "HOST MEMORY FREE",
+        lambda v: f"{bytes_text(v.free_host_memory_bytes)}/{bytes_text(v.host_memory_bytes)}",
+        lambda v: v.free_host_memory_bytes,
+        wide=True,
+    ),
+    amount(
+        "PROBLEMS",
+        lambda v: str(len(v.problems)) if v.problems else "",
+        lambda v: len(v.problems),
+        optional=2,
+    ),
+)
+
+
 @click.command()
-@_options(completion.nodes)
+@list_options(completion.nodes, NODES)
 @click.option("-l", "--selector", metavar="SELECTOR", help="Only nodes with these labels.")
 def nodes(
-    home: Path, nats: str | None, file: Path | None, selector: str | None, **asked: Any
+    home: Path,
+    nats: str | None,
+    file: Path | None,
+    selector: str | None,
+    names: tuple[str, ...],
+    **asked: Any,
 ) -> None:
     """Nodes: status, cards, what is free, and what is wrong with them."""
-    wanted = Wanted(Origin(home, nats, file), **asked)
-    selected = _node_names(selector)
-    wide = wanted.output == "wide"
-    headers = ["NODE", "STATUS", "CARDS", "IDLE", "MODEL", "MEMORY", "FREE", "COUNTED", "PODS"]
-    headers += ["CPU FREE", "HOST MEMORY FREE"] * wide
+    passes = label_test(selector)
     kind = Kind(
         "nodes",
-        lambda state: [v for v in node_views(state) if v.name in selected(state)],
-        lambda view: f"node/{view.name}",
-        [*headers, "PROBLEMS"],
-        ("CARDS", "IDLE", "MEMORY", "FREE", "PODS", "PROBLEMS"),
-        lambda view: _node_cells(view, wide=wide),
+        NODES,
+        node_views,
+        lambda view: str(view.name),
+        lambda view: (view.name,),
         lambda view: msgspec.structs.replace(view, status=GONE),
+        lambda state, view: passes(state.nodes[view.name].labels),
         lambda folded, views: emit(_problem_lines(views, folded.unreadable)),
     )
-    anyio.run(_show, kind, wanted)
+    bare = tuple(map(without_kind, names))
+    show(kind, Wanted(Origin(home, nats, file), names=bare, **asked))
+
+
+def _memory_of(v: PodView) -> str:
+    return bytes_text(v.memory_bytes) if _by_percent(v) or v.memory_bytes else ""
+
+
+def _compute_of(v: PodView) -> str:
+    if not _by_percent(v) and not v.compute_percent:
+        return ""
+    return compute_text(v.compute_percent, v.compute_whole)
+
+
+def _by_percent(v: PodView) -> bool:
+    return bool(v.cards) and v.compute_whole == 100
+
+
+def _held_of(v: PodView) -> str:
+    counted = [f"{name}: {count}" for name, count in v.extended.items()] if v.node else []
+    return ",".join(v.cards) or ", ".join(counted)
+
+
+PODS = (
+    Column("STATUS", lambda v: v.status),
+    Column("CAUSE", lambda v: v.cause),
+    Column("NODE", lambda v: v.node),
+    Column("CARDS", _held_of),
+    amount("MEMORY", _memory_of, lambda v: v.memory_bytes, optional=1),
+    amount("COMPUTE", _compute_of, lambda v: v.compute_percent, optional=2),
+    Column("ASKS", lambda v: v.asks, wide=True),
+    Column("SCHEDULER", lambda v: v.scheduler, wide=True),
+    Column("CREATED", created, lambda v: v.created_ms, wide=True),
+    amount("SEQ", lambda v: str(v.seq) if v.seq else "", lambda v: v.seq, wide=True),
+    Column("UID", lambda v: v.uid, wide=True),
+)
+"""After the columns of a `Scope`."""
 
 
 @click.command()
-@_options(completion.pods)
+@list_options(completion.pods, (*ANYWHERE, *PODS))
 @namespaces_options
 @click.option("-l", "--selector", metavar="SELECTOR", help="Only pods with these labels.")
 @click.option("--node", shell_complete=completion.nodes, help="Only pods on this node.")
@@ -176,42 +286,82 @@ def pods(
     selector: str | None,
     node: str | None,
     pending: bool,
+    names: tuple[str, ...],
     **asked: Any,
 ) -> None:
-    """Pods: where they are, what they hold, and why the others wait. NAME is that of a pod in any
-    namespace, or in that of -n. Of pods that wait for another scheduler the log holds no labels.
+    """Pods of one namespace, or with -A of all: where they are, what they hold, and why the others
+    wait. The log holds no labels of pods that wait for another scheduler.
     """
-    wanted = Wanted(Origin(home, nats, file), **asked)
-    space = None if all_namespaces else namespace
+    scope = scope_of(names, "pod", namespace, all_namespaces)
     passes = label_test(selector)
-    wide = wanted.output == "wide"
-    headers = ["NAMESPACE", "NAME", "STATUS", "CAUSE", "NODE", "CARDS", "MEMORY", "COMPUTE"]
 
-    def views(state: ClusterState) -> list[PodView]:
-        return [
-            view
-            for view in pod_views(state, Whys(state).of)
-            if (space is None or view.namespace == space)
+    def keeps(state: ClusterState, view: PodView) -> bool:
+        return (
+            scope.keeps(view)
             and (node is None or view.node == node)
             and (not pending or view.status == "Pending")
             and (selector is None or passes(dict(state.pods[view.uid].fact.labels)))
-        ]
+        )
+
+    def after(folded: Folded, views: Sequence[PodView]) -> None:
+        _suggest_a_pod(folded, views)
+        if not views and not scope.names and scope.namespace and folded.state.pods:
+            suggest("allot get pods -A")
 
     kind = Kind(
         "pods",
-        views,
-        lambda view: f"pod/{view.name}" if space else f"pod/{view.namespace}/{view.name}",
-        headers + ["ASKS", "SCHEDULER", "SEQ", "UID"] * wide,
-        ("MEMORY", "COMPUTE", "SEQ"),
-        lambda view: _pod_cells(view, wide=wide),
+        (*scope.columns(), *PODS),
+        lambda state: pod_views(state, Whys(state).of),
+        scope.name,
+        namespaced_spellings,
         lambda view: msgspec.structs.replace(view, status=GONE, cause=""),
-        _suggest_a_pod,
+        keeps,
+        after,
+        similar_in_namespace,
+        scope.where,
     )
-    anyio.run(_show, kind, wanted)
+    show(kind, Wanted(Origin(home, nats, file), names=scope.names, **asked))
+
+
+CARDS = (
+    Column("NODE", lambda v: v.node),
+    Column("CARD", lambda v: v.device),
+    Column("MODEL", lambda v: model_text(v.model)),
+    Column("STATE", lambda v: _state_of(v)),
+    amount(
+        "SHARES",
+        lambda v: f"{v.slots - v.free_slots}/{v.slots}",
+        lambda v: v.slots - v.free_slots,
+    ),
+    amount(
+        "MEMORY",
+        lambda v: bytes_text(v.memory_bytes) if v.memory_bytes else "",
+        lambda v: v.memory_bytes,
+        optional=1,
+    ),
+    amount(
+        "FREE",
+        lambda v: bytes_text(v.free_memory_bytes) if v.memory_bytes else "",
+        lambda v: v.free_memory_bytes,
+    ),
+    amount(
+        "COMPUTE FREE",
+        lambda v: compute_text(usable_compute(v), whole_of_card(v.compute_percent)),
+        lambda v: usable_compute(v),
+    ),
+    Column("MODE", lambda v: v.mode, wide=True),
+    Column("ID", lambda v: v.id, wide=True),
+    Column("HOLDERS", lambda v: " ".join(f"{h.namespace}/{h.name}" for h in v.holders), wide=True),
+)
+
+
+def _state_of(v: CardView) -> str:
+    flags = ["Unhealthy"] * (not v.healthy) + ["Oversold"] * v.oversold
+    return ",".join(flags) or "Healthy"
 
 
 @click.command()
-@_options(completion.cards)
+@list_options(completion.cards, CARDS)
 @click.option("-l", "--selector", metavar="SELECTOR", help="Only cards of nodes with these labels.")
 @click.option("--node", shell_complete=completion.nodes, help="Only cards of this node.")
 def cards(
@@ -220,146 +370,35 @@ def cards(
     file: Path | None,
     selector: str | None,
     node: str | None,
+    names: tuple[str, ...],
     **asked: Any,
 ) -> None:
     """Cards: capacity, what is free, and how many hold a part. NAME is NODE or NODE/CARD."""
-    wanted = Wanted(Origin(home, nats, file), **asked)
-    selected = _node_names(selector)
-    wide = wanted.output == "wide"
-    headers = ["NODE", "CARD", "MODEL", "STATE", "SHARES", "MEMORY", "FREE", "COMPUTE FREE"]
+    passes = label_test(selector)
 
     def views(state: ClusterState) -> list[CardView]:
         if node is not None and node not in state.nodes:
             raise no_such_node(node, state.nodes, state.seq)
-        names = [node] if node is not None else sorted(state.nodes)
-        there = selected(state)
-        return [view for n in names if n in there for view in cards_of(state, state.nodes[n])]
+        there = [node] if node is not None else sorted(state.nodes)
+        return [view for name in there for view in cards_of(state, state.nodes[name])]
 
     kind = Kind(
         "cards",
+        CARDS,
         views,
-        lambda view: f"card/{view.node}/{view.device}",
-        headers + ["MODE", "ID", "HOLDERS"] * wide,
-        ("SHARES", "MEMORY", "FREE", "COMPUTE FREE"),
-        lambda view: _card_cells(view, wide=wide),
+        lambda view: f"{view.node}/{view.device}",
+        lambda view: (view.node, f"{view.node}/{view.device}", view.id),
         lambda view: msgspec.structs.replace(view, healthy=False),
+        lambda state, view: passes(state.nodes[view.node].labels),
     )
-    anyio.run(_show, kind, wanted)
-
-
-def _node_names(selector: str | None) -> Callable[[ClusterState], Collection[str]]:
-    passes = label_test(selector)
-    return lambda state: {n for n, node in state.nodes.items() if passes(node.labels)}
-
-
-async def _show(kind: Kind, wanted: Wanted) -> None:
-    if wanted.watch:
-        check_watch(wanted.at, wanted.origin.file, wanted.output, "use -o jsonl with --watch")
-    async with open_source(wanted.origin) as source:
-        folded = await fold_at(source, wanted.at)
-        views = _named(kind, kind.views(folded.state), wanted.names, folded.seq)
-        optional = [name for name in _OPTIONAL if name in kind.headers]
-        table = Table(kind.headers, right=kind.right, optional=optional)
-        _print(kind, wanted.output, folded, views, table)
-        if wanted.watch:
-            await _watch(source, kind, wanted, folded, views, table)
-
-
-def _print(kind: Kind, output: str, folded: Folded, views: Sequence[View], table: Table) -> None:
-    if output in DOCUMENTS:
-        schema = f"allotment.dev/{kind.plural}/v1"
-        emit_document(Listing(schema, as_of(folded), views, folded.unreadable), output)
-        return
-    if output in ("text", "wide"):
-        first, *rest = table.lines([kind.cells(view) for view in views])
-        emit([heading(first), *rest], wide=output == "wide")
-        kind.after(folded, views)
-    else:
-        _print_more(kind, output, views, table)
-
-
-def _print_more(kind: Kind, output: str, views: Sequence[View], table: Table) -> None:
-    if output == "jsonl":
-        emit_json_line(views)
-    elif output == "name":
-        emit(map(kind.name, views))
-    else:
-        emit(table.more([kind.cells(view) for view in views]), wide=output == "wide")
-
-
-async def _watch(
-    source: Source,
-    kind: Kind,
-    wanted: Wanted,
-    folded: Folded,
-    views: Sequence[View],
-    table: Table,
-) -> None:
-    """Rows that are new or differ from when they were last printed, as records come."""
-    known = {kind.name(view): view for view in views}
-    state = folded.state
-    async with aclosing(source.follow(folded.seq)) as batches:
-        async for batch in batches:
-            for record in batch:
-                take(state, record)
-            now = {kind.name(view): view for view in _matching(kind.views(state), wanted.names)}
-            changed = [view for name, view in now.items() if known.get(name) != view]
-            changed += [kind.gone(view) for name, view in known.items() if name not in now]
-            _print_more(kind, wanted.output, changed, table)
-            known = now
-
-
-def _named(kind: Kind, views: Sequence[View], names: Sequence[str], seq: int) -> Sequence[View]:
-    """Those of these names. Raises `CliError` for a name that nothing has."""
-    there = {spelling for view in views for spelling in _spellings(view)}
-    for name in names:
-        if name not in there:
-            word = kind.plural[:-1]
-            raise CliError(
-                f"{word} {name} is not in the log at seq {seq}",
-                meant(name, there, f"see: allot get {kind.plural}"),
-            )
-    return _matching(views, names)
-
-
-def _matching(views: Sequence[View], names: Sequence[str]) -> Sequence[View]:
-    wanted = set(names)
-    return [v for v in views if wanted & set(_spellings(v))] if names else views
-
-
-def _spellings(view: View) -> tuple[str, ...]:
-    """How a user may name it."""
-    match view:
-        case PodView():
-            return view.name, f"{view.namespace}/{view.name}"
-        case CardView():
-            return view.node, f"{view.node}/{view.device}", view.id
-        case _:
-            return (str(view.name),)
+    bare = tuple(map(without_kind, names))
+    show(kind, Wanted(Origin(home, nats, file), names=bare, **asked))
 
 
 def _suggest_a_pod(folded: Folded, views: Iterable[PodView]) -> None:
     waiting = next((v for v in views if v.status == "Pending"), None)
     if waiting is not None:
         suggest(f"allot explain pod {waiting.namespace}/{waiting.name}")
-
-
-def _node_cells(v: NodeView, *, wide: bool) -> list[str]:
-    cells = [
-        v.name,
-        v.status,
-        str(v.cards) if v.cards else "",
-        str(v.cards_idle) if v.cards else "",
-        ",".join(map(model_text, v.models)),
-        bytes_text(v.memory_bytes) if v.memory_bytes else "",
-        bytes_text(v.free_memory_bytes) if v.memory_bytes else "",
-        _counted_text(v.extended, v.free_extended),
-        str(v.pods),
-    ]
-    if wide:
-        cells.append(f"{cpu_text(v.free_cpu_milli)}/{cpu_text(v.cpu_milli)}")
-        cells.append(f"{bytes_text(v.free_host_memory_bytes)}/{bytes_text(v.host_memory_bytes)}")
-    return [*cells, str(len(v.problems)) if v.problems else ""]
 
 
 def _counted_text(extended: Mapping[str, int], free: Mapping[str, int]) -> str:
@@ -377,35 +416,3 @@ def _problem_lines(views: Sequence[NodeView], unreadable: Sequence[Unreadable]) 
     if len(unreadable) > UNREADABLE_SHOWN:
         lines.append(f"log: {len(unreadable) - UNREADABLE_SHOWN} more records cannot be read")
     return ["", heading("Problems"), *(Prose(f"  {line}", 4) for line in lines)] if lines else []
-
-
-def _pod_cells(v: PodView, *, wide: bool) -> list[str]:
-    by_percent = bool(v.cards) and v.compute_whole == 100
-    counted = [f"{name}: {count}" for name, count in v.extended.items()] if v.node else []
-    cells = [
-        v.namespace,
-        v.name,
-        v.status,
-        v.cause,
-        v.node,
-        ",".join(v.cards) or ", ".join(counted),
-        bytes_text(v.memory_bytes) if by_percent or v.memory_bytes else "",
-        compute_text(v.compute_percent, v.compute_whole) if by_percent or v.compute_percent else "",
-    ]
-    return cells + [v.asks, v.scheduler, str(v.seq) if v.seq else "", v.uid] * wide
-
-
-def _card_cells(v: CardView, *, wide: bool) -> list[str]:
-    state = [] if v.healthy else ["Unhealthy"]
-    state += ["Oversold"] if v.oversold else []
-    cells = [
-        v.node,
-        v.device,
-        model_text(v.model),
-        ",".join(state) or "Healthy",
-        f"{v.slots - v.free_slots}/{v.slots}",
-        bytes_text(v.memory_bytes) if v.memory_bytes else "",
-        bytes_text(v.free_memory_bytes) if v.memory_bytes else "",
-        compute_text(usable_compute(v), whole_of_card(v.compute_percent)),
-    ]
-    return cells + [v.mode, v.id, " ".join(f"{h.namespace}/{h.name}" for h in v.holders)] * wide

@@ -62,3 +62,26 @@ class LazyGroup(click.Group):
             if name.startswith(incomplete)
         ]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+class KindGroup(LazyGroup):
+    """A group whose commands are kinds of objects: `po/NAME` is `po NAME`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        first, *rest = args
+        kind, slash, name = first.partition("/")
+        if slash and self.get_command(ctx, kind) is not None:
+            args = [kind, name, *rest]
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Kinds; after a kind and a slash its names."""
+        kind, slash, begun = incomplete.partition("/")
+        command = self.get_command(ctx, kind) if slash else None
+        if command is None:
+            return super().shell_complete(ctx, incomplete)
+        names = next(param for param in command.params if isinstance(param, click.Argument))
+        found = names.shell_complete(ctx, begun)
+        return [CompletionItem(f"{kind}/{item.value}") for item in found]

@@ -21,7 +21,11 @@ COMMANDS = {
         "Show what runs, with every address, and who is active.",
     ),
     "demo": ("allotment_cli.demo", "demo", "Run the examples in local mode and explain them."),
-    "get": ("allotment_cli.get", "get", "List nodes, pods or cards as recorded in the log."),
+    "get": (
+        "allotment_cli.get",
+        "get",
+        "List nodes, pods, cards, queues, gangs or Jobs as recorded.",
+    ),
     "ledger": ("allotment_cli.ledger", "ledger", "Show who holds how much of which card."),
     "blame": ("allotment_cli.blame", "blame", "Show who holds each part of a card, since when."),
     "usage": ("allotment_cli.usage", "usage", "Show who held how much, and for how long."),

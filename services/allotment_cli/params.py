@@ -53,7 +53,7 @@ def namespaces_options(command: F) -> F:
             "-n",
             "--namespace",
             shell_complete=completion.namespaces,
-            help="Only this namespace.",
+            help="Only this namespace (default: that of the kubeconfig's context, or default).",
         ),
     ):
         command = decorate(command)

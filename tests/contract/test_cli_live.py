@@ -123,12 +123,12 @@ def test_watch_goes_on_with_rows_that_are_new_or_change(
         assert watching.stdout is not None
         header = watching.stdout.readline()
         first = [watching.stdout.readline() for _ in range(3)]
-        assert header.startswith("NAMESPACE  NAME")
-        assert [line.split()[1] for line in first] == ["big", "half", "pair"]
+        assert header.startswith("NAME  STATUS")
+        assert [line.split()[0] for line in first] == ["big", "half", "pair"]
         half.records = recorded.records[10:12]
         anyio.run(fill, url, half)
         changed = watching.stdout.readline()
-        assert changed.split()[:3] == ["default", "big", "Reserved"]
+        assert changed.split()[:2] == ["big", "Reserved"]
         assert changed.index("big") == first[0].index("big"), "columns stay where they were"
         watching.send_signal(signal.SIGINT)
         assert watching.wait(timeout=PATIENCE_S) == 128 + signal.SIGINT

@@ -107,8 +107,8 @@ def test_pods_are_selected_by_their_labels(tmp_path: Path) -> None:
         pod = build.pod(name, labels=(("app", app),))
         recorder.append(f"allot.log.pod.{name}", "watcher", pod)
     log = recorder.write(tmp_path / "labels.jsonl")
-    assert names(log, "get", "pods", "-l", "app=web", "-o", "name") == ["pod/default/pod-a"]
-    assert names(log, "get", "pods", "-l", "app!=web", "-o", "name") == ["pod/default/pod-b"]
+    assert names(log, "get", "pods", "-l", "app=web", "-o", "name") == ["pod/pod-a"]
+    assert names(log, "get", "pods", "-l", "app!=web", "-o", "name") == ["pod/pod-b"]
     result = allot("get", "pods", "-l", "app in", "--file", str(log))
     assert result.exit_code == 2
     assert "-l 'app in' is not a label selector" in result.stderr
@@ -343,7 +343,7 @@ SCREENS = (
     ("explain", "node", "gpu-02"),
     ("explain", "pod", "research/never"),
     ("explain", "pod", "research/llama"),
-    ("get", "pods"),
+    ("get", "pods", "-A"),
     ("get", "nodes"),
     ("get", "cards"),
     ("trace", "research/llama"),
@@ -389,7 +389,7 @@ def test_headers_of_amounts_are_folded_where_amounts_are_not() -> None:
 def test_no_screen_is_wider_than_a_terminal_of_80(log: Path) -> None:
     """But for names and codes, which stay whole: `get nodes` and `explain node` may need more."""
     commands = (
-        *("get pods", "get cards", "ledger --summary", "blame gpu-01"),
+        *("get pods -A", "get cards", "ledger --summary", "blame gpu-01"),
         *("explain research/llama", "explain research/never", "diff 4 now"),
         *("usage", "queue list", "job list -A", "story big", "trace big", "doctor", "fit -f -"),
     )
@@ -409,8 +409,10 @@ def test_a_narrow_screen_leaves_optional_columns_out() -> None:
 
 def test_rows_are_whole_where_no_terminal_reads(log: Path) -> None:
     """One line a row with every column, for grep and awk."""
-    whole = CliRunner(env={"COLUMNS": "1000"}).invoke(main, ["get", "pods", "--file", str(log)])
-    piped = CliRunner(env={"COLUMNS": None}).invoke(main, ["get", "pods", "--file", str(log)])
+    whole = CliRunner(env={"COLUMNS": "1000"}).invoke(
+        main, ["get", "pods", "-A", "--file", str(log)]
+    )
+    piped = CliRunner(env={"COLUMNS": None}).invoke(main, ["get", "pods", "-A", "--file", str(log)])
     assert piped.stdout == whole.stdout
     assert "no room" not in piped.stderr
     story = CliRunner(env={"COLUMNS": None}).invoke(
@@ -425,7 +427,7 @@ def test_rows_are_whole_where_no_terminal_reads(log: Path) -> None:
 def test_columns_without_room_are_named(log: Path) -> None:
     def listed(columns: str, *words: str) -> Result:
         return CliRunner(env={"COLUMNS": columns}).invoke(
-            main, ["get", "pods", *words, "--file", str(log)]
+            main, ["get", "pods", "-A", *words, "--file", str(log)]
         )
 
     narrow = listed("80")

@@ -105,9 +105,9 @@ def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) 
     if query.get("q") or query.get("cause") or query.get("state", "") not in ("", WAITING):
         return ""
     words = ["allot", "get", "pods"]
-    for option, name in (("-n", "namespace"), ("--node", "node")):
-        if query.get(name):
-            words += [option, query[name]]
+    words += ["-n", query["namespace"]] if query.get("namespace") else ["-A"]
+    if query.get("node"):
+        words += ["--node", query["node"]]
     if query.get("state") == WAITING:
         words.append("--pending")
     return typed(*words, at=moment.at)

@@ -1,4 +1,4 @@
-"""Pods of a state as plain facts: where each is in its life, what it holds, why it waits."""
+"""Pods and groups of a state as plain rows: what each holds, and why it waits."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from allotment.core.explain.acknowledgement import ahead_of, is_awaited
 from allotment.core.explain.schema import DeviceAsk, Request
 from allotment.core.explain.views import MIB, compute_whole, device_name, plain
 from allotment.core.ledger.groups import NOT_ADMITTED, group_priority
-from allotment.core.ledger.model import ACTIVE, ENDED, RESERVED, SINGLE, ClusterState, Pod
+from allotment.core.ledger.model import ACTIVE, ENDED, RESERVED, SINGLE, ClusterState, Group, Pod
 from allotment.core.placement.devices import cards_asked
 from allotment.core.reasons import NOT_ACKNOWLEDGED, WAITING_FOR_PLUGIN
 from allotment_proto.events import Eviction, PodObserved
@@ -101,15 +101,60 @@ def pod_status(state: ClusterState, pod: Pod) -> tuple[str, str]:
     return "Pending", reasons.shown_cause(refusal.reasons)
 
 
+class GangView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One group: its phase, the code of what it waits for, and how many pods it needs and has.
+
+    The phase is `Unseen` of a group that pods name and that does not exist.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    phase: str
+    cause: str
+    queue: str
+    min_member: int
+    pods: int
+    running: int
+    created_ms: int
+
+
+def gang_views(state: ClusterState) -> list[GangView]:
+    """All groups by namespace and name."""
+    return [_gang_view(state, key, group) for key, group in sorted(state.groups.items())]
+
+
+def _gang_view(state: ClusterState, key: str, group: Group) -> GangView:
+    fact, (namespace, _, name) = group.fact, key.partition("/")
+    pods = [state.pods[uid].fact for uid in group.members if uid in state.pods]
+    phase = "Unseen" if fact is None else fact.phase or "Pending"
+    return GangView(
+        namespace=namespace,
+        name=name,
+        uid="" if fact is None else fact.uid,
+        phase=phase,
+        cause="" if phase in ("Running", "Completed") else _cause_of(state, key)[0],
+        queue="" if fact is None else fact.queue,
+        min_member=0 if fact is None else fact.min_member,
+        pods=len(pods),
+        running=sum(pod.phase == "Running" for pod in pods),
+        created_ms=0 if fact is None else fact.created_ms,
+    )
+
+
 def group_cause(state: ClusterState, pod: Pod) -> tuple[str, str]:
     """Why a pod's group waits, as code and text: it was not let in, or lacks its minimum."""
-    group = state.groups.get(pod.fact.group)
+    return _cause_of(state, pod.fact.group)
+
+
+def _cause_of(state: ClusterState, key: str) -> tuple[str, str]:
+    group = state.groups.get(key)
     if group is None:
         return "", ""
     if group.fact is None:
         if not state.is_batched:
             return "", ""
-        return reasons.GROUP_MISSING, f"PodGroup {pod.fact.group} does not exist"
+        return reasons.GROUP_MISSING, f"PodGroup {key} does not exist"
     is_at_gate = group.fact.phase in NOT_ADMITTED and not group.admitted_seq
     if is_at_gate and group.gate is not None and group.gate.code:
         return group.gate.code, group.gate.message
