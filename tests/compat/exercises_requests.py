@@ -54,7 +54,8 @@ def has_bad_share(vector: Vector) -> bool:
 def _is_bad(container: Mapping[str, Any]) -> bool:
     asked = container.get("limits") or {}
     both = {**(container.get("requests") or {}), **asked}
-    if keys.VGPU_NUMBER not in asked and any(name in both for name in AMOUNTS):
+    is_none = asked.get(keys.VGPU_NUMBER, "0") == "0"
+    if is_none and any(both.get(name, "0") != "0" for name in AMOUNTS):
         return True
     try:
         amounts = {name: units.count(both[name]) for name in AMOUNTS if name in both}

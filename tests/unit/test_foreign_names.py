@@ -1,8 +1,11 @@
 """What to write in place of others' names and of amounts in another unit, and that it fits."""
 
+import msgspec
 import pytest
 
+from allotment.core.explain.counterfactual import Bench, found_on
 from allotment.core.explain.doctor import findings
+from allotment.core.explain.obstacles import present
 from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.schema import Counterfactual
@@ -20,9 +23,11 @@ from allotment.core.placement.devices.foreign import (
 from allotment.core.placement.unserved import unserved
 from allotment_proto.codec import decode_envelope
 from allotment_proto.device_config import DeviceConfig
-from allotment_proto.facts import PodRequest, Problem
+from allotment_proto.events import NodeObserved
+from allotment_proto.facts import PodRequest, Problem, Selection
+from tests import build
 from tests.recording import Recorder, uid_of
-from tests.unit.kube_json import asks
+from tests.unit.kube_json import asks, container, pod_json, seen
 
 LISTED = tuple(
     (f"volcano.sh/vgpu-{name}", amount)
@@ -156,6 +161,37 @@ def test_where_cards_are_whole_a_share_of_one_is_asked_for_as_one() -> None:
     why, _, line = told({"nvidia.com/gpumem": "3000"}, ("nvidia.com/gpu", 4), cards=0)
     assert why.endswith("nodes here give whole cards only: write nvidia.com/gpu: 1 instead")
     assert line == "nvidia.com/gpu: 1"
+
+
+def test_a_model_that_is_there_as_whole_cards_only_is_said_with_what_to_write() -> None:
+    """H100 asked for as a share, and all H100 stand on a node that gives whole cards."""
+    state = build.state_of(sharing_node(), whole_node())
+    fact = seen(pod_json(container(limits=SHARE), annotations={"nvidia.com/use-gputype": "H100"}))
+    (said,) = unserved(state, fact.request)
+    assert said == (
+        "node whole gives NVIDIA-H100-80GB-HBM3 as whole cards only: write nvidia.com/gpu: 1 in "
+        "place of volcano.sh/vgpu-number"
+    )
+    (waits,) = findings(build.state_of(sharing_node(), whole_node(), fact), 0)
+    assert (waits.code, waits.message) == ("NotOffered", said)
+    found = found_on(Bench(state, present(state)), fact.request)
+    first = found[0]
+    assert line_text(first.change) == "nvidia.com/gpu: 1"
+    assert first.nodes_fit == 1
+    t4 = msgspec.structs.replace(fact.request, selection=Selection(use_types=("T4",)))
+    assert unserved(state, t4) == ()
+
+
+SHARE = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "4096"}
+
+
+def sharing_node() -> NodeObserved:
+    return build.node("share", 2, extended=LISTED)
+
+
+def whole_node() -> NodeObserved:
+    labels = (("nvidia.com/gpu.product", "NVIDIA-H100-80GB-HBM3"),)
+    return build.node("whole", 0, extended=(("nvidia.com/gpu", 8),), labels=labels)
 
 
 def test_a_misspelt_name_is_one_of_the_changes() -> None:

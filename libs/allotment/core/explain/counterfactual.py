@@ -60,8 +60,9 @@ _KINDS = 24
 """How many kinds of change there are at most for one pod: see `asked_most`."""
 WHOLE = 1000
 """The size of a change that gives up all of something. Sizes are permille of the request."""
-ADDED, _REPLACED, DROPPED = 100, 150, 200
-"""The sizes of changes that give up no amount: something is accepted, corrected, not asked for."""
+_MEANT, ADDED, _REPLACED, DROPPED = 50, 100, 150, 200
+"""The sizes of changes that give up no amount: what was meant is written, something is accepted,
+corrected, not asked for."""
 _HOSTNAME = "kubernetes.io/hostname"
 """Who selects a node that exists by its name means that one: another one comes after what can be
 done about it."""
@@ -707,7 +708,7 @@ def _corrected(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iter
             line=written if len(lines) == 1 else f"limits: {{{written}}}",
         ),
         lambda asked: corrected(bench.state, asked, found) or asked,
-        ADDED,
+        _MEANT,
     )
 
 

@@ -12,15 +12,18 @@ from difflib import get_close_matches
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices import EXCLUSIVE_SWITCHES, FAMILIES
 from allotment.core.placement.devices.base import Switch
+from allotment.core.placement.devices.choosing import model_wanted
 from allotment.core.placement.devices.foreign import (
     ANNOTATIONS,
     Meant,
     meant_by_others,
     meant_in_units,
 )
+from allotment.core.placement.rules import card_names
+from allotment.core.placement.rules.counted_cards import models_of
 from allotment.core.reasons import problem_text
 from allotment_proto.events import SCHEDULER_CONFIG, PodObserved
-from allotment_proto.facts import DeviceRequest, PodRequest, Policy
+from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
 
 _BROKEN_PLUGIN = frozenset[str]().union(*(f.absent_problems for f in FAMILIES.values()))
 """Problems of a node because of which it offers no devices of a family."""
@@ -38,11 +41,14 @@ def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
     """
     asked = (
         *(state.nodes_seq, state.policy_seq, state.devices_seq),
-        *(request.devices, request.extended),
+        *(request.devices, request.extended, request.selection),
     )
     if state.last_unserved is not None and state.last_unserved[0] == asked:
         return state.last_unserved[1]
     found = [one.text for wanted in request.devices if (one := meant_in_units(state, wanted))]
+    whole = _meant_whole(state, request)
+    if whole is not None:
+        found.append(whole.text)
     absent = _absent(state, request)
     others = meant_by_others(state, request, absent)
     if others is not None:
@@ -59,6 +65,9 @@ def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
 
 def meant(state: ClusterState, request: PodRequest) -> tuple[Meant, ...]:
     """What was probably meant by names that no node offers, and by amounts that no card has."""
+    whole = _meant_whole(state, request)
+    if whole is not None:
+        return (whole,)
     found = [one for wanted in request.devices if (one := meant_in_units(state, wanted))]
     absent = _absent(state, request)
     others = meant_by_others(state, request, absent)
@@ -71,6 +80,42 @@ def meant(state: ClusterState, request: PodRequest) -> tuple[Meant, ...]:
         if near:
             found.append(Meant((name,), {near: amounts[name]}, ""))
     return tuple(found)
+
+
+def _meant_whole(state: ClusterState, request: PodRequest) -> Meant | None:
+    """That the card model of a pod is there, but not to be shared: what to ask for instead."""
+    chosen = request.selection
+    families = {wanted.family for wanted in request.devices}
+    if chosen.use_types is None or len(families) != 1 or families & _absent_families(state):
+        return None
+    family = FAMILIES.get(next(iter(families)))
+    if family is None or not family.counted_again or not request.extended:
+        return None
+    counted = family.counted_again[0]
+    whole = card_names.spelled(Selection(use_types=chosen.use_types, counted=(counted,)))
+    having: dict[str, str] = {}
+    for node in state.nodes.values():
+        ledger = node.ledgers.get(family.name)
+        if ledger is not None and any(model_wanted(c.fact.model, chosen) for c in ledger.cards):
+            return None
+        for model in () if node.fact is None else models_of(node.fact, node.labels, whole):
+            if model and model_wanted(model, whole):
+                having[node.name] = model
+    if not having:
+        return None
+    name, count = min(having), sum(wanted.count for wanted in request.devices)
+    own = family.resources(state.devices)
+    return Meant(
+        tuple(name for name, _ in request.extended if name in own),
+        {counted: count},
+        f"node {name} gives {having[name]} as whole cards only: write {counted}: {count} in place "
+        f"of {family.count_resource(state.devices)}",
+    )
+
+
+def _absent_families(state: ClusterState) -> set[str]:
+    """Families that the policy does not serve: what they ask for has another remedy."""
+    return FAMILIES.keys() - {*state.policy.families}
 
 
 def _absent(state: ClusterState, request: PodRequest) -> list[str]:

@@ -132,7 +132,11 @@ def _cause(
         return _Cause(
             NO_NODES, f"{REASONS[NO_NODES].text}, so nothing can start", _advice(NO_NODES)
         )
-    asked = PodRequest(extended=fact.request.extended, devices=fact.request.devices)
+    asked = PodRequest(
+        extended=fact.request.extended,
+        devices=fact.request.devices,
+        selection=fact.request.selection,
+    )
     texts = unserved(state, asked)
     if texts:
         return _Cause(_NOT_OFFERED, texts[0], _OFFER)

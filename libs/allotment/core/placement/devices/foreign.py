@@ -24,6 +24,7 @@ from allotment.core.placement.devices.base import (
     counted_in,
     in_other_unit,
 )
+from allotment.core.placement.rules import card_names
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.facts import DeviceRequest, PodRequest
 from allotment_proto.volcano import keys
@@ -216,9 +217,15 @@ def corrected(
     left = {name: amount for name, amount in request.extended if name not in removed}
     family = next((f for f in FAMILIES.values() if f.resources(state.devices) & {*lines}), None)
     if family is None:
-        devices = tuple(stays)
+        selection = request.selection
+        if selection.use_types is not None or selection.nouse_types is not None:
+            counted = tuple(sorted({*selection.counted, *filter(card_names.is_card, lines)}))
+            selection = msgspec.structs.replace(selection, counted=counted)
         return msgspec.structs.replace(
-            request, devices=devices, extended=_sorted({**left, **lines})
+            request,
+            devices=tuple(stays),
+            extended=_sorted({**left, **lines}),
+            selection=selection,
         )
     limits, name = dict(lines), ""
     for wanted in stays:
