@@ -14,6 +14,7 @@ from allotment.core.explain.doctor.drift import of_drift
 from allotment.core.explain.doctor.finding import ERROR, WARNING, Finding, in_order
 from allotment.core.explain.doctor.keeping_off import of_keeping_off
 from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_leases, of_log
+from allotment.core.explain.doctor.preferences import of_preferences
 from allotment.core.explain.doctor.standstill import IDLE_AFTER_S, of_standstill, work_of
 from allotment.core.explain.doctor.waiting import of_waiting
 from allotment.core.ledger.model import ClusterState
@@ -45,5 +46,6 @@ def findings(state: ClusterState, time_ms: int) -> list[Finding]:
         of_cluster(state, time_ms),
         of_waiting(state, time_ms),
         of_keeping_off(state),
+        of_preferences(state),
     )
     return in_order(one for part in found for one in part)
