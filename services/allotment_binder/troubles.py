@@ -185,7 +185,7 @@ def _wrong_with(state: ClusterState, queue: QueueObserved) -> Problem | None:
     """What is wrong with a Queue, or with what it is guaranteed; None if nothing is."""
     if queue.problem is not None:
         return queue.problem
-    for found in guaranteed(state):
+    for found in guaranteed(state) if queue.guarantee else ():
         if found.is_too_much and queue.name in found.queues:
             text = f"{guaranteed_text(state, found)}: other queues get no {found.resource}"
             return Problem(GUARANTEE_TOO_LARGE, "", text)

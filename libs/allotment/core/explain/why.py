@@ -18,7 +18,7 @@ from allotment.core.explain.schema import Lack
 from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.placement.unserved import nearest, unserved
-from allotment.core.queues.round.guaranteed import kept_from
+from allotment.core.queues.round.guaranteed import Guaranteed, guaranteed, kept_from
 from allotment.core.queues.round.verdict import PodVerdict, ShutOut, Verdicts
 from allotment_proto.events import PodObserved, QuotaShort
 from allotment_proto.facts import PodRequest, Problem
@@ -67,6 +67,7 @@ class Whys:
         self._said: dict[PodRequest, NodesSay] = {}
         self._asked: dict[object, PodRequest] = {}
         self._nodes_asked = 0
+        self._guaranteed: list[Guaranteed] | None = None
         self._has_nodes = any(node.fact is not None for node in state.nodes.values())
 
     def ruled(self, fact: PodObserved) -> PodVerdict:
@@ -119,7 +120,7 @@ class Whys:
         if shut is not None and shut.code == code:
             return Why(code, shut.message)
         if refusal is not None and refusal.problem is not None:
-            said = _quota_text(self._state, refusal.quota)
+            said = self._quota_text(refusal.quota)
             return Why(code, said or _without_code(refusal.problem))
         if code == reasons.SAME_ROLE_FAILED:
             sibling = self._sibling(pod)
@@ -128,6 +129,21 @@ class Whys:
                 return Why(why.code, f"waits like {sibling.fact.name}: {why.text}")
         _, message = group_cause(self._state, pod)
         return Why(code, message or _text(code))
+
+    def _quota_text(self, short: Sequence[QuotaShort]) -> str:
+        """Which limits refuse a pod, with what is in use of each, and what others are guaranteed
+        where that is the limit; empty if none does."""
+        amounts = "; ".join(reasons.quota_text(each, names_queue=False) for each in short)
+        queue = next((each.queue for each in short), "")
+        if queue:
+            if self._guaranteed is None:
+                self._guaranteed = guaranteed(self._state)
+            texts = (kept_from(self._state, self._guaranteed, each) for each in short)
+            kept = dict.fromkeys(text for text in texts if text)
+            return "; ".join([f"queue {queue} is at its limit: {amounts}", *kept])
+        return (
+            f"not enough room in the cluster: {amounts}; no queue quota applies" if amounts else ""
+        )
 
     def _sibling(self, pod: Pod) -> Pod | None:
         """The pod of the same group and role that the nodes refused for all of them."""
@@ -179,17 +195,6 @@ class Whys:
 
 def _without_code(problem: Problem) -> str:
     return reasons.problem_text(problem).removeprefix(f"{problem.code}: ")
-
-
-def _quota_text(state: ClusterState, short: Sequence[QuotaShort]) -> str:
-    """Which limits refuse a pod, with what is in use of each, and what others are guaranteed where
-    that is the limit; empty if none does."""
-    amounts = "; ".join(reasons.quota_text(each, names_queue=False) for each in short)
-    queue = next((each.queue for each in short), "")
-    if queue:
-        kept = dict.fromkeys(text for each in short if (text := kept_from(state, each)))
-        return "; ".join([f"queue {queue} is at its limit: {amounts}", *kept])
-    return f"not enough room in the cluster: {amounts}; no queue quota applies" if amounts else ""
 
 
 def _text(code: str) -> str:

@@ -527,11 +527,13 @@ class RulesAbout(NamedTuple):
 
 
 class CardModels(NamedTuple):
-    """The models of all cards of the cluster since a change of a node, and by the words that a pod
-    has for models those that mean whole words."""
+    """The models of all cards of the cluster since a change of a node: of those that nodes register
+    and of those that are only counted; and by the words that a pod has for models those that mean
+    whole words."""
 
     nodes_seq: int
-    models: frozenset[str]
+    registered: frozenset[str]
+    counted: frozenset[str]
     telling: dict[tuple[str, ...], tuple[str, ...]]
 
 

@@ -21,6 +21,7 @@ from allotment.core.placement.devices.foreign import (
 )
 from allotment.core.placement.rules import card_names
 from allotment.core.placement.rules.counted_cards import models_of
+from allotment.core.placement.rules.models import card_models
 from allotment.core.reasons import problem_text
 from allotment_proto.events import SCHEDULER_CONFIG, PodObserved
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
@@ -93,11 +94,13 @@ def _meant_whole(state: ClusterState, request: PodRequest) -> Meant | None:
         return None
     counted = family.counted_again[0]
     whole = card_names.spelled(Selection(use_types=chosen.use_types, counted=(counted,)))
+    known = card_models(state)
+    if any(model_wanted(model, chosen) for model in known.registered):
+        return None
+    if not any(model_wanted(model, whole) for model in known.counted):
+        return None
     having: dict[str, str] = {}
     for node in state.nodes.values():
-        ledger = node.ledgers.get(family.name)
-        if ledger is not None and any(model_wanted(c.fact.model, chosen) for c in ledger.cards):
-            return None
         for model in () if node.fact is None else models_of(node.fact, node.labels, whole):
             if model and model_wanted(model, whole):
                 having[node.name] = model

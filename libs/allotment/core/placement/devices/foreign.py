@@ -161,16 +161,18 @@ def meant_in_units(state: ClusterState, wanted: DeviceRequest) -> Meant | None:
     if family is None:
         return None
     unit_bytes = family.memory_unit_bytes(state.devices)
+    amount = in_other_unit(wanted.memory_mib, unit_bytes)
+    if not amount:
+        return None
     ledgers = (node.ledgers.get(wanted.family) for node in state.nodes.values())
     cards = [card for ledger in ledgers if ledger is not None for card in ledger.cards]
     largest = max((card.fact.memory_mib for card in cards), default=0)
     if wanted.memory_mib <= largest:
         return None
-    amount = in_other_unit(wanted.memory_mib, unit_bytes)
     none = family.amounts(msgspec.structs.replace(wanted, memory_mib=0), state.devices)
     named = family.amounts(wanted, state.devices)
     resource = next((name for name, n in named.items() if n != none.get(name)), "")
-    if not amount or not resource:
+    if not resource:
         return None
     text = f"{resource} {counted_in(resource, wanted.memory_mib, unit_bytes)}"
     return Meant((), {resource: amount}, text)

@@ -19,10 +19,10 @@ def in_whole_words(request: PodRequest, state: ClusterState) -> PodRequest:
     words = _words(request)
     if not words or state.policy.whole_words is not True:
         return request
-    found = _models(state)
+    found = card_models(state)
     telling = found.telling.get(words)
     if telling is None:
-        telling = tuple(word for word in words if _is_telling(word, found.models))
+        telling = tuple(word for word in words if _is_telling(word, found))
         if len(found.telling) == _REMEMBERED:
             found.telling.clear()
         found.telling[words] = telling
@@ -35,10 +35,14 @@ def in_whole_words(request: PodRequest, state: ClusterState) -> PodRequest:
 def parts_note(request: PodRequest, state: ClusterState) -> tuple[str, ...]:
     """A text, without a full stop, for each word that no model has as a whole word, and of which
     some have it as a part."""
-    found = _models(state).models
+    found = card_models(state)
     texts = []
     for word in _words(request):
-        having = sorted(model for model in found if _is_called(model, word, whole=False))
+        having = sorted(
+            model
+            for model in found.registered | found.counted
+            if _is_called(model, word, whole=False)
+        )
         if having and not any(_is_called(model, word, whole=True) for model in having):
             shown = ", ".join(having[:_SHOWN])
             more = f" and {len(having) - _SHOWN} more" if len(having) > _SHOWN else ""
@@ -54,21 +58,23 @@ _REMEMBERED = 1024
 """The lists of so many kinds of pods are remembered."""
 
 
-def _models(state: ClusterState) -> CardModels:
+def card_models(state: ClusterState) -> CardModels:
     """The models of all cards that nodes register, and those of counted cards by their labels."""
     known = state.last_models
     if known is not None and known.nodes_seq == state.nodes_seq:
         return known
-    found: set[str] = set()
+    registered: set[str] = set()
+    counted: set[str] = set()
     for node in state.nodes.values():
         if node.fact is None:
             continue
         for ledger in node.ledgers.values():
-            found.update(card.fact.model for card in ledger.cards)
+            registered.update(card.fact.model for card in ledger.cards)
         if node.fact.extended:
-            found.update(value for key, value in node.labels.items() if key.endswith(PRODUCT))
-    state.last_models = CardModels(state.nodes_seq, frozenset(found), {})
-    return state.last_models
+            counted.update(value for key, value in node.labels.items() if key.endswith(PRODUCT))
+    found = CardModels(state.nodes_seq, frozenset(registered), frozenset(counted), {})
+    state.last_models = found
+    return found
 
 
 def _words(request: PodRequest) -> tuple[str, ...]:
@@ -76,8 +82,9 @@ def _words(request: PodRequest) -> tuple[str, ...]:
     return chosen.use_types if chosen.use_types is not None else chosen.nouse_types or ()
 
 
-def _is_telling(word: str, models: frozenset[str]) -> bool:
+def _is_telling(word: str, found: CardModels) -> bool:
     """Whether some model has it as a whole word, and another one as a mere part."""
+    models = found.registered | found.counted
     whole = {model for model in models if _is_called(model, word, whole=True)}
     return bool(whole) and any(_is_called(model, word, whole=False) for model in models - whole)
 

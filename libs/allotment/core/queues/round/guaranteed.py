@@ -6,7 +6,7 @@ shows why.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState
@@ -36,9 +36,8 @@ class Guaranteed(NamedTuple):
 
 def guaranteed(state: ClusterState) -> list[Guaranteed]:
     """The resources that queues are guaranteed, where the policy heeds that and there are nodes."""
-    facts = [node.fact for node in state.nodes.values() if node.fact is not None]
     heeding = any(use.name in _HEEDING for tier in state.policy.tiers for use in tier)
-    if not facts or not state.is_batched or not heeding:
+    if not heeding:
         return []
     found: dict[str, Counter[str]] = {}
     for queue in state.queues.values():
@@ -47,6 +46,9 @@ def guaranteed(state: ClusterState) -> list[Guaranteed]:
         for resource, amount in queue.guarantee:
             if amount:
                 found.setdefault(resource, Counter())[queue.name] = amount
+    facts = [node.fact for node in state.nodes.values() if node.fact is not None]
+    if not facts or not found:
+        return []
     total = Counter[str]()
     for fact in facts:
         total["cpu"] += fact.cpu_milli
@@ -78,13 +80,14 @@ def guaranteed_text(state: ClusterState, found: Guaranteed) -> str:
     return f"queues are guaranteed {together} {found.resource} together ({each}), {has}"
 
 
-def kept_from(state: ClusterState, short: QuotaShort) -> str:
-    """What others are guaranteed, where that is what limits a queue; empty where it is not."""
+def kept_from(state: ClusterState, all_: Sequence[Guaranteed], short: QuotaShort) -> str:
+    """What others are guaranteed of all that queues are, where that is what limits a queue; empty
+    where it is not."""
     queue = state.queues.get(short.queue)
     if queue is None:
         return ""
     own = dict(queue.capability).get(short.resource)
-    for found in guaranteed(state):
+    for found in all_:
         others = {n: amount for n, amount in found.queues.items() if n != short.queue}
         if found.resource == short.resource and others and (own is None or own > short.most):
             return guaranteed_text(state, found._replace(queues=others))
