@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import blocks, section
+from tests.e2e.browser import Looking, chromium
 
 HEADINGS = (
     "=== Placements",
@@ -38,6 +39,7 @@ HEADINGS = (
 RESULTS_MOST = 10
 """Lines that the demo ends with."""
 ROOT = Path(__file__).parents[2]
+PICTURES = ROOT / "deploy/images"
 
 
 def start(temporary: Path, *options: str) -> subprocess.Popen[str]:
@@ -135,7 +137,8 @@ def test_the_demo(tmp_path: Path) -> None:
 @pytest.mark.timeout(200)
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is missing")
 @pytest.mark.skipif(not (ROOT / ".venv/.installed").exists(), reason="not installed by make")
-def test_the_readme_can_be_followed_to_a_page_that_stays(tmp_path: Path) -> None:
+def test_the_readme_can_be_followed_to_a_page_that_stays(tmp_path: Path, rewrite: bool) -> None:
+    """With --rewrite the pictures in the documents are taken of that page."""
     demo, then = blocks(section("README.md", "Try it"))
     keep = next(line for line in demo.splitlines() if "--keep" in line)
     ended = shell(keep, tmp_path)
@@ -147,6 +150,8 @@ def test_the_readme_can_be_followed_to_a_page_that_stays(tmp_path: Path) -> None
         assert results[0].startswith("26 of 27 example pods"), "these are more than ten lines"
         with urllib.request.urlopen(page[1], timeout=10) as answer:
             assert answer.status == 200
+        if rewrite:
+            take_pictures(page[1])
         assert {"Next: allot explain pod default/never-fits", "Stop it: allot down"} < {*results}
         again = shell(keep, tmp_path)
         assert again.returncode != 0
@@ -158,6 +163,16 @@ def test_the_readme_can_be_followed_to_a_page_that_stays(tmp_path: Path) -> None
     finally:
         shell(". .venv/bin/activate && allot down", tmp_path)
     assert left_behind(tmp_path) == []
+
+
+def take_pictures(address: str) -> None:
+    with chromium() as browser:
+        page = Looking(browser, address).open()
+        page.set_viewport_size({"width": 1120, "height": 740})
+        page.screenshot(path=PICTURES / "map.png")
+        page.get_by_text("never-fits").first.click()
+        page.wait_for_url("**/pods/default/never-fits")
+        page.screenshot(path=PICTURES / "pod.png")
 
 
 def shell(script: str, home: Path) -> subprocess.CompletedProcess[str]:
