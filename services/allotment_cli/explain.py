@@ -94,6 +94,7 @@ def explain() -> None:
     shell_complete=completion.nodes,
     help="Show also every step for every card of this node.",
 )
+@click.option("--previous", is_flag=True, help="The pod that had the name before.")
 @click.option(
     "--all", "all_", is_flag=True, help="Show every candidate and every step of the timeline."
 )
@@ -110,6 +111,7 @@ def pod(
     at: str | None,
     watch: bool,
     node: str | None,
+    previous: bool,
     all_: bool,
     exit_code: bool,
     output: str,
@@ -127,20 +129,27 @@ def pod(
     origin = Origin(home, nats, file)
     if watch:
         check_watch(at, file, output, LEAVE_OUT_WATCH)
+        if previous:
+            raise CliError("the pod before does not change any more", "leave out --watch")
         anyio.run(_watch, origin, space, bare, node, show)
         return
-    found = anyio.run(run, origin, space, bare, at, node)
+    found = anyio.run(run, origin, space, bare, at, node, previous)
     show(found)
     if exit_code and found.status.phase == "Pending":
         ctx.exit(PENDING_EXIT)
 
 
 async def run(
-    origin: Origin, namespace: str, name: str, at: str | None, node: str | None
+    origin: Origin,
+    namespace: str,
+    name: str,
+    at: str | None,
+    node: str | None,
+    previous: bool = False,
 ) -> PodExplanation:
     """Fold to the moment; for a placed pod fold again to what its decision read."""
     async with open_source(origin) as source:
-        asked = _Asked(source, PodStory(namespace, name), node)
+        asked = _Asked(source, PodStory(namespace, name), node, previous)
         folded = await followed(source, asked.story, at, asked.bases.foresee)
         return await asked.explained(folded)
 
@@ -166,21 +175,25 @@ async def _watch(
 class _Asked:
     """What is asked about a pod whose story is followed."""
 
-    def __init__(self, source: Source, story: PodStory, node: str | None) -> None:
+    def __init__(
+        self, source: Source, story: PodStory, node: str | None, previous: bool = False
+    ) -> None:
         self.story = story
         self.bases = _Bases(story)
         self._source = source
         self._node = node
+        self._previous = previous
 
     async def explained(self, folded: Folded, *, advised: bool = True) -> PodExplanation:
         """The explanation at the end of a fold through which the story was followed."""
         source, story, node, state = self._source, self.story, self._node, folded.state
         if node is not None and node not in state.nodes:
             raise no_such_node(node, state.nodes, folded.seq)
-        placed = story.placed
+        told = told_of(story, folded, self._previous)
+        placed = told.placed
         before = None if placed is None else await self.bases.state(source, placed.decided.basis)
         last = None if placed is None else self.bases.stood_on(placed.seq)
-        kin = None if story.latest is None else await kin_of(source, story, story.latest, folded)
+        kin = await kin_of(source, story, told, folded)
         with waiting("trying what would make it fit"):
             return explain_pod(
                 state,
@@ -190,6 +203,7 @@ class _Asked:
                 last=last,
                 node=node,
                 kin=kin,
+                told=told,
                 advised=advised,
             )
 
@@ -213,6 +227,17 @@ async def followed(
             _similar(folded, story.namespace, story.name),
         )
     return folded
+
+
+def told_of(story: PodStory, folded: Folded, previous: bool) -> PodLife:
+    """The latest pod of a story that was followed, or the one before it. Raises `CliError`."""
+    lives = list(story.lives.values())
+    if previous and len(lives) < 2:
+        raise CliError(
+            f"no other pod had the name {story.namespace}/{story.name} up to seq {folded.seq}",
+            "leave out --previous",
+        )
+    return lives[-2 if previous else -1]
 
 
 async def kin_of(source: Source, story: PodStory, told: PodLife, folded: Folded) -> PodLife | None:
@@ -244,7 +269,7 @@ class _Bases:
         self._image = b""
         self._last: Record | None = None
         """The last decision."""
-        self._stood_on: tuple[int, Decided] | None = None
+        self._stood_on: dict[int, Decided] = {}
 
     def foresee(self, record: Record, state: ClusterState) -> None:
         """Before a record takes effect."""
@@ -259,7 +284,7 @@ class _Bases:
                 continue
             for last in [] if before is None else _decisions(before):
                 if event.assumed == (last.cycle,):
-                    self._stood_on = record.seq, last
+                    self._stood_on[record.seq] = last
             if event.basis == state.seq:
                 self._seq, self._image = state.seq, snapshot.encode(state)
 
@@ -267,8 +292,7 @@ class _Bases:
         """The decision that the one of this record, the last about the pod's place, stood on: it
         was not in the log yet when that one was proposed.
         """
-        found = self._stood_on
-        return None if found is None or found[0] != seq else found[1]
+        return self._stood_on.get(seq)
 
     async def state(self, source: Source, basis: int) -> ClusterState:
         if self._image and self._seq == basis:

@@ -69,6 +69,11 @@ COMMANDS = {
         "Volcano's Queues: list, get, create, operate, delete.",
     ),
     "replay": ("allotment_cli.replay", "replay", "Make every decision again and compare."),
+    "inspect": (
+        "allotment_cli.inspect_log",
+        "inspect",
+        "Show an exported log as web pages.",
+    ),
     "simulate": (
         "allotment_lab.simulate.command",
         "simulate",

@@ -12,8 +12,7 @@ from allotment.core.explain.words import wants_text
 from allotment.core.units import duration_text
 from allotment_cli import completion
 from allotment_cli import explain_sections as sections
-from allotment_cli.errors import CliError
-from allotment_cli.explain import collect, kin_of
+from allotment_cli.explain import collect, kin_of, told_of
 from allotment_cli.explain_text import ask_fields, field, story_fields
 from allotment_cli.moments import local_text, moment_text
 from allotment_cli.names import pod_name
@@ -63,13 +62,7 @@ async def run(origin: Origin, namespace: str, name: str, at: str | None, previou
     """The story of the latest pod of a name up to a moment, or of the one before it."""
     async with open_source(origin) as source:
         folded, collected = await collect(source, namespace, name, at)
-        lives = list(collected.lives.values())
-        if previous and len(lives) < 2:
-            raise CliError(
-                f"no other pod had the name {namespace}/{name} up to seq {folded.seq}",
-                "leave out --previous",
-            )
-        told = lives[-2 if previous else -1]
+        told = told_of(collected, folded, previous)
         kin = await kin_of(source, collected, told, folded)
     before, after = neighbours(folded.state, collected, told, kin)
     return life_of(folded.state, told, folded.time_ms, predecessor=before, successor=after)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -21,7 +22,8 @@ Context = ServiceContext[InspectorSettings]
 MIB = 1 << 20
 
 
-async def run(ctx: Context) -> None:
+async def run(ctx: Context, listening: Callable[[str], None] = lambda address: None) -> None:
+    """Serve the pages until stopped; `listening` gets the URL once browsers may come."""
     settings = ctx.settings
     token = await anyio.to_thread.run_sync(token_of, settings.page_token_file)
     if token is None and not is_loopback(settings.page_host):
@@ -64,6 +66,7 @@ async def run(ctx: Context) -> None:
         ):
             ctx.ready("pages", True, address)
             ctx.log.info("pages", address=address)
+            listening(address)
             group.start_soon(history.fill)
             group.start_soon(traces.run, reading.fold)
             with ctx.until_stop():

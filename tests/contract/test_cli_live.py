@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,3 +167,38 @@ def test_kubectl_runs_the_command_as_its_plugin(recorded: Recorder, tmp_path: Pa
         timeout=PATIENCE_S,
     )
     assert (done.stdout, done.returncode) == ("node/gpu-01\n", 0), done.stderr
+
+
+def test_inspect_shows_an_exported_log_and_speaks_to_people(
+    recorded: Recorder, tmp_path: Path
+) -> None:
+    path = recorded.write(tmp_path / "log.jsonl")
+    with started("inspect", "--file", str(path)) as inspecting:
+        assert inspecting.stdout is not None
+        assert inspecting.stderr is not None
+        line = inspecting.stdout.readline()
+        found = re.fullmatch(
+            rf"{path} is shown at (http://127\.0\.0\.1:\d+)   \(Ctrl-C .*\)\n", line
+        )
+        assert found, line
+        with urllib.request.urlopen(f"{found[1]}/pods", timeout=PATIENCE_S) as page:
+            assert "research/llama" in page.read().decode()
+        taken = allot("inspect", "--file", str(path), "--port", found[1].rpartition(":")[2])
+        assert taken.exit_code == 2
+        assert "give another --port" in taken.stderr
+        inspecting.send_signal(signal.SIGINT)
+        said, noted = inspecting.communicate(timeout=PATIENCE_S)
+        assert inspecting.returncode == 0
+        assert said == ""
+        assert noted == f"reading {path}\n"
+
+
+def test_inspect_says_which_log_it_cannot_show(tmp_path: Path) -> None:
+    unreadable = tmp_path / "log.jsonl"
+    unreadable.write_text("nonsense\n")
+    for words in (("--file", str(unreadable)), ("--file", "/nonexistent.jsonl")):
+        result = allot("inspect", *words)
+        assert result.exit_code == 2
+        assert words[1] in result.stderr
+        assert "Traceback" not in result.stderr
+    assert "--file" in allot("inspect").stderr

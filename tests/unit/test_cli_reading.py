@@ -632,3 +632,39 @@ def test_of_a_node_that_went_it_is_said_when_and_who_was_on_it(
     assert at is not None
     then = allot(*words, "--file", str(path), "--at", f"{at[1]}~1")
     assert then.exit_code == 0, then.output
+
+
+def test_the_pod_that_had_the_name_before_is_explained(tmp_path: Path) -> None:
+    log = Recorder()
+    for node in ("n1", "n2"):
+        log.node(node, cards=1)
+    other, first = log.pod("other"), log.pod("web")
+    basis = log.seq
+    upon = log.decide(other)
+    log.decide(first, basis=basis, upon=upon)
+    log.bind(first)
+    before = log.seq
+    log.gone(first)
+    second = log.pod("web", uid="22222222-2222-4222-8222-222222222222")
+    log.decide(second)
+    path = str(log.write(tmp_path / "log.jsonl"))
+
+    def told(*words: str) -> Any:
+        result = allot("explain", "web", *words, "--file", path, "-o", "json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    assert told()["subject"]["uid"] == second
+    earlier, then = told("--previous"), told("--at", str(before))
+    assert earlier["subject"]["uid"] == first
+    assert earlier["status"]["phase"] == "Gone"
+    for same in ("placement", "candidates", "decision", "request"):
+        assert earlier[same] == then[same], "as it was explained while it ran"
+    assert earlier["decision"]["assumed"] == ["c1"]
+    assert earlier["life"]["successor"]["uid"] == second
+    shown = allot("explain", "pod", "web", "--previous", "--file", path)
+    assert first in shown.stdout or "Gone" in shown.stdout
+    for command in ("explain", "story"):
+        alone = allot(command, "other", "--previous", "--file", path)
+        assert alone.exit_code == 2
+        assert "no other pod had the name default/other" in alone.stderr

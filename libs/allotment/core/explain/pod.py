@@ -95,18 +95,19 @@ def explain(
     last: Decided | None = None,
     node: str | None = None,
     kin: PodLife | None = None,
+    told: PodLife | None = None,
     advised: bool = True,
 ) -> PodExplanation:
-    """Explain the latest pod of a story that was followed to the sequence of `state`.
+    """Explain a pod of a story that was followed to the sequence of `state`: `told`, or the latest.
 
-    `before` is the state at the basis of `story.placed`, and `last` the decision before that, if it
-    stands on one; without `before` a placed pod is explained without its competitors. `node` adds
-    every step on that node. `kin` is the life of the pod of its owner whose place it took. Without
-    `advised` no change is tried that would make it fit, which may take long on many nodes: `advise`
-    does that alone. Raises KeyError for a node that the state does not know, ValueError for a story
-    without a pod.
+    `before` is the state at the basis of the decision that placed it, and `last` the decision
+    before that, if it stands on one; without `before` a placed pod is explained without its
+    competitors. `node` adds every step on that node. `kin` is the life of the pod of its owner
+    whose place it took. Without `advised` no change is tried that would make it fit, which may take
+    long on many nodes: `advise` does that alone. Raises KeyError for a node that the state does not
+    know, ValueError for a story without a pod.
     """
-    told = story.latest
+    told = story.latest if told is None else told
     if told is None:
         raise ValueError(f"pod {story.namespace}/{story.name} does not occur in the story")
     fact = told.fact
