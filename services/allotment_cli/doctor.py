@@ -1,6 +1,6 @@
-"""`allot doctor`: what somebody should look at, from the log, NATS and the services."""
+"""`allot doctor`: problems of the platform and of its tenants, from the log, NATS and services."""
 
-import textwrap
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from datetime import datetime
@@ -17,12 +17,16 @@ from allotment.adapters.log.stream_rules import check_stream
 from allotment.core.explain.doctor import (
     ERROR,
     IDLE_AFTER_S,
+    PLATFORM,
+    TENANT,
     WARNING,
     Copy,
     Finding,
     Limit,
     LogStream,
     Source,
+    Summary,
+    counted,
     findings,
     in_order,
     of_drift,
@@ -30,11 +34,14 @@ from allotment.core.explain.doctor import (
     of_log,
     of_standstill,
     sources,
+    summary_of,
     work_of,
 )
+from allotment.core.explain.why import Whys
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
+from allotment.core.reasons import Cure
 from allotment.core.units import age_text, rfc3339
 from allotment_cli import local, moments
 from allotment_cli import source as logs
@@ -50,7 +57,7 @@ from allotment_cli.output import (
     emit_document,
     heading,
     note,
-    screen_width,
+    table,
 )
 from allotment_cli.params import at_option, output_option
 from allotment_cli.progress import waiting
@@ -64,20 +71,30 @@ FOUND = 1
 _API_SERVER = "apiserver"
 """Its name among the services of local mode."""
 INDENT = " " * 8
+LABEL = 9
+_NAMESPACED = re.compile(r"\w+ '([^'/]+)/[^'/]+'")
+"""How a service names an object of a namespace that it rejects: ``Pod 'a/b'``."""
 SETTLES_S = 3.0
 """Longer than a fact takes from the API server into the log on a busy machine."""
 CORRECTED_WITHIN_S = 30.0
 LOOK_BACK_RECORDS = 100_000
-"""So far back it is looked for when a node went."""
+"""How far back the doctor looks for when a node went."""
 CHUNK_RECORDS = 2048
 SCHEDULING = ("watcher", "filter", "scorer", "binder")
-"""Without one of these nothing is scheduled."""
+"""Without one of these no pod is scheduled."""
+
+
+class Services(msgspec.Struct, frozen=True, rename="camel"):
+    """How many services were asked, and how many of them are ready."""
+
+    asked: int
+    ready: int
 
 
 class Report(msgspec.Struct, frozen=True, rename="camel"):
     """The findings as JSON. `neverStart` is how many pods cannot start as they are, `comparedWith`
-    the API server that the log was compared with (empty: it was not), `corrected` what was found
-    and is right now, because the watcher was asked to list again.
+    the API server that the log was compared with (empty: none), `corrected` the findings that were
+    corrected because the watcher listed again.
     """
 
     schema: str
@@ -88,6 +105,8 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     never_start: int
     compared_with: str = ""
     corrected: Sequence[Finding] = ()
+    services: Services | None = None
+    summary: Summary | None = None
 
 
 class _Named(msgspec.Struct):
@@ -96,13 +115,13 @@ class _Named(msgspec.Struct):
 
 
 class ObjectName(msgspec.Struct):
-    """Of an object which one it is."""
+    """The name and uid of an object."""
 
     metadata: _Named
 
 
 class _Enforced(msgspec.Struct):
-    """Of the binding of an admission policy, what it does with what is refused."""
+    """What the binding of an admission policy does with rejected objects."""
 
     validation_actions: list[str] = msgspec.field(default_factory=list, name="validationActions")
 
@@ -112,8 +131,8 @@ class _PolicyBinding(msgspec.Struct):
 
 
 class Drift(NamedTuple):
-    """Where log and API server differ, for longer than a fact takes to be recorded, and what the
-    API server lets everybody write."""
+    """Where log and API server differ, for longer than a fact takes to be recorded, and what every
+    client may write into the API server."""
 
     compared_with: str = ""
     found: Sequence[Finding] = ()
@@ -121,8 +140,31 @@ class Drift(NamedTuple):
     unguarded: Sequence[Finding] = ()
 
 
+def _kinds(
+    context: click.Context, parameter: click.Parameter, chosen: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Kinds and codes. Raises click.BadParameter for a word that is neither."""
+    for word in chosen:
+        if word not in (PLATFORM, TENANT) and not word[:1].isupper():
+            raise click.BadParameter(f"{word!r} is not platform, tenant or a code like NodeGone")
+    return chosen
+
+
 @click.command()
 @source_options
+@click.option("-n", "--namespace", help="Only problems that affect pods of this namespace.")
+@click.option(
+    "--severity", type=click.Choice((ERROR, WARNING)), help="Only problems of this severity."
+)
+@click.option(
+    "--kind",
+    "kinds",
+    metavar="KIND",
+    multiple=True,
+    callback=_kinds,
+    help="Only problems of this kind: platform, tenant, or a code (may be repeated).",
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 for problems of tenants, too.")
 @click.option(
     "--fix",
     is_flag=True,
@@ -142,61 +184,81 @@ def doctor(
     home: Path,
     nats: str | None,
     file: Path | None,
+    namespace: str | None,
+    severity: str | None,
+    kinds: tuple[str, ...],
+    strict: bool,
     fix: bool,
     at: str | None,
     services: str,
     output: str,
 ) -> None:
-    """List problems that need attention, each with what to do about it.
+    """Show the state of the cluster and its problems, each with what to do next.
 
-    From the log: pods that fit and nobody decides about, or that nobody binds; pods that cannot
-    start as they are, by cause; nodes that are gone or not ready with pods on them; configuration
-    that is refused or has no effect; cards that are unhealthy, oversold or in quarantine; pods that
-    no device plugin serves. From NATS: whether the log is nearly full, settings that can lose
-    history, and services of which no replica is active, as with a full disk. In local mode, in a
-    cluster, and with --services: services that do not answer or are not ready, and objects that
-    services refuse. From the API server (local mode's, or the one that --kubeconfig or --context
-    names), where it differs from the log, and which of the two is wrong.
+    First the services, nodes and cards, and the pods that wait by cause. Then problems of the
+    platform, for the people who run the cluster: services that are not ready, a log that is nearly
+    full, nodes and cards that are gone, unhealthy, oversold or held back, configuration that is
+    rejected or has no effect, device plugins that do not handle a pod, pods that fit but are not
+    scheduled, and differences between the log and the API server. Then problems of tenants by
+    namespace: pods that cannot start as they are, with the cause, ignored annotations and queues
+    whose quota pods wait for.
 
-    --fix asks the watcher to list pods and nodes again. It believes nothing but the API server, and
-    corrects the log by recording what it sees; what is right then is printed.
+    Services are asked in local mode, in a cluster, and with --services. The API server is local
+    mode's, or the one that --kubeconfig or --context names.
 
-    Exit code 1 if there is any problem.
+    --fix asks the watcher to list pods and nodes again. The watcher reads the API server only and
+    corrects the log by recording what it sees; the corrected differences are printed.
+
+    Exit code 1 if a problem of the platform is listed; with --strict, if any problem is.
     """
     if (file is not None or at is not None) and fix:
         raise CliError("the past is not corrected", "leave out --fix, or --file and --at")
     origin = Origin(home, nats, file)
     named = [_address(text) for text in services.split(",") if text.strip()]
-    asked, examined = anyio.run(_look, origin, at, fix, named)
+
+    def is_wanted(one: Finding) -> bool:
+        return (
+            (namespace is None or namespace in one.namespaces)
+            and severity in (None, one.severity)
+            and (not kinds or one.kind in kinds or one.code in kinds)
+        )
+
+    rows, examined = anyio.run(_look, origin, at, fix, named)
+    asked = [one for row in rows for one in _of_service(row) if is_wanted(one)]
+    answered = Services(len(rows), sum(row["ready"] for row in rows)) if rows else None
     if isinstance(examined, CliError):
         if asked and output == "text":  # why the log cannot be read may be among them
-            emit(_lines((), asked, (), None, screen_width()))
+            emit([*_services_lines(answered), *_lines(asked, None)])
         raise examined
-    folded, found, drift = examined
-    found = in_order([*asked, *found])
+    folded, summary, in_log, drift = examined
+    in_log = [*in_log, *map(_of_unreadable, folded.unreadable)]
+    found = in_order([*asked, *filter(is_wanted, in_log)])
     read = sources(folded.state)
     if output in DOCUMENTS:
-        never = sum(one.never_start for one in found)
         report = Report(
             "allotment.dev/doctor/v1",
             as_of(folded),
             read,
             found,
             folded.unreadable,
-            never,
+            sum(one.never_start for one in found),
             drift.compared_with,
             drift.corrected,
+            answered,
+            summary,
         )
         emit_document(report, output)
     else:
         emit(_corrected_lines(drift.corrected))
-        emit(_lines(read, found, folded.unreadable, folded.time_ms, screen_width()))
-    if found or folded.unreadable:
+        emit(_services_lines(answered))
+        emit(_summary_lines(summary, read, folded.time_ms))
+        emit(_lines(found, folded.time_ms))
+    if any(strict or one.kind == PLATFORM for one in found):
         context.exit(FOUND)
 
 
 def _address(text: str) -> str:
-    """`host:port` of what may be written as a URL. Raises CliError."""
+    """`host:port` of an address that may be written as a URL. Raises CliError."""
     address = text.strip().removeprefix("http://").removesuffix("/").removesuffix("/readyz")
     _, _, port = address.rpartition(":")
     if not port.isdecimal() or "/" in address:
@@ -209,9 +271,9 @@ def _address(text: str) -> str:
 
 async def _look(
     origin: Origin, at: str | None, fix: bool, named: Sequence[str]
-) -> tuple[list[Finding], "_Examined | CliError"]:
-    """What the services say of themselves, and what the log says, or why it cannot be read. Nobody
-    waits for one service after the other, nor to read the log for any of them.
+) -> tuple[list[dict[str, Any]], "_Examined | CliError"]:
+    """The services' answers, and the problems in the log, or why it cannot be read. All services
+    are asked at once, while the log is read.
     """
     answers = _Answers()
     examined: _Examined | CliError
@@ -226,18 +288,18 @@ async def _look(
             examined = error
         with waiting("waiting for services to answer"):
             await answers.are_there.wait()
-    return [finding for row in answers.rows for finding in _of_service(row)], examined
+    return answers.rows, examined
 
 
 class _Answers:
-    """What services answer, each as a row of `local.status`, once all did or had their time."""
+    """What services answer, each as a row of `local.status`, once all did or timed out."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
         self.are_there = anyio.Event()
 
     async def ask(self, origin: Origin, named: Sequence[str]) -> None:
-        """Ask the named ones, and those of local mode where the log is its, all at once."""
+        """Ask the named ones, and those of local mode if the log is its own, all at once."""
         by_address: dict[str, dict[str, Any]] = {}
 
         async def of_local_mode() -> None:
@@ -281,7 +343,7 @@ def _of_service(row: dict[str, Any]) -> Iterator[Finding]:
         remedy = f"read its log: {row['log']}"
         if pid is not None and _is_stopped(pid):
             detail += f"; its process {pid} is stopped (SIGSTOP)"
-            remedy = f"let it go on: kill -CONT {pid}"
+            remedy = f"resume it: kill -CONT {pid}"
         yield Finding(
             severity=ERROR,
             code="ServiceNotReady",
@@ -290,17 +352,31 @@ def _of_service(row: dict[str, Any]) -> Iterator[Finding]:
             remedy=remedy,
         )
     for line in row.get("refused", ()):
+        namespaced = _NAMESPACED.match(line)
         yield Finding(
             severity=WARNING,
             code="ObjectRefused",
             subject=subject,
             message=line,
-            remedy="correct or delete the object; the service goes on without it",
+            remedy="fix or delete the object; the service ignores it until then",
+            kind=TENANT if namespaced else PLATFORM,
+            namespaces=(namespaced[1],) if namespaced else (),
         )
 
 
+def _of_unreadable(record: Unreadable) -> Finding:
+    return Finding(
+        severity=ERROR,
+        code="RecordUnreadable",
+        subject="log",
+        message=f"record {record.seq} ({record.subject}) cannot be read: {record.reason}",
+        remedy=f"see the record: allot log show {record.seq}. It has no effect",
+        seq=record.seq,
+    )
+
+
 def _is_stopped(pid: int) -> bool:
-    """Whether somebody stopped a process of this machine; where that cannot be seen, no."""
+    """Whether a process of this machine is stopped; False where that cannot be seen."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -308,28 +384,31 @@ def _is_stopped(pid: int) -> bool:
     return stat.rpartition(")")[2].split()[:1] == ["T"]
 
 
-_Examined = tuple[Folded, list[Finding], Drift]
-"""The log folded, what stands out, and where it differs from the API server."""
+_Examined = tuple[Folded, Summary, list[Finding], Drift]
+"""The log folded, the cluster in numbers, its problems, and the differences to the API server."""
 
 
 async def _examine(origin: Origin, at: str | None, fix: bool, answers: _Answers) -> _Examined:
-    """The log folded, and what stands out in it, about its stream, and beside the API server."""
+    """Fold the log, and find problems in it, of its stream, and compared with the API server."""
     async with open_source(origin) as source:
         drift = Drift()
         if origin.file is None and at is None:
             drift = await _drift(origin, source, fix, answers)
         earlier = _Earlier(source.now_ms() - IDLE_AFTER_S * 1000)
         folded = await fold_at(source, at, foreseer=earlier.foresee if at is None else None)
-        with waiting("looking at pods, nodes and cards"):
-            found = [*findings(folded.state, folded.time_ms), *drift.found, *drift.unguarded]
+        with waiting("checking pods, nodes and cards"):
+            whys = Whys(folded.state)
+            found = [*findings(folded.state, folded.time_ms, whys)]
+            found += [*drift.found, *drift.unguarded]
+            summary = summary_of(folded.state, whys)
         found += await _standstill(source, folded, earlier)
         if at is None:
             found += await _of_nats(source, folded.time_ms)
-        return folded, await _dated(source, folded, found), drift
+        return folded, summary, await _dated(source, folded, found), drift
 
 
 async def _of_nats(source: logs.Source, now_ms: int) -> list[Finding]:
-    """What stands out about the log's stream, and about who is active."""
+    """Problems of the log's stream, and services without an active replica."""
     info = await source.stream_info()
     if info is None:
         return []
@@ -346,13 +425,13 @@ async def _of_nats(source: logs.Source, now_ms: int) -> list[Finding]:
         stream = stream._replace(certificate_left_s=ends_s - now_ms // 1000)
     found = of_log(stream)
     if asked["active"] is None:
-        note("which replicas are active is not known: this key may not read the leases")
+        note("cannot tell which replicas are active: this key may not read the leases")
         return found
     return [*found, *of_leases(asked["active"])]
 
 
 async def _drift(origin: Origin, source: logs.Source, fix: bool, answers: _Answers) -> Drift:
-    """Compare with the API server, where it is known which one."""
+    """Compare the log with the API server, if it is known which one."""
     chosen = chosen_cluster()
     if origin.nats and chosen is None:
         note("the log is not compared with an API server: name one with --kubeconfig or --context")
@@ -381,7 +460,7 @@ async def _drift(origin: Origin, source: logs.Source, fix: bool, answers: _Answe
 
 
 async def _unguarded(cluster: Cluster) -> list[Finding]:
-    """Whether everybody may write which devices a pod holds."""
+    """Whether every client may write which devices a pod holds."""
     base = "/apis/admissionregistration.k8s.io/v1"
     name, what = reserved.POLICY, f"admission policy {reserved.POLICY}"
     try:
@@ -390,7 +469,7 @@ async def _unguarded(cluster: Cluster) -> list[Finding]:
             f"{base}/validatingadmissionpolicybindings/{name}", what, _PolicyBinding
         )
     except CliError as error:
-        note(f"whether annotations are guarded is not known: {error.message}")
+        note(f"cannot tell whether annotations are guarded: {error.message}")
         return []
     is_there = policy is not None and binding is not None
     if is_there and binding is not None and "Deny" in binding.spec.validation_actions:
@@ -400,18 +479,18 @@ async def _unguarded(cluster: Cluster) -> list[Finding]:
             severity=WARNING,
             code="AssignmentsUnguarded",
             subject=f"admission policy {name}",
-            message=f"the API server {'does not refuse by' if is_there else 'has not'} it: whoever "
-            "may create or edit a pod can write the annotations by which device plugins hand out "
-            "cards, and so take others' cards",
-            remedy="kubectl apply -f deploy/base/annotation-policy.yaml -f "
-            "deploy/base/annotation-writers.yaml (Kubernetes 1.30 or later; see that the accounts "
-            "of your device plugins are in the second)",
+            message=f"the API server {'does not enforce' if is_there else 'lacks'} it: users "
+            "who may create or edit a pod can write the annotations that device plugins assign "
+            "cards by, and so take other pods' cards",
+            remedy="run kubectl apply -f deploy/base/annotation-policy.yaml -f "
+            "deploy/base/annotation-writers.yaml (Kubernetes 1.30 or later); first add the "
+            "accounts of your device plugins to the second file",
         )
     ]
 
 
 async def _differences(source: logs.Source, cluster: Cluster) -> list[Finding]:
-    """What differs at this moment. What is asked last is newest: the log."""
+    """The differences at this moment. The log is read last, so it is the newer one."""
     raw = await cluster.list("/api/v1/pods", "pods", msgspec.Raw)
     listed = await cluster.list("/api/v1/nodes", "nodes", ObjectName)
     folded = await fold(source, None)
@@ -438,10 +517,10 @@ def _facts(state: ClusterState, raw: Iterable[msgspec.Raw]) -> tuple[list[PodObs
 
 
 async def _lasting(source: logs.Source, cluster: Cluster, found: list[Finding]) -> list[Finding]:
-    """Of differences those that are still there after a fact had time to be recorded."""
+    """The differences that remain after a fact had time to be recorded."""
     if not found:
         return []
-    with waiting("the log and the API server differ; looking again"):
+    with waiting("the log and the API server differ; checking again"):
         await anyio.sleep(SETTLES_S)
     now = {_key(one) for one in await _differences(source, cluster)}
     return [one for one in found if _key(one) in now]
@@ -450,12 +529,12 @@ async def _lasting(source: logs.Source, cluster: Cluster, found: list[Finding]) 
 async def _until_right(
     source: logs.Source, cluster: Cluster, found: list[Finding]
 ) -> list[Finding]:
-    """What is left of the differences when the watcher had time to list."""
+    """The differences that remain after the watcher had time to list."""
     wanted = {_key(one) for one in found}
     left = found
     with anyio.move_on_after(CORRECTED_WITHIN_S):
         while left:
-            with waiting("waiting for the watcher to record what is so"):
+            with waiting("waiting for the watcher to correct the log"):
                 await anyio.sleep(SETTLES_S / 2)
             left = [one for one in await _differences(source, cluster) if _key(one) in wanted]
     return left
@@ -466,8 +545,8 @@ def _key(finding: Finding) -> tuple[str, str]:
 
 
 class _Earlier:
-    """The state at an earlier moment, kept on the way there, so that the log need not be read a
-    second time; only while there is something to do.
+    """The state at an earlier moment, kept while folding, so that the log is read only once. It is
+    kept only if pods were pending or reserved then.
     """
 
     def __init__(self, ms: int) -> None:
@@ -483,14 +562,14 @@ class _Earlier:
                 self._image = snapshot.encode(state)
 
     async def state(self, source: logs.Source, time_ms: int) -> ClusterState:
-        """The state at that moment; the log is read again if it was not passed on the way."""
+        """The state at that moment; the log is read again if it was not kept."""
         if self._image and (time_ms + 1) * 1_000_000 == self._until_ns:
             return snapshot.decode(self._image)
         return (await fold(source, AtTime(time_ms), None)).state
 
 
 async def _standstill(source: logs.Source, folded: Folded, earlier: _Earlier) -> list[Finding]:
-    """What has been left undone."""
+    """Work that no service did."""
     state, time_ms = folded.state, folded.time_ms
     decided_seq, decided_ms = await _last_decided(source, state.decision_seq)
     is_silent = bool(state.pending) and time_ms - decided_ms > IDLE_AFTER_S * 1000
@@ -532,7 +611,7 @@ def _decides(record: Record) -> bool:
 
 
 async def _dated(source: logs.Source, folded: Folded, found: list[Finding]) -> list[Finding]:
-    """Findings about nodes that are gone, with when they went."""
+    """The findings; those about nodes that are gone say since when."""
     gone = {one.subject.removeprefix("node ") for one in found if one.code == "NodeGone"}
     if not gone:
         return found
@@ -607,66 +686,128 @@ def _stream_of(info: dict[str, Any], storage: dict[str, Any] | None, now_ms: int
     )
 
 
-def _lines(
-    read: Sequence[Source],
-    found: Sequence[Finding],
-    unreadable: Sequence[Unreadable],
-    now_ms: int | None,
-    width: int | None = None,
-) -> list[str]:
-    lines: list[str] = [
-        Prose(f"{one.kind} configuration: {one.source}" + (f" (seq {one.seq})" * bool(one.seq)), 4)
-        for one in read
+def _services_lines(services: Services | None) -> list[str]:
+    if services is None:
+        return []
+    down = services.asked - services.ready
+    return [_field("Services", _parts((services.ready, "ready"), (down, "NotReady")))]
+
+
+def _summary_lines(summary: Summary, read: Sequence[Source], now_ms: int | None) -> list[str]:
+    """The cluster in a few lines, and the pods that wait by cause."""
+    nodes, cards, backlog = summary.nodes, summary.cards, summary.waiting
+    lines = [
+        _field(
+            "Nodes",
+            _parts(
+                (nodes.ready, "Ready"),
+                (nodes.not_ready, "NotReady"),
+                (nodes.gone, "Gone"),
+                (nodes.cordoned, "Cordoned"),
+            ),
+        ),
+        _field(
+            "Cards",
+            _parts(
+                (cards.idle, "idle"),
+                (cards.partly, "partly in use"),
+                (cards.full, "full"),
+                (cards.unhealthy, "Unhealthy"),
+            ),
+        ),
     ]
+    configured = (f"{one.kind} {one.source}" + f" (seq {one.seq})" * bool(one.seq) for one in read)
+    lines.append(_field("Config", "; ".join(configured)))
+    if not backlog:
+        return [*lines, _field("Waiting", "no pods")]
+    oldest_ms = min(row.since_ms for row in backlog)
+    total = counted(sum(row.pods for row in backlog), "pod")
+    lines.append(_field("Waiting", f"{total}, the oldest for {_age(oldest_ms, now_ms)}"))
+    rows = [
+        [str(row.pods), _age(row.since_ms, now_ms), row.code, _until(row.cured_by)]
+        for row in backlog
+    ]
+    headers = ["PODS", "OLDEST", "CAUSE", "UNTIL"]
+    return [*lines, *table(headers, rows, right=("PODS", "OLDEST"), indent=" " * LABEL)]
+
+
+def _parts(*counts: tuple[int, str]) -> str:
+    """``4 Ready, 1 Gone``; the first even if it is 0."""
+    first, *others = counts
+    return ", ".join(
+        f"{number} {word}" for number, word in (first, *others) if number or word == first[1]
+    )
+
+
+def _field(label: str, text: str) -> str:
+    return Prose(f"{label:<{LABEL}}{text}", LABEL)
+
+
+def _until(cured_by: str) -> str:
+    """What ends a wait, in words."""
+    return Cure[cured_by.upper()].value if cured_by else ""
+
+
+def _age(since_ms: int, now_ms: int | None) -> str:
+    return age_text(max((now_ms or since_ms) - since_ms, 0) // 1000)
+
+
+def _lines(found: Sequence[Finding], now_ms: int | None) -> list[str]:
+    """The problems below the headings of those who have to look at them."""
+    lines: list[str] = []
+    title = ""
     for one in found:
-        seq = f" (seq {one.seq})" if one.seq else ""
-        lines.append(
-            heading(Prose(f"{one.severity:<8}{one.code}   {one.subject}{seq}", len(INDENT)))
-        )
-        lines += _indented(one.message, width)
-        if one.since and now_ms is not None:
-            lines.append(f"{INDENT}since {_since_text(one.since, now_ms)}")
-        lines += _indented(one.remedy, width)
-    lines += [
-        f"error   log: record {record.seq} ({record.subject}) cannot be read: {record.reason}"
-        for record in unreadable
-    ]
+        if title != (title := _title(one)):
+            lines += ["", heading(title)]
+        lines += _finding_lines(one, now_ms)
     never = sum(one.never_start for one in found)
+    lines += [""] if lines else []
     if never:
-        lines.append(
-            f"{_counted(never, 'pod')} cannot start as {'it is' if never == 1 else 'they are'}"
-        )
-    errors = sum(one.severity == ERROR for one in found) + len(unreadable)
-    warnings = len(found) + len(unreadable) - errors
-    summary = f"{_counted(errors, 'error')}, {_counted(warnings, 'warning')}"
-    return [*lines, summary if found or unreadable else "no problems found"]
+        are = "it is" if never == 1 else "they are"
+        lines.append(f"{counted(never, 'pod')} cannot start as {are}")
+    return [*lines, _counts(found) or "no problems found"]
+
+
+def _title(one: Finding) -> str:
+    if one.kind == PLATFORM:
+        return "Platform"
+    match one.namespaces:
+        case [namespace]:
+            return f"Namespace {namespace}"
+        case _:
+            return f"Namespaces {', '.join(one.namespaces)}"
+
+
+def _finding_lines(one: Finding, now_ms: int | None) -> list[str]:
+    seq = f" (seq {one.seq})" if one.seq else ""
+    head = Prose(f"{one.severity:<8}{one.code}   {one.subject}{seq}", len(INDENT))
+    lines = [heading(head), _indented(one.message)]
+    if one.since and now_ms is not None:
+        lines.append(_indented(f"since {_since_text(one.since, now_ms)}"))
+    return [*lines, _indented(one.remedy)]
+
+
+def _counts(found: Sequence[Finding]) -> str:
+    """``platform: 1 error, 2 warnings; tenants: 4 warnings``"""
+    texts = []
+    for kind, name in ((PLATFORM, "platform"), (TENANT, "tenants")):
+        errors = sum(one.kind == kind and one.severity == ERROR for one in found)
+        warnings = sum(one.kind == kind and one.severity != ERROR for one in found)
+        counts = [counted(n, word) for n, word in ((errors, ERROR), (warnings, WARNING)) if n]
+        texts += [f"{name}: {', '.join(counts)}"] if counts else []
+    return "; ".join(texts)
 
 
 def _corrected_lines(corrected: Sequence[Finding]) -> list[str]:
-    return [
-        f"corrected {one.code}   {one.subject}: the log says what is so now" for one in corrected
-    ]
+    return [f"corrected {one.code}   {one.subject}: log and API server agree" for one in corrected]
 
 
-def _indented(text: str, width: int | None) -> list[str]:
-    """A text below its heading, broken at spaces where the lines have a width."""
-    if width is None:
-        return [INDENT + text]
-    return textwrap.wrap(
-        text,
-        max(width, 40),
-        initial_indent=INDENT,
-        subsequent_indent=INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _indented(text: str) -> str:
+    """A text below its heading."""
+    return Prose(INDENT + text, len(INDENT))
 
 
 def _since_text(since: str, now_ms: int) -> str:
     """A moment as a person reads it, and how long ago it was."""
     at_ms = int(datetime.fromisoformat(since).timestamp() * 1000)
     return f"{moments.moment_text(at_ms)} ({age_text(max(now_ms - at_ms, 0) // 1000)})"
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

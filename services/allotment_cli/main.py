@@ -52,7 +52,7 @@ COMMANDS = {
     ),
     "diff": ("allotment_cli.diff", "diff", "Show what differs between two moments or two logs."),
     "wait": ("allotment_cli.wait", "wait", "Wait until a pod is placed, bound, running or gone."),
-    "doctor": ("allotment_cli.doctor", "doctor", "List problems that need attention."),
+    "doctor": ("allotment_cli.doctor", "doctor", "Show the state of the cluster and its problems."),
     "policy": (
         "allotment_cli.policy",
         "policy",

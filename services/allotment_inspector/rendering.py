@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import jinja2
 import msgspec
 from jinja2.runtime import Context
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from allotment.adapters.service.moments import local_day_text, local_text, zone_text
 from allotment.adapters.telemetry.log import printable
@@ -20,6 +20,9 @@ from allotment_inspector.said import path, typed
 
 HERE = Path(__file__).parent
 _AGE = re.compile(r"(<time class=\"age\"[^>]*>)[^<]*(?=</time>)")
+_AT_TYPED = re.compile(r"(<span class=\"at\">)[^<]*(?=</span>)")
+_FOLLOWING = re.compile(r"<a\b[^>]*\bdata-go\b[^>]*>")
+_AT_LINKED = re.compile(r"(?:\?|&amp;)at=\d+")
 
 
 class Drawn(msgspec.Struct, frozen=True):
@@ -37,8 +40,11 @@ def draw(template: str, values: Mapping[str, Any]) -> Drawn:
 
 
 def digest(text: str) -> str:
-    """What tells one content from another; ages pass without being a change."""
-    plain = _AGE.sub(r"\1", text)
+    """A digest of what a part shows, without ages and without the moment in links and commands:
+    app.js writes those anew at each step, in parts that stay as well.
+    """
+    plain = _AT_TYPED.sub(r"\1", _AGE.sub(r"\1", text))
+    plain = _FOLLOWING.sub(lambda tag: _AT_LINKED.sub("", tag[0]), plain)
     return hashlib.blake2b(plain.encode(errors="replace"), digest_size=6).hexdigest()
 
 
@@ -121,10 +127,24 @@ def _age(context: Context, since_ms: int | None) -> Markup:
 
 
 @jinja2.pass_context
-def _typed_at(context: Context, *words: str, at: int | None = None) -> str:
-    """A command line as of the moment of this page, or as of `at`."""
+def _typed_at(context: Context, *words: str, at: int | None = None) -> Markup:
+    """A command line as of `at`, or of the page's moment, which app.js keeps up to date."""
     frame = context["frame"]
-    return typed(*words, at=frame.seq if at is None and not frame.is_now else at)
+    if at is not None and at != frame.seq:
+        return escape(_printable(typed(*words, at=at)))
+    moment = "" if frame.is_now else f" --at {frame.seq}"
+    return Markup('{}<span class="at">{}</span>').format(_printable(typed(*words)), moment)
+
+
+@jinja2.pass_context
+def _following(context: Context, line: str) -> Markup:
+    """A command line of a view; an ``--at`` for the moment of this page at its end is marked."""
+    moment = f" --at {context['frame'].seq}"
+    if not line.endswith(moment):
+        return escape(_printable(line))
+    return Markup('{}<span class="at">{}</span>').format(
+        _printable(line.removesuffix(moment)), moment
+    )
 
 
 def size_text(amount: int) -> str:
@@ -184,6 +204,7 @@ def _environment_of(directories: Iterable[Path]) -> jinja2.Environment:
         plural=_plural,
         typed=typed,
         typed_at=_typed_at,
+        following=_following,
     )
     found.filters.update(
         mib=mib_text,

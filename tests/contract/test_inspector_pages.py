@@ -112,6 +112,44 @@ async def test_the_template_language_is_not_read_out_of_names() -> None:
     assert "script-src 'self'" in policy
 
 
+async def changed_parts(session: aiohttp.ClientSession, url: str, seq: int) -> set[str]:
+    """The parts of a page that the record `seq` changed, going by their digests."""
+    found = []
+    for at in (seq - 1, seq):
+        async with session.get(url, params={"at": at, "parts": 1}) as response:
+            found.append({key: v for key, (v, _) in (await response.json())["parts"].items()})
+    return {key for key, v in found[1].items() if found[0].get(key) != v}
+
+
+async def test_a_step_changes_only_what_its_record_is_about() -> None:
+    """The moment is in every link and command, and yet no change of what shows them."""
+    log = busy_cluster()
+    uid = log.pod("late")
+    again = log.append(subjects.pod(uid), "watcher/0", log.state.pods[uid].fact)
+    decided = log.decide(uid)
+    log.bind(uid)
+    bound = decided + 1
+    card = {"c:gpu-01/GPU-0"}
+    node = {*card, "n:gpu-01"}
+    wanted: dict[tuple[str, int], set[str]] = {
+        ("/", again): set(),
+        ("/pods", again): set(),
+        ("/pods/default/big/advice", again): set(),
+        ("/nodes/gpu-01", again): set(),
+        ("/queues", again): set(),
+        ("/", decided): {*node, "said", "stats", "waiting"},
+        ("/", bound): card,
+        ("/nodes/gpu-01", decided): {*node, "records"},
+        ("/nodes/gpu-02", decided): set(),
+        ("/nodes/gpu-01", bound): card,
+    }
+    history, _ = history_of(log.records)
+    async with served(history) as address, aiohttp.ClientSession() as session:
+        for (path, seq), parts in wanted.items():
+            found = await changed_parts(session, address + path, seq)
+            assert found == parts, (path, seq)
+
+
 @pytest.mark.parametrize("name", ["to", "context", "self", "caller", "q", "page", "frame"])
 async def test_no_word_of_a_query_fails_a_page(name: str) -> None:
     history, _ = history_of(busy_cluster().records)

@@ -110,6 +110,23 @@ async def test_a_step_back_shows_the_pod_as_it_was(browser: Browser) -> None:
         await expect(page.locator(".fall .row", has_text="runs")).to_have_count(1)
 
 
+async def test_a_step_moves_the_links_and_commands_of_what_stays_along(browser: Browser) -> None:
+    async with browsing(browser, busy_cluster().records) as (page, address, _):
+        await page.goto(f"{address}/?at=20")
+        await page.keyboard.press("]")
+        await expect(page.locator("#seq")).to_have_text("seq 21")
+        shown = "[...document.querySelectorAll('main a[data-go], main [data-key] .tools code')]"
+        word = "e.getAttribute('href') || e.textContent"
+        stale = await page.evaluate(
+            f"{shown}.filter(e => !/(at=|--at )21\\b/.test({word})).map(e => e.outerHTML)"
+        )
+        assert not stale
+        assert await page.locator(".changed").count() < 12
+        await page.keyboard.press("l")
+        await expect(page.locator("body")).to_have_class("live-now")
+        assert not await page.locator("main .tools code", has_text="--at").count()
+
+
 async def test_advice_comes_after_the_page_and_is_there_without_script(browser: Browser) -> None:
     async with browsing(browser, busy_cluster().records) as (page, address, _):
         await page.goto(f"{address}/pods/research/llama")

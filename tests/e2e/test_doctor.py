@@ -67,7 +67,8 @@ class Doctor:
         result = CliRunner().invoke(main, command)
         assert result.exit_code in (0, 1), result.output
         report = dict(json.loads(result.stdout))
-        assert result.exit_code == (1 if report["findings"] else 0)
+        of_platform = [one for one in report["findings"] if one["kind"] == "platform"]
+        assert result.exit_code == (1 if of_platform else 0)
         return report
 
     def found(self, code: str, *arguments: str, services: bool = False) -> list[dict[str, Any]]:
@@ -135,7 +136,7 @@ def test_a_node_that_vanished_with_a_pod_on_it(stack: Stack, doctor: Doctor) -> 
     stack.call("DELETE", f"/api/v1/nodes/{node}")
     found = doctor.until("NodeGone")
     assert (found["severity"], found["subject"]) == ("error", f"node {node}")
-    assert "1 pod on it: default/runs; they hold parts of 1 card" in found["message"]
+    assert "1 pod on it: default/runs; they hold shares of 1 card" in found["message"]
     assert found["seq"] > 0
     assert found["since"].startswith("20")
 
@@ -163,7 +164,7 @@ def test_where_the_log_and_the_api_server_differ_and_how_that_ends(
         assert f"it still holds its place on {node}" in gone["message"]
         (unseen,) = doctor.found("PodNotInLog", *config)
         assert unseen["subject"] == "pod default/unseen"
-        assert "nobody schedules it" in unseen["message"]
+        assert "it is not scheduled" in unseen["message"]
     stack.until(lambda: "unseen" in stack.bound(), "the watcher goes on")
     ghost = build.pod("ghost", node=node, phase="Running", holdings=(build.holding(),))
     envelope = Envelope(v=1, at_ms=1, by="e2e", events=(ghost,))
@@ -194,12 +195,12 @@ def test_a_log_that_fills_up_and_is_full(stack: Stack, doctor: Doctor) -> None:
     edit_stream(stack.nats.url, lambda used: used * 100 // 85)
     nearly = doctor.until("LogNearlyFull")
     assert nearly["severity"] == "warning"
-    assert "of max_bytes are used" in nearly["message"]
+    assert "of max_bytes is used" in nearly["message"]
     edit_stream(stack.nats.url, lambda used: used + 64)
     stack.create_pod("late", vgpu(1000))
     (full,) = [doctor.until("LogFull")]
     assert full["severity"] == "error"
-    assert "nothing is recorded" in full["message"]
+    assert "no record is appended" in full["message"]
     watcher = f"service {stack.processes['watcher'].announced['http']}"
     stack.until(
         lambda: any(
@@ -269,7 +270,7 @@ def test_pods_that_can_never_start_by_cause(
         (invalid,) = found["InvalidRequest"]
         assert "volcano.sh/vgpu-number: 1" in invalid
         (never,) = found["NeverFits"]
-        assert "no node would take the pod even if no pod ran" in never
+        assert "no node would fit the pod even if no other pod ran" in never
         forgotten, misspelt = found["NotOurs"]
         assert "schedulerName is alotment" in misspelt
         assert "did you mean allotment?" in misspelt

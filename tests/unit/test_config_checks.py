@@ -78,7 +78,7 @@ def test_the_doctor_says_what_is_wrong_and_what_is_in_force() -> None:
     state = state_of(loaded, by_policy, refused(BAD))
     devices, scheduler = findings(state, 0)
     assert (devices.subject, devices.seq) == ("device configuration config", 3)
-    assert "what is built in stays in force" in devices.remedy
+    assert "the built-in one stays in force" in devices.remedy
     assert (scheduler.subject, scheduler.seq) == ("scheduler configuration file", 2)
     assert scheduler.message == "config:3: migStrategy is 7"
     assert "that of seq 1 (allot log show 1) stays in force" in scheduler.remedy
@@ -123,7 +123,7 @@ def test_warnings_are_told_once_and_refuse_nothing() -> None:
         1,
     )
     assert said.message == "config:8:11: plugin usage: read, has no effect"
-    assert "mend or remove that line" in said.remedy
+    assert "fix or remove that line" in said.remedy
     assert findings(snapshot.decode(snapshot.encode(state)), 0) == [said]
     apply(state, refused(kind=SCHEDULER_CONFIG), 2)
     assert findings(state, 0) == []

@@ -135,7 +135,7 @@ def test_a_pod_that_is_not_acknowledged_and_who_waits_for_that() -> None:
     (found,) = findings(state, NOW_MS)
     assert (found.code, found.subject) == ("NotAcknowledged", "pod default/pod-a")
     assert found.message == (
-        "is bound to n1, whose device plugin has not served it for 2m40s; "
+        "is bound to n1, whose device plugin has not handled it for 2m40s; "
         "default/pod-b0, default/pod-b1, default/pod-b2, 2 more wait for that"
     )
     assert "delete it" in found.remedy
@@ -197,10 +197,10 @@ def test_who_asks_for_more_than_a_whole_quota_is_told_to_ask_for_less() -> None:
     world.decide()
     (found,) = findings(world.state, 0)
     assert found.message == (
-        "pod default/pod-a waits for its quota; nobody holds any of it, so more is asked for than "
-        "the queue may have"
+        "pod default/pod-a waits for its quota; no pod uses any of it, so the request "
+        "exceeds the whole quota"
     )
-    assert found.remedy == "raise the queue's quota, or ask for less: allot explain queue default"
+    assert found.remedy == "raise the queue's quota, or request less: allot explain queue default"
 
 
 def test_who_has_a_queues_quota_is_named_when_pods_wait_for_it() -> None:
@@ -213,7 +213,7 @@ def test_who_has_a_queues_quota_is_named_when_pods_wait_for_it() -> None:
     (found,) = findings(world.state, 0)
     assert (found.code, found.subject) == ("QueueQuotaInsufficient", "queue default")
     assert found.message == (
-        "pod default/pod-d and 1 more wait for its quota, which is held by pod default/pod-a "
+        "pod default/pod-d and 1 more wait for its quota, which is in use by pod default/pod-a "
         "(1 pod), pod default/pod-b (1 pod), pod default/pod-c (1 pod)"
     )
     explained = explain_queue(world.state, "default", 0)
@@ -243,7 +243,7 @@ def test_a_configuration_that_is_not_there_comes_before_what_follows_from_it() -
     assert "find out who changed the pod's annotations" in claim.remedy
     found = findings(build.state_of(build.node(), claims, check), 0)
     assert [one.code for one in found] == ["ConfigNotFound", "ClaimMismatch"]
-    assert found[1].remedy.startswith("see to ConfigNotFound first")
+    assert found[1].remedy.startswith("fix ConfigNotFound first")
 
 
 NEVER: dict[str, tuple[PodRequest, str]] = {

@@ -50,14 +50,14 @@ def test_a_pod_that_only_the_log_has() -> None:
         "pod default/pod-a",
     )
     assert found.message.endswith("no pod with uid a; it still holds its place on n1")
-    assert (found.blame, found.remedy.partition(":")[0]) == ("log", "allot doctor --fix")
+    assert (found.blame, found.remedy.partition(":")[0]) == ("log", "run allot doctor --fix")
     assert of_drift(state, [], NODES, unread={"a"}) == []
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "nobody schedules it"),
+        ({}, "it is not scheduled"),
         ({"node": "n1", "holdings": HELD, "scheduler": "other"}, "its cards count as free"),
         ({"scheduler": "other"}, ""),
         ({"phase": "Failed"}, ""),
@@ -76,8 +76,8 @@ def test_a_pod_that_somebody_else_bound() -> None:
     (found,) = of_drift(state, [msgspec.structs.replace(asks, rv=2, node="n2")], NODES)
     assert found.code == "NodeDiffers"
     assert found.message == (
-        "is bound to n2 in the API server, and not bound in the log, which has its place on n1: "
-        "somebody else bound it"
+        "is bound to n2 in the API server, but not bound in the log, where it holds a place on n1: "
+        "another client bound it"
     )
 
 
@@ -85,7 +85,7 @@ def test_an_end_and_an_answer_that_the_log_has_not_heard_of() -> None:
     assert differing(phase="Succeeded").code == "EndNotInLog"
     answer = differing(bind_phase="failed")
     assert (answer.severity, answer.code) == (WARNING, "AnswerNotInLog")
-    assert "is failed by its device plugin in the API server, and success" in answer.message
+    assert "is failed by its device plugin in the API server, but success" in answer.message
 
 
 def test_who_is_wrong_is_said() -> None:

@@ -46,8 +46,8 @@ def test_a_pod_that_fits_and_nobody_decides_about() -> None:
     assert (found.severity, found.code) == (ERROR, "NothingDecided")
     assert (found.subject, found.pods) == ("pod default/pod-a", ("default/pod-a",))
     assert found.message == (
-        "default/pod-a fits on 1 of 2 nodes and nobody has decided about it for 30s or more; it "
-        "waits for 1m39s; no decision was ever made"
+        "default/pod-a fits on 1 of 2 nodes, and no decision about it was made for 30s or more; it "
+        "has waited for 1m39s; no decision was ever made"
     )
     assert found.since == "1970-01-01T00:00:01.000Z"
 
@@ -55,7 +55,7 @@ def test_a_pod_that_fits_and_nobody_decides_about() -> None:
 def test_a_pod_that_fits_nowhere_and_was_never_told() -> None:
     (found,) = concluded([build.node("n1", 0), build.pod("a")])
     assert found.code == "NothingDecided"
-    assert "default/pod-a was never tried, and nobody has decided" in found.message
+    assert "default/pod-a was never tried, and no decision" in found.message
 
 
 def test_the_last_decision_is_named() -> None:
@@ -80,7 +80,7 @@ def test_a_pod_that_has_its_place_and_nobody_binds() -> None:
     log: list[Event] = [build.node("n1"), build.pod("a"), decided]
     (found,) = concluded(log)
     assert (found.severity, found.code, found.seq) == (ERROR, "NothingBound", 3)
-    assert "was given its place on n1 and nobody has bound it for 30s" in found.message
+    assert "has a reservation on n1 and was not bound for 30s" in found.message
     assert concluded(log, [bound("a", 3)]) == []
     assert concluded(log[:2], [decided]) == []
 
@@ -125,7 +125,7 @@ def test_pods_that_cannot_start_are_counted_once_by_cause() -> None:
     assert typos.subject == "pods default/pod-t0, default/pod-t1, default/pod-t2 and 2 more"
     assert by_pods[("default/pod-big",)].message == (
         "InsufficientGPUMemory: 62.5 GiB of one GPU requested; the largest GPU that the pod "
-        "accepts has 15.6 GiB; no node would take the pod even if no pod ran"
+        "accepts has 15.6 GiB; no node would fit the pod even if no other pod ran"
     )
     assert "1000 CPUs requested" in by_pods[("default/pod-cpu",)].message
     assert by_pods[("default/pod-unknown",)].message == (
@@ -141,7 +141,7 @@ def test_pods_that_cannot_start_are_counted_once_by_cause() -> None:
     )
     assert by_pods[("default/pod-forgotten",)].message == (
         "schedulerName is default-scheduler; this scheduler answers to allotment; kube-scheduler "
-        "gives no card for volcano.sh/vgpu-number"
+        "assigns no card for volcano.sh/vgpu-number"
     )
     assert sum(one.never_start for one in found) == 14
 
@@ -162,7 +162,7 @@ def test_pods_on_a_node_that_is_gone_or_not_ready(is_gone: bool) -> None:
     (found,) = findings(build.state_of(build.node("n1"), runs, event), NOW_MS)
     wanted = (ERROR, "NodeGone") if is_gone else (WARNING, "NodeNotReady")
     assert (found.severity, found.code) == wanted
-    assert found.message.endswith("with 1 pod on it: default/pod-a; they hold parts of 1 card"), (
+    assert found.message.endswith("with 1 pod on it: default/pod-a; they hold shares of 1 card"), (
         found.message
     )
     assert findings(build.state_of(build.node("n1"), event), NOW_MS) == []
@@ -173,7 +173,7 @@ def test_who_holds_an_unhealthy_card_is_said() -> None:
     ill = build.node("n1", [build.card(0, healthy=False), build.card(1, healthy=False)])
     held, free = findings(build.state_of(ill, runs), NOW_MS)
     assert held.message == "GPU-0: registered as unhealthy; held by default/pod-a"
-    assert free.message == "GPU-1: registered as unhealthy; nobody holds any of it"
+    assert free.message == "GPU-1: registered as unhealthy; the card is idle"
 
 
 STREAM = LogStream("LOG", (), (), (), replicas=1, is_clustered=False)
@@ -188,19 +188,19 @@ def test_a_log_that_is_nearly_full_and_one_that_is() -> None:
     (found,) = of_log(STREAM._replace(limits=(nearly,), grown_ms=4 * day_ms))
     assert (found.severity, found.code) == (WARNING, "LogNearlyFull")
     assert found.message == (
-        "80% of max_bytes are used: 8.0 GiB of 10.0 GiB; at its pace so far it is full in 1d00h; "
-        "when it is full nothing is recorded, so nothing is scheduled"
+        "80% of max_bytes is used: 8.0 GiB of 10.0 GiB; at the pace so far it is full in 1d00h; "
+        "once it is full no record is appended, so no pod is scheduled"
     )
     (full,) = of_log(STREAM._replace(limits=(Limit("max_msgs", 990, 1_000),)))
     assert (full.severity, full.code) == (ERROR, "LogFull")
-    assert full.message.startswith("99% of max_msgs are used: 990 records of 1,000 records;")
+    assert full.message.startswith("99% of max_msgs is used: 990 records of 1,000 records;")
 
 
 def test_the_storage_of_an_account_is_told_in_bytes() -> None:
     storage = Limit("the storage of NATS's account", 9 << 30, 10 << 30)
     (found,) = of_log(STREAM._replace(limits=(storage,)))
     assert found.message.startswith(
-        "90% of the storage of NATS's account are used: 9.0 GiB of 10.0 GiB;"
+        "90% of the storage of NATS's account is used: 9.0 GiB of 10.0 GiB;"
     )
 
 

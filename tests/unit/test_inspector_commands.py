@@ -51,7 +51,8 @@ def commands_of(
                 moment = "" if at is None else f"{'&' if '?' in path else '?'}at={at}"
                 async with session.get(f"{server}{path}{moment}") as answer:
                     for code in CODE.findall(await answer.text()):
-                        found.setdefault(html.unescape(code), path)
+                        line = html.unescape(re.sub(r"</?span\b[^>]*>", "", code))
+                        found.setdefault(line, path)
 
     anyio.run(ask)
     return found

@@ -443,7 +443,7 @@ def test_doctor_says_what_failing_nodes_have_in_common() -> None:
     lost = [cluster.lose(f"x{count}", COUNTED) for count in range(4)]
     assert lost == ["a", "a", "b", "b"]
     assert found(cluster)["nodes a, b"] == (
-        "are held back, and they alone of all nodes with devices have driver=570"
+        "are held back, and no other node with devices has driver=570"
     )
 
 

@@ -59,6 +59,7 @@ function mode() {
   live ? query.delete('at') : query.set('at', here);
   history.replaceState(null, '', location.pathname + (query.size ? '?' + query : '') + location.hash);
   $$('input.at').forEach(i => { i.disabled = live; i.value = here; });   // forms ask at this moment, too
+  $$('code .at').forEach(e => { e.textContent = live ? '' : ' --at ' + here; });
   $$('a[data-go]').forEach(a => {                                  // the moment goes along
     const [path, q] = a.getAttribute('href').split('?'), s = new URLSearchParams(q);
     live ? s.delete('at') : s.set('at', here);

@@ -33,11 +33,13 @@ class Waiting(NamedTuple):
     oldest_ms: int
 
 
-def waiting(state: ClusterState) -> dict[tuple[str, str], Waiting]:
-    """The pods that wait for a place, by reason and by what ends it (a name of `Cure`)."""
+def waiting(state: ClusterState, whys: Whys | None = None) -> dict[tuple[str, str], Waiting]:
+    """The pods that wait for a place, by reason and by what ends it (a name of `Cure`); `whys` are
+    those of the state.
+    """
     pods: Counter[str] = Counter()
     oldest_ms: dict[str, int] = {}
-    whys = Whys(state, ASKED_OFTEN)
+    whys = Whys(state, ASKED_OFTEN) if whys is None else whys
     for uid in state.pending:
         pod = state.pods[uid]
         code = whys.of(pod).code

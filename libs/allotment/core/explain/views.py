@@ -602,7 +602,7 @@ def _holders_text(node: Node, card: Card) -> str:
     facts = (node.allocations[uid].fact for uid in {uid for uid, _, _ in card.holders})
     names = sorted(f"{fact.namespace}/{fact.name}" for fact in facts if fact is not None)
     if not names:
-        return "nobody holds any of it"
+        return "the card is idle"
     more = f" and {len(names) - _HOLDERS_NAMED} more" if len(names) > _HOLDERS_NAMED else ""
     return f"held by {', '.join(names[:_HOLDERS_NAMED])}{more}"
 

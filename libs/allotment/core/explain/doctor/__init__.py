@@ -1,9 +1,10 @@
-"""What is wrong in a cluster: things that somebody should look at.
+"""What is wrong in a cluster: problems of the platform, and those of its tenants.
 
-* `findings`: all that follows from one state.
-* `work_of`, `of_standstill`: nothing is decided although something fits, from two states.
-* `of_drift`: where the log and the API server differ.
-* `of_log`, `of_leases`: about the stream that holds the log, and who is active.
+* `summary_of`: nodes, cards, and the pods that wait by cause.
+* `findings`: all problems that follow from one state.
+* `work_of`, `of_standstill`: no decisions although a pod fits, from two states.
+* `of_drift`: differences between the log and the API server.
+* `of_log`, `of_leases`: about the stream that holds the log, and which replicas are active.
 
 Everything is pure: what has to be asked of NATS, of services and of the API server is asked by the
 caller and handed in.
@@ -11,23 +12,37 @@ caller and handed in.
 
 from allotment.core.explain.doctor.cluster import Source, of_cluster, of_configuration, sources
 from allotment.core.explain.doctor.drift import of_drift
-from allotment.core.explain.doctor.finding import ERROR, WARNING, Finding, in_order
+from allotment.core.explain.doctor.finding import (
+    ERROR,
+    PLATFORM,
+    TENANT,
+    WARNING,
+    Finding,
+    counted,
+    in_order,
+)
 from allotment.core.explain.doctor.keeping_off import of_keeping_off
 from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_leases, of_log
 from allotment.core.explain.doctor.preferences import of_preferences
 from allotment.core.explain.doctor.standstill import IDLE_AFTER_S, of_standstill, work_of
+from allotment.core.explain.doctor.summary import Summary, summary_of
 from allotment.core.explain.doctor.waiting import of_waiting
+from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState
 
 __all__ = [
     "ERROR",
     "IDLE_AFTER_S",
+    "PLATFORM",
+    "TENANT",
     "WARNING",
     "Copy",
     "Finding",
     "Limit",
     "LogStream",
     "Source",
+    "Summary",
+    "counted",
     "findings",
     "in_order",
     "of_drift",
@@ -35,16 +50,17 @@ __all__ = [
     "of_log",
     "of_standstill",
     "sources",
+    "summary_of",
     "work_of",
 ]
 
 
-def findings(state: ClusterState, time_ms: int) -> list[Finding]:
-    """Everything that stands out in a state at that Unix time, in order."""
+def findings(state: ClusterState, time_ms: int, whys: Whys | None = None) -> list[Finding]:
+    """All problems of a state at that Unix time, in order; `whys` are those of the state."""
     found = (
         of_configuration(state),
         of_cluster(state, time_ms),
-        of_waiting(state, time_ms),
+        of_waiting(state, time_ms, Whys(state) if whys is None else whys),
         of_keeping_off(state),
         of_preferences(state),
     )

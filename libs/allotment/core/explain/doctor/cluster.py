@@ -1,5 +1,5 @@
-"""What stands out in one state: configurations, nodes and their cards, pods that hold something,
-groups and quotas. Nothing is asked of Kubernetes or of NATS.
+"""Problems of one state: configurations, nodes and their cards, pods that hold devices, groups and
+quotas. Kubernetes and NATS are not asked.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,12 @@ from allotment.core.explain.doctor.finding import (
     ERROR,
     PLUGIN,
     PODS_MAX,
+    TENANT,
     WARNING,
     Finding,
     counted,
     names_of,
+    namespaces_of,
     shown_names,
 )
 from allotment.core.explain.story import corrected_text
@@ -50,19 +52,19 @@ from allotment_proto.volcano import keys
 
 _NO_CONFIG = "ConfigNotFound"
 _CLAIM_REMEDY = (
-    "the books are right; find out who changed the pod's annotations, or the device configuration "
-    "by which they are read, and delete the pod if its containers may use what it claims"
+    "find out who changed the pod's annotations, or the device configuration that they are read "
+    "with; delete the pod if its containers may use what it claims. The log's allocation stays"
 )
 _READ_BY_ANOTHER = (
-    f"see to {_NO_CONFIG} first: annotations are read by another device configuration than the "
-    "scheduler's names, which may be all that is wrong here"
+    f"fix {_NO_CONFIG} first: annotations are read with another device configuration than the "
+    "scheduler names, which may be the only cause"
 )
 _WAITING_SHOWN = 3
 _NAMED_OF_NODE = 5
 _BIND_FAILURES = 3
 _NODE_GONE = "NodeGone"
 _HOLDERS_SHOWN = 5
-_NOBODY_HAS_IT = "nobody holds any of it, so more is asked for than the queue may have"
+_UNUSED = "no pod uses any of it, so the request exceeds the whole quota"
 
 
 _FAMILY_OF = {code: family.name for family in FAMILIES.values() for code in family.own_problems}
@@ -88,12 +90,12 @@ def sources(state: ClusterState) -> tuple[Source, ...]:
 
 
 def of_configuration(state: ClusterState) -> list[Finding]:
-    """What is refused of the configurations, or has no effect, line by line."""
+    """The lines of the configurations that are rejected or have no effect."""
     return list(_of_configuration(state))
 
 
 def of_cluster(state: ClusterState, time_ms: int) -> list[Finding]:
-    """What is wrong with the books, nodes, cards, pods that hold something, groups and quotas."""
+    """Problems of the books, nodes, cards, pods that hold devices, groups and quotas."""
     return [
         *(_books(state)),
         *(one for node in state.nodes.values() for one in _of_node(state, node)),
@@ -119,7 +121,7 @@ def _books(state: ClusterState) -> Iterator[Finding]:
             code="BooksContradict",
             subject="log",
             message=wrong,
-            remedy="this is a fault of Allotment: keep the log and report it",
+            remedy="keep the log and report this: it is a defect of Allotment",
             seq=state.seq,
         )
 
@@ -128,7 +130,7 @@ def _of_configuration(state: ClusterState) -> Iterator[Finding]:
     in_force = {SCHEDULER_CONFIG: state.policy_seq, DEVICE_CONFIG: state.devices_seq}
     for kind, (seq, checked) in state.config_checks.items():
         older = in_force.get(kind, 0)
-        what = f"that of seq {older} (allot log show {older})" if older else "what is built in"
+        what = f"that of seq {older} (allot log show {older})" if older else "the built-in one"
         subject = f"{kind} configuration {checked.source}"
         for problem in checked.problems:
             yield Finding(
@@ -136,7 +138,7 @@ def _of_configuration(state: ClusterState) -> Iterator[Finding]:
                 code=problem.code,
                 subject=subject,
                 message=f"{problem.place} {problem.message}",
-                remedy=f"mend it; until then {what} stays in force",
+                remedy=f"fix it; until then {what} stays in force",
                 seq=seq,
             )
         for warning in checked.warnings:
@@ -155,7 +157,7 @@ def _config_advice(code: str) -> str:
     reason = REASONS.get(code)
     if reason is not None and reason.cured_by is Cure.SOURCE:
         return reason.advice
-    return "mend or remove that line; the rest is followed"
+    return "fix or remove that line; all other lines apply"
 
 
 def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
@@ -166,7 +168,7 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
         if problem.code == _NODE_GONE:
             continue
         if _FAMILY_OF.get(problem.code, "") not in ("", *state.policy.families):
-            continue  # nobody is scheduled by it, so its device plugin may well be absent
+            continue  # no pod is scheduled with this family, so its device plugin may be absent
         reason = REASONS.get(problem.code)
         yield Finding(
             severity=ERROR if reason is not None and reason.is_error else WARNING,
@@ -183,8 +185,10 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
             severity=ERROR,
             code="CardsQuarantined",
             subject=subject,
-            message=f"its cards take nothing new because of pod {pod.namespace}/{pod.name}{why}",
-            remedy="mend the pod's annotation, or delete the pod",
+            message=f"no new pods are placed on its cards because of pod {pod.namespace}/"
+            f"{pod.name}{why}",
+            remedy="fix the pod's annotation or delete the pod",
+            namespaces=(pod.namespace,),
         )
     for held in node.allocations.values():
         found = unreadable(state.pods[held.uid]) if held.unplaced else None
@@ -196,6 +200,7 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
                 subject=f"pod {pod.namespace}/{pod.name}",
                 message=f"{found.place} {found.message}",
                 remedy=REASONS[found.code].advice,
+                namespaces=(pod.namespace,),
             )
     listed = {(family, card) for family, x in node.ledgers.items() for card in x.by_id}
     for held in node.allocations.values():
@@ -206,9 +211,10 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
                     severity=WARNING,
                     code="CardNotListed",
                     subject=f"{subject}, card {holding.card}",
-                    message=f"is held by {pod.namespace}/{pod.name} and not listed by its node",
-                    remedy="look after the device plugin, or end the pod",
+                    message=f"is in use by {pod.namespace}/{pod.name}, but not listed by its node",
+                    remedy="check the device plugin, or delete the pod",
                     seq=held.seq,
+                    namespaces=(pod.namespace,),
                 )
 
 
@@ -229,9 +235,8 @@ def _of_failing_nodes(state: ClusterState) -> Iterator[Finding]:
             severity=WARNING,
             code="FailingNodesAlike",
             subject=f"nodes {shown_names(names)}",
-            message="are held back, and they alone of all nodes with devices have "
-            + shown_names(alike),
-            remedy="see first whether that is the cause",
+            message="are held back, and no other node with devices has " + shown_names(alike),
+            remedy="check first whether that is the cause",
         )
 
 
@@ -243,21 +248,22 @@ def _marks(node: Node) -> set[str]:
 
 def _of_absent_node(node: Node) -> Iterator[Finding]:
     """A node that is gone or not ready, with the pods that are on it."""
-    names = names_of(held.fact for held in node.allocations.values() if held.fact is not None)
+    on = [held.fact for held in node.allocations.values() if held.fact is not None]
+    names = names_of(on)
     cards = {(h.family, h.card) for held in node.allocations.values() for h in held.holdings}
     if not node.allocations:
         return
     on_it = f"{counted(len(node.allocations), 'pod')} on it: {shown_names(names, _NAMED_OF_NODE)}"
-    has = f"; they hold parts of {counted(len(cards), 'card')}" if cards else ""
+    has = f"; they hold shares of {counted(len(cards), 'card')}" if cards else ""
     if node.fact is None:
         code, message = _NODE_GONE, f"is gone from the API server, with {on_it}{has}"
         remedy = (
             f"delete the pods if the machine is gone for good (kubectl get pods -A "
-            f"--field-selector spec.nodeName={node.name}), or let its kubelet register again"
+            f"--field-selector spec.nodeName={node.name}), or restart its kubelet"
         )
     else:
         code, message = NODE_NOT_READY, f"is not ready, with {on_it}{has}"
-        remedy = f"see why: kubectl describe node {node.name}; it takes nothing new until then"
+        remedy = f"see why: kubectl describe node {node.name}. No new pods are placed on it"
     yield Finding(
         severity=ERROR if node.fact is None else WARNING,
         code=code,
@@ -266,6 +272,7 @@ def _of_absent_node(node: Node) -> Iterator[Finding]:
         remedy=remedy,
         pods=tuple(names[:PODS_MAX]),
         pods_total=len(node.allocations),
+        namespaces=namespaces_of(on),
     )
 
 
@@ -277,9 +284,10 @@ def _of_bindings(state: ClusterState) -> Iterator[Finding]:
                 severity=WARNING,
                 code="BindingFails",
                 subject=f"pod {pod.fact.namespace}/{pod.fact.name}",
-                message=f"its Binding failed {pod.bind_failures} times in a row; it is tried again",
-                remedy=f"the answers are in the log: allot log --pod {pod.fact.namespace}/"
+                message=f"its Binding failed {pod.bind_failures} times in a row and is retried",
+                remedy=f"read the API server's answers: allot log --pod {pod.fact.namespace}/"
                 f"{pod.fact.name} --type BindFailed",
+                namespaces=(pod.fact.namespace,),
             )
 
 
@@ -298,6 +306,7 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 remedy=_READ_BY_ANOTHER if by_another else _CLAIM_REMEDY,
                 seq=0 if held is None else held.seq,
                 blame=ANNOTATION,
+                namespaces=(fact.namespace,),
             )
         said = forged(pod)
         if said is not None:
@@ -306,9 +315,10 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 code=said.code,
                 subject=who,
                 message=f"{said.place} {said.message}",
-                remedy="delete the pod, and ask its owner. The admission policy in "
-                "deploy/base/annotation-policy.yaml keeps pods from it",
+                remedy="delete the pod and ask its owner. Install the admission policy in "
+                "deploy/base/annotation-policy.yaml, which rejects such annotations",
                 blame=ANNOTATION,
+                namespaces=(fact.namespace,),
             )
         found = state.corrected.get(fact.uid)
         if found is not None:
@@ -320,10 +330,10 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 code=corrected.code,
                 subject=who,
                 message=f"{corrected_text(corrected)}{perhaps}",
-                remedy="this pod did nothing wrong: start it anew, so that it gets devices of its "
-                "own",
+                remedy="recreate this pod, so that it gets its own devices; it did nothing wrong",
                 seq=at,
                 blame=PLUGIN,
+                namespaces=(fact.namespace,),
             )
         work_list = standing_record(pod)
         if work_list is not None:
@@ -332,9 +342,10 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 code="RecordNotErased",
                 subject=who,
                 message=f"{standing_text(pod)}: no such pod is bound before it is erased",
-                remedy="does a binder run, and may it patch pods/status? By hand: kubectl -n "
+                remedy="check that a binder runs and may patch pods/status. By hand: kubectl -n "
                 f"{fact.namespace} annotate --overwrite pod {fact.name} "
                 f"{work_list}=",
+                namespaces=(fact.namespace,),
             )
         if fact.bind_phase == keys.PHASE_FAILED and fact.phase not in ENDED and fact.node:
             cards = ", ".join(
@@ -344,8 +355,9 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 severity=WARNING,
                 code="DevicesNotAssigned",
                 subject=who,
-                message=f"the device plugin of {fact.node} refused it ({cards or 'no card'})",
-                remedy=f"see the plugin's log on {fact.node}; the pod will not start",
+                message=f"the device plugin of {fact.node} rejected it ({cards or 'no card'})",
+                remedy=f"read the plugin's log on {fact.node}; the pod will not start",
+                namespaces=(fact.namespace,),
             )
         elif (
             held is not None
@@ -359,22 +371,24 @@ def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
                 severity=WARNING,
                 code=NOT_ACKNOWLEDGED,
                 subject=who,
-                message=f"is bound to {fact.node}, whose device plugin has not served it{since}"
+                message=f"is bound to {fact.node}, whose device plugin has not handled it{since}"
                 + _kept_waiting(waiting_for(state, pod)),
-                remedy=f"is the plugin of {fact.node} running? If the pod cannot start, delete it",
+                remedy=f"check that the plugin of {fact.node} runs; if the pod does not start, "
+                "delete it",
                 seq=held.seq,
+                namespaces=(fact.namespace,),
             )
 
 
 def _forgers_of(state: ClusterState, node: str) -> Iterator[str]:
-    """The pods that wrote records for a node which nobody gave them."""
+    """The pods that wrote records for a node that no scheduler gave them."""
     for pod in state.pods.values():
         if pod.forged and node in pod.forged:
             yield f"{pod.fact.namespace}/{pod.fact.name}"
 
 
 def _kept_waiting(pods: list[Pod]) -> str:
-    """Who waits with the same question to the plugin, the first of them by name."""
+    """The pods that wait behind it with the same request to the plugin, the first by name."""
     if not pods:
         return ""
     names = [f"{pod.fact.namespace}/{pod.fact.name}" for pod in pods[:_WAITING_SHOWN]]
@@ -393,6 +407,8 @@ def _of_groups(state: ClusterState) -> Iterator[Finding]:
                 subject=f"group {key}",
                 message=f"{problem.place} {problem.message}",
                 remedy=_advice_of(problem.code),
+                kind=TENANT,
+                namespaces=(key.partition("/")[0],),
             )
     for queue in state.queues.values():
         if queue.problem is not None:
@@ -423,7 +439,7 @@ def _of_guarantees(state: ClusterState) -> Iterator[Finding]:
 
 
 def _of_quotas(state: ClusterState) -> Iterator[Finding]:
-    """Queues whose quota pods wait for, and who has it."""
+    """Queues whose quota pods wait for, and the jobs and pods that use it."""
     if not state.is_batched or all(node.fact is None for node in state.nodes.values()):
         return  # without nodes what queues may have is a share of nothing
     too_much = [found for found in guaranteed(state) if found.is_too_much]
@@ -432,15 +448,17 @@ def _of_quotas(state: ClusterState) -> Iterator[Finding]:
         shown = [_holder_text(holder) for holder in has[:_HOLDERS_SHOWN]]
         shown += [f"{len(has) - len(shown)} more"] if len(has) > len(shown) else []
         more = f" and {len(jobs) - 1} more wait" if len(jobs) > 1 else " waits"
-        why = "; ".join(guaranteed_text(state, one) for one in too_much) or _NOBODY_HAS_IT
+        why = "; ".join(guaranteed_text(state, one) for one in too_much) or _UNUSED
         yield Finding(
             severity=WARNING,
             code=QUEUE_QUOTA,
             subject=f"queue {name}",
             message=f"{jobs[0]}{more} for its quota"
-            + (f", which is held by {', '.join(shown)}" if has else f"; {why}"),
-            remedy=f"raise the queue's quota, or {'end what it holds' if has else 'ask for less'}: "
-            f"allot explain queue {name}",
+            + (f", which is in use by {', '.join(shown)}" if has else f"; {why}"),
+            remedy="raise the queue's quota, or "
+            f"{'wait for them to end' if has else 'request less'}: allot explain queue {name}",
+            kind=TENANT,
+            namespaces=tuple(sorted({job.removeprefix("pod ").partition("/")[0] for job in jobs})),
         )
 
 

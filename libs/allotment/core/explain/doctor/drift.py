@@ -1,9 +1,9 @@
-"""Where the log and the API server say different things, and which of them is wrong.
+"""Differences between the log and the API server, and which of the two is wrong.
 
-The log follows the API server: what a watcher sees it appends within a second. So of a difference
-that lasts the log is behind, and only the watcher may correct it, with a fact of its own. What an
-owner wrote on a pod that was placed, and what a device plugin did otherwise, is found in the log
-itself (`ClaimMismatch`, `Misdelivered`); here it is found where the log has not heard of it yet.
+The watcher appends what it sees within a second. So where a difference lasts, the log is behind,
+and only the watcher may correct it, with a fact of its own. Edited annotations and misdelivered
+devices are found in the log itself (`ClaimMismatch`, `Misdelivered`); here they are found while the
+log does not have them yet.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,8 +14,9 @@ from allotment.core.ledger.model import ENDED, ClusterState, Pod
 from allotment_proto.events import PodObserved
 
 _LISTS_AGAIN = (
-    "allot doctor --fix: the watcher lists again and records what is so. Or restart it (in a "
-    "cluster: kubectl -n allotment-system rollout restart deployment/allotment-watcher)"
+    "run allot doctor --fix: the watcher lists all objects again and corrects the log. Or restart "
+    "the watcher (in a cluster: kubectl -n allotment-system rollout restart "
+    "deployment/allotment-watcher)"
 )
 
 
@@ -40,16 +41,16 @@ def _of_pods(
         if uid not in seen and uid not in unread:
             held = pod.allocation
             has = f"; it still holds its place on {held.node}" if held is not None else ""
-            text = f"is in the log, and the API server has no pod with uid {uid}{has}"
-            yield _finding(ERROR, "PodNotInCluster", _name(pod.fact), text)
+            text = f"is in the log, but the API server has no pod with uid {uid}{has}"
+            yield _finding(ERROR, "PodNotInCluster", pod.fact, text)
     for uid, fact in seen.items():
         known = state.pods.get(uid)
         if known is None:
             is_ours = fact.scheduler in state.policy.scheduler_names
             if fact.phase not in ENDED and (is_ours or fact.holdings):
-                text = "is in the API server and not in the log"
-                text += ": its cards count as free" if fact.holdings else ": nobody schedules it"
-                yield _finding(ERROR, "PodNotInLog", _name(fact), text)
+                text = "is in the API server but not in the log"
+                text += ": its cards count as free" if fact.holdings else ": it is not scheduled"
+                yield _finding(ERROR, "PodNotInLog", fact, text)
         else:
             yield from _of_pod(known, fact)
 
@@ -60,46 +61,46 @@ def _of_pod(known: Pod, fact: PodObserved) -> Iterator[Finding]:
     if fact.node != was.node:
         here = f"bound to {fact.node}" if fact.node else "not bound"
         there = f"bound to {was.node}" if was.node else "not bound"
-        text = f"is {here} in the API server, and {there} in the log"
+        text = f"is {here} in the API server, but {there} in the log"
         if held is not None and fact.node and held.node != fact.node:
-            text += f", which has its place on {held.node}: somebody else bound it"
-        yield _finding(ERROR, "NodeDiffers", _name(fact), text)
+            text += f", where it holds a place on {held.node}: another client bound it"
+        yield _finding(ERROR, "NodeDiffers", fact, text)
     elif fact.phase in ENDED and was.phase not in ENDED:
-        text = f"has ended in the API server ({fact.phase}), and is {was.phase} in the log"
-        yield _finding(ERROR, "EndNotInLog", _name(fact), text)
+        text = f"has ended in the API server ({fact.phase}), but is {was.phase} in the log"
+        yield _finding(ERROR, "EndNotInLog", fact, text)
     elif fact.bind_phase != was.bind_phase and fact.node:
-        text = f"is {fact.bind_phase or 'not marked'} by its device plugin in the API server, and "
+        text = f"is {fact.bind_phase or 'not marked'} by its device plugin in the API server, but "
         text += f"{was.bind_phase or 'not marked'} in the log"
-        yield _finding(WARNING, "AnswerNotInLog", _name(fact), text)
+        yield _finding(WARNING, "AnswerNotInLog", fact, text)
     elif held is not None and held.seq and fact.node and fact.phase not in ENDED:
         new, recorded = (difference(held.seq, held.holdings, one) for one in (fact, was))
         if new is not None and recorded is None:
-            text = f"{new.place} {new.message}; the log has not heard of it yet"
-            yield _finding(WARNING, "AnnotationDiffers", _name(fact), text, ANNOTATION)
+            text = f"{new.place} {new.message}; the log does not have this yet"
+            yield _finding(WARNING, "AnnotationDiffers", fact, text, ANNOTATION)
 
 
 def _of_nodes(state: ClusterState, nodes: Mapping[str, str]) -> Iterator[Finding]:
     for name, node in state.nodes.items():
         if node.fact is not None and nodes.get(name) != node.fact.uid:
-            text = "is in the log, and the API server has no such node (any more)"
-            yield _finding(ERROR, "NodeNotInCluster", f"node {name}", text)
+            text = "is in the log, but the API server has no such node"
+            yield _finding(ERROR, "NodeNotInCluster", name, text)
     for name in nodes:
         known = state.nodes.get(name)
         if known is None or known.fact is None:
-            text = "is in the API server and not in the log: nothing is placed there"
-            yield _finding(WARNING, "NodeNotInLog", f"node {name}", text)
+            text = "is in the API server but not in the log: no pod is placed there"
+            yield _finding(WARNING, "NodeNotInLog", name, text)
 
 
-def _name(fact: PodObserved) -> str:
-    return f"pod {fact.namespace}/{fact.name}"
-
-
-def _finding(severity: str, code: str, subject: str, text: str, blame: str = LOG) -> Finding:
+def _finding(
+    severity: str, code: str, of: PodObserved | str, text: str, blame: str = LOG
+) -> Finding:
+    """`of` is a pod, or a node by its name."""
     return Finding(
         severity=severity,
         code=code,
-        subject=subject,
+        subject=f"node {of}" if isinstance(of, str) else f"pod {of.namespace}/{of.name}",
         message=text,
         remedy=_LISTS_AGAIN,
         blame=blame,
+        namespaces=() if isinstance(of, str) else (of.namespace,),
     )

@@ -1,4 +1,4 @@
-"""One thing that somebody should look at, and what the files of this room word alike."""
+"""One problem, and the words that the files of this room share."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,6 +8,9 @@ import msgspec
 from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG, PodObserved
 
 ERROR, WARNING = "error", "warning"
+PLATFORM, TENANT = "platform", "tenant"
+"""Whose problem: that of the people who run the cluster, or that of the owners of the pods, who ask
+for something that their request, queue or group does not give them."""
 _Natural = list[tuple[bool, int, str]]
 LOG, ANNOTATION, PLUGIN = "log", "annotation", "plugin"
 """Who can be wrong."""
@@ -19,17 +22,18 @@ _FIRST: tuple[str | tuple[str, ...], ...] = (
 """How the subjects begin of what comes first."""
 _PODS_NAMED = 3
 PODS_MAX = 100
-"""So many pods are listed in JSON; the text names `_PODS_NAMED`."""
+"""At most this many pods are listed in JSON; the text names `_PODS_NAMED`."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One thing: how bad (`error`: something is refused, oversold or stands still because of it),
-    what, where, and what to do about it. `seq` is the record to look at first, 0 if there is none.
+    """One problem: whose it is (`PLATFORM`, `TENANT`), how bad (`ERROR`: something is rejected,
+    oversold or stopped because of it), what, where, and what to do next.
 
-    `since` is since when it is so (RFC 3339), empty if nobody can tell; `pods` are those that it is
-    about, the first `PODS_MAX`, `pods_total` how many there are, and `never_start` how many of them
-    cannot start as they are. `blame` says who is wrong where log, API server and device plugin
-    differ: ``log``, ``annotation`` or ``plugin``.
+    `seq` is the record to look at first, 0 if there is none; `since` is when it began (RFC 3339),
+    empty if unknown. `pods` are the pods that it affects, the first `PODS_MAX`, `pods_total` how
+    many there are, `namespaces` those of all of them, and `never_start` how many of them cannot
+    start as they are. `blame` says which is wrong where log, API server and device plugin differ:
+    ``log``, ``annotation`` or ``plugin``.
     """
 
     severity: str
@@ -43,19 +47,25 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pods_total: int = 0
     never_start: int = 0
     blame: str = ""
+    kind: str = PLATFORM
+    namespaces: tuple[str, ...] = ()
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Errors first. Of errors and of warnings come first those about services, then those about a
-    configuration, as others may follow from them; then by code and subject.
+    """Problems of the platform first, then those of tenants by namespace; each with errors first.
+
+    Of errors and of warnings, services come first and then configurations, because other problems
+    may follow from them; then by code and subject.
     """
     return sorted(findings, key=_rank)
 
 
-def _rank(finding: Finding) -> tuple[bool, int, str, _Natural, _Natural]:
-    subject = finding.subject
+def _rank(finding: Finding) -> tuple[bool, tuple[str, ...], bool, int, str, _Natural, _Natural]:
+    subject, is_tenants = finding.subject, finding.kind == TENANT
     first = next((n for n, word in enumerate(_FIRST) if subject.startswith(word)), len(_FIRST))
     return (
+        is_tenants,
+        finding.namespaces if is_tenants else (),
         finding.severity != ERROR,
         first,
         finding.code,
@@ -75,6 +85,11 @@ def _natural(text: str) -> _Natural:
 def names_of(facts: Iterable[PodObserved]) -> list[str]:
     """``namespace/name`` of each pod, sorted."""
     return sorted(f"{fact.namespace}/{fact.name}" for fact in facts)
+
+
+def namespaces_of(facts: Iterable[PodObserved]) -> tuple[str, ...]:
+    """The namespaces of the pods, sorted."""
+    return tuple(sorted({fact.namespace for fact in facts}))
 
 
 def shown_names(names: Sequence[str], most: int = _PODS_NAMED) -> str:

@@ -1,8 +1,7 @@
 """Pods that keep pods of other namespaces off most nodes, by required anti-affinity.
 
-Kubernetes lets every pod name pods of all namespaces that it must be apart from, in whole zones. So
-one small pod can close the cluster to everybody else. The pods that wait are told that some pod
-keeps them off; this names it.
+In Kubernetes a pod's anti-affinity may select pods of all namespaces, in whole zones. So one small
+pod can close the cluster to all others. This names it.
 """
 
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from allotment.core.explain.doctor.finding import (
     about_pods,
     counted,
     names_of,
+    namespaces_of,
     shown_names,
 )
 from allotment.core.explain.obstacles import present
@@ -27,7 +27,7 @@ _CODE = "KeepsOthersOff"
 _LOOKS_MAX = 256
 """Waiting pods with so many different labels are looked at."""
 _PART = 2
-"""Whoever keeps others off less than one in so many nodes is left alone."""
+"""A pod that keeps others off fewer than one in this many nodes is not reported."""
 _Look = tuple[str, tuple[tuple[str, str], ...]]
 
 
@@ -94,4 +94,5 @@ def _finding(
         since=rfc3339(oldest_ms) if oldest_ms else "",
         pods=tuple(names[:PODS_MAX]),
         pods_total=len(names),
+        namespaces=namespaces_of([*who, *kept]),
     )

@@ -14,8 +14,8 @@ _CERTIFICATE_LEFT_S = 30 * 24 * 3600
 _MIB = 1 << 20
 _NOBODY_ACTIVE = "NobodyActive"
 _FULL_REMEDY = (
-    "give the log more room: a larger volume and max_file_store of NATS if these are used up, then "
-    "allot log limit SIZE; nothing that is recorded is lost meanwhile"
+    "enlarge the log: a larger volume and max_file_store of NATS if these are used up, then allot "
+    "log limit SIZE; no record is lost meanwhile"
 )
 
 
@@ -67,10 +67,11 @@ def of_leases(holders: Mapping[str, str]) -> list[Finding]:
                 severity=ERROR,
                 code=_NOBODY_ACTIVE,
                 subject="service " + ", ".join(idle),
-                message="none of them is active, so nothing is scheduled: none runs, or NATS takes "
+                message="none of them is active, so no pod is scheduled: none runs, or NATS takes "
                 "no writes, as with a full disk",
-                remedy='do they run, and what is on their /readyz? Look for "no space left on '
-                'device" and "insufficient resources" in the log of NATS: make room, restart it',
+                remedy="check that they run, and what their /readyz says. Look for "
+                '"no space left on device" and "insufficient resources" in the log of NATS; free '
+                "space and restart it",
             )
         ]
     return [
@@ -78,8 +79,8 @@ def of_leases(holders: Mapping[str, str]) -> list[Finding]:
             severity=ERROR,
             code=_NOBODY_ACTIVE,
             subject=f"service {name}",
-            message="no replica is active, so nothing is scheduled",
-            remedy="does it run? Read its log and /readyz",
+            message="no replica is active, so no pod is scheduled",
+            remedy="check that it runs; read its log and /readyz",
         )
         for name in idle
     ]
@@ -92,13 +93,13 @@ def _fullness(stream: LogStream) -> Iterator[Finding]:
         pct = limit.used * 100 // limit.most
         is_full = pct >= _FULL_PCT
         left_ms = stream.grown_ms * (limit.most - limit.used) // max(limit.used, 1)
-        pace = f"; at its pace so far it is full in {age_text(left_ms // 1000)}"
-        stops = "; when it is full nothing is recorded, so nothing is scheduled"
+        pace = f"; at the pace so far it is full in {age_text(left_ms // 1000)}"
+        stops = "; once it is full no record is appended, so no pod is scheduled"
         yield Finding(
             severity=ERROR if is_full else WARNING,
             code="LogFull" if is_full else "LogNearlyFull",
             subject=f"stream {stream.name}",
-            message=f"{pct}% of {limit.what} are used: {_amount(limit.what, limit.used)} of "
+            message=f"{pct}% of {limit.what} is used: {_amount(limit.what, limit.used)} of "
             f"{_amount(limit.what, limit.most)}" + (stops if is_full else pace + stops),
             remedy=_FULL_REMEDY,
         )
@@ -111,7 +112,7 @@ def _settings(stream: LogStream) -> Iterator[Finding]:
             code="LogSetting",
             subject=f"stream {stream.name}",
             message=f"{setting.name} is {setting.found or 'not set'}; wanted: {setting.wanted}",
-            remedy="no service starts on such a stream; an administrator of NATS has to change it",
+            remedy="ask an administrator of NATS to change it; no service starts on such a stream",
         )
     for text in stream.warnings:
         yield Finding(
@@ -119,7 +120,7 @@ def _settings(stream: LogStream) -> Iterator[Finding]:
             code="LogSetting",
             subject=f"stream {stream.name}",
             message=text,
-            remedy="an administrator of NATS can change it: nats stream edit",
+            remedy="ask an administrator of NATS to change it: nats stream edit",
         )
 
 
@@ -130,7 +131,7 @@ def _copies(stream: LogStream) -> Iterator[Finding]:
             code="LogOneReplica",
             subject=f"stream {stream.name}",
             message="has one copy, although NATS runs as a cluster: that server's disk is the log",
-            remedy="give it three: nats stream edit --replicas=3 (new logs: ALLOT_LOG_REPLICAS=3)",
+            remedy="keep three: nats stream edit --replicas=3 (for new logs: ALLOT_LOG_REPLICAS=3)",
         )
     for copy in stream.copies:
         if not copy.is_offline and copy.is_current:
@@ -141,7 +142,7 @@ def _copies(stream: LogStream) -> Iterator[Finding]:
             code="LogReplicaBehind",
             subject=f"stream {stream.name}",
             message=f"its copy on NATS server {copy.server} {state}",
-            remedy=f"look after the NATS server {copy.server}",
+            remedy=f"check the NATS server {copy.server}",
         )
 
 
@@ -156,8 +157,8 @@ def _certificate(stream: LogStream) -> Iterator[Finding]:
         subject="service nats",
         message=f"its TLS certificate {ends}; without a valid one no service can connect to NATS",
         remedy="with cert-manager: kubectl -n allotment-system rollout restart statefulset "
-        "allotment-nats. Otherwise: kubectl -n allotment-system delete secret allotment-nats-tls, "
-        "then the steps under TLS in deploy/README.md, which make a new one",
+        "allotment-nats. Without: kubectl -n allotment-system delete secret allotment-nats-tls, "
+        "then follow the steps under TLS in deploy/README.md, which create a new one",
     )
 
 

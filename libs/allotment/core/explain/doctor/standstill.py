@@ -1,9 +1,8 @@
-"""Nothing is decided although something fits, or nothing is bound: what shows it in the log alone.
+"""No decisions although a pod fits, or no Bindings: found from the log alone.
 
 A service that is frozen, gone or cut off appends nothing, and so does one that has nothing to do.
-The difference is what there is to do: the round that the scorer runs is run here, and reservations
-are looked at as the binder looks at them, on the state as it was `IDLE_AFTER_S` ago and on the
-newest. What was to be done on both, while nobody did it, waits for a service.
+To tell them apart, this runs the scorer's round and checks reservations as the binder does, on the
+state of `IDLE_AFTER_S` ago and on the newest. Work that is due on both was not done by any service.
 """
 
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from allotment.core.explain.doctor.finding import (
     about_pods,
     counted,
     names_of,
+    namespaces_of,
 )
 from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import Tried, tried_now
@@ -67,7 +67,7 @@ def of_standstill(
     found = []
     if fitting or untried:
         first = _oldest(fitting or untried)
-        said = f"{first.namespace}/{first.name} was never tried,"
+        said = f"{first.namespace}/{first.name} was never tried"
         if fitting:
             feasible, nodes = now.tried.placed[first.uid]
             said = f"{first.namespace}/{first.name} fits on {feasible} of {counted(nodes, 'node')}"
@@ -76,8 +76,8 @@ def of_standstill(
             ago = age_text(max(time_ms - decided_ms, 0) // 1000)
             last = f"the last decision was {ago} ago (seq {decided_seq})"
         message = (
-            f"{said} and nobody has decided about it for {IDLE_AFTER_S}s or more; it waits for "
-            f"{_age(first, time_ms)}; {last}"
+            f"{said}, and no decision about it was made for {IDLE_AFTER_S}s or more; it has waited "
+            f"for {_age(first, time_ms)}; {last}"
         )
         found.append(_finding("NothingDecided", [*fitting, *untried], message, "filter, scorer"))
     unbound = [uid for uid in now.unbound if uid in before.unbound]
@@ -85,9 +85,8 @@ def of_standstill(
         first = _oldest([pods[uid].fact for uid in unbound])
         held = pods[first.uid].allocation
         message = (
-            f"{first.namespace}/{first.name} was given its place on {held.node if held else '-'} "
-            f"and nobody has bound it for {IDLE_AFTER_S}s or more; it waits for "
-            f"{_age(first, time_ms)}"
+            f"{first.namespace}/{first.name} has a reservation on {held.node if held else '-'} and "
+            f"was not bound for {IDLE_AFTER_S}s or more; it has waited for {_age(first, time_ms)}"
         )
         bound = [pods[uid].fact for uid in unbound]
         found.append(
@@ -106,12 +105,13 @@ def _finding(
         code=code,
         subject=about_pods(names),
         message=message,
-        remedy=f"see whether the binder and {others} run and are ready: allot status; of services "
-        "elsewhere, allot doctor --services HOST:PORT,...",
+        remedy=f"check that the binder and {others} run and are ready: allot status, or elsewhere "
+        "allot doctor --services HOST:PORT,...",
         seq=seq,
         since=rfc3339(first_ms) if first_ms else "",
         pods=tuple(names[:PODS_MAX]),
         pods_total=len(names),
+        namespaces=namespaces_of(facts),
     )
 
 

@@ -1,7 +1,6 @@
-"""Pods that wait in vain: those that cannot start as they are, by cause, and those that nobody
-schedules.
+"""Pods that cannot start as they are, by cause and namespace, and pods that no scheduler handles.
 
-A pod is counted once, under the first cause that is found; what follows from it is not said again.
+A pod is counted once, under the first cause that is found.
 """
 
 from collections.abc import Iterator
@@ -11,11 +10,14 @@ import msgspec
 
 from allotment.core.explain.doctor.finding import (
     ERROR,
+    PLATFORM,
     PODS_MAX,
+    TENANT,
     WARNING,
     Finding,
     about_pods,
     names_of,
+    namespaces_of,
 )
 from allotment.core.explain.nodes import group_short_even_empty
 from allotment.core.explain.obstacles import present
@@ -46,10 +48,10 @@ _KUBERNETES_OWN = "default-scheduler"
 _GROUP_COMES_MS = 10_000
 """A pod is often made before its PodGroup."""
 _ALIKE_MAX = 20
-"""So many findings have the same code; those of fewer pods are one."""
-_OFFER = "do what the message says, or make the pods again with what nodes offer"
+"""At most this many findings of a namespace have the same code; the rest are one."""
+_OFFER = "fix the resource name and recreate the pods, or add nodes that offer it"
 _LASTING = frozenset((QUEUE_NOT_LEAF, EMPTY_CAPABILITY, CARD_UNREADABLE, QUOTA_UNREADABLE))
-"""Reasons of a queue that last until somebody changes it."""
+"""Reasons of a queue that last until the queue is changed."""
 
 
 class _Cause(NamedTuple):
@@ -60,24 +62,26 @@ class _Cause(NamedTuple):
     remedy: str
 
 
-def of_waiting(state: ClusterState, time_ms: int) -> list[Finding]:
-    """A finding for each cause, about all pods that it keeps from starting."""
-    found: dict[_Cause, list[PodObserved]] = {}
-    whys, groups, shut = Whys(state), _Groups(state), ShutOut(state)
+def of_waiting(state: ClusterState, time_ms: int, whys: Whys) -> list[Finding]:
+    """A finding for each cause and namespace, about all pods that it keeps from starting."""
+    found: dict[tuple[_Cause, str], list[PodObserved]] = {}
+    groups, shut = _Groups(state), ShutOut(state)
     for uid in state.pending:
         cause = _cause(state, state.pods[uid], time_ms, whys, groups, shut)
         if cause is not None:
-            found.setdefault(cause, []).append(state.pods[uid].fact)
-    findings = [_finding(cause, pods) for cause, pods in found.items()]
+            fact = state.pods[uid].fact
+            namespace = "" if cause.code == NO_NODES else fact.namespace
+            found.setdefault((cause, namespace), []).append(fact)
+    findings = [_finding(cause, pods) for (cause, _), pods in found.items()]
     return list(_capped([*findings, *_of_others(state), *_of_misread(state)]))
 
 
 def _capped(findings: list[Finding]) -> Iterator[Finding]:
-    """Of findings with one code those about the most pods, and one about the rest."""
-    by_code: dict[str, list[Finding]] = {}
+    """Of a namespace's findings with one code, those about the most pods and one about the rest."""
+    alike: dict[tuple[str, tuple[str, ...]], list[Finding]] = {}
     for each in findings:
-        by_code.setdefault(each.code, []).append(each)
-    for found in by_code.values():
+        alike.setdefault((each.code, each.namespaces), []).append(each)
+    for found in alike.values():
         found.sort(key=lambda each: (-each.pods_total, each.message))
         yield from found[:_ALIKE_MAX]
         rest = found[_ALIKE_MAX:]
@@ -110,6 +114,8 @@ def _finding(cause: _Cause, pods: list[PodObserved]) -> Finding:
         pods=tuple(names[:PODS_MAX]),
         pods_total=len(names),
         never_start=0 if is_without_nodes else len(names),  # they start as they are
+        kind=PLATFORM if is_without_nodes else TENANT,
+        namespaces=namespaces_of(pods),
     )
 
 
@@ -144,7 +150,7 @@ def _cause(
     if found is None or found.ever is not False:
         return groups.holds_back(fact.group)
     first = found.lacks[0]
-    message = f"{first.code}: {first.text}; no node would take the pod even if no pod ran"
+    message = f"{first.code}: {first.text}; no node would fit the pod even if no other pod ran"
     remedy = "change the request, or add such a node"
     if first.code == POD_AFFINITY_MISMATCH:
         message, remedy = f"{first.code}: {first.text}", "start such a pod first"
@@ -157,14 +163,14 @@ def _advice(code: str) -> str:
 
 
 class _Groups:
-    """Groups whose minimum not even empty nodes hold."""
+    """Groups whose minimum does not fit even on empty nodes."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._groups: dict[str, _Cause | None] = {}
 
     def holds_back(self, key: str) -> _Cause | None:
-        """That empty nodes do not hold the minimum of a group, if that is so."""
+        """That the minimum of a group does not fit on empty nodes; None if it does."""
         if key not in self._groups:
             group = self._state.groups.get(key)
             most = None if group is None else group_short_even_empty(self._state, group)
@@ -178,14 +184,14 @@ class _Groups:
 
 
 def _of_misread(state: ClusterState) -> Iterator[Finding]:
-    """Pods with annotations that nobody reads, by annotation: also of pods that run by now, for
-    they run as if nothing had been asked.
+    """Pods with annotations that are ignored, by namespace and annotation: also pods that run, for
+    they run as if the annotation was absent.
     """
-    found: dict[str, list[PodObserved]] = {}
+    found: dict[tuple[str, str], list[PodObserved]] = {}
     for pod in state.pods.values():
         for text in misread(pod.fact):
-            found.setdefault(text, []).append(pod.fact)
-    for text, facts in sorted(found.items()):
+            found.setdefault((pod.fact.namespace, text), []).append(pod.fact)
+    for (namespace, text), facts in sorted(found.items()):
         names = names_of(facts)
         yield Finding(
             severity=WARNING,
@@ -195,15 +201,17 @@ def _of_misread(state: ClusterState) -> Iterator[Finding]:
             remedy=_advice(ANNOTATION_NOT_READ),
             pods=tuple(names[:PODS_MAX]),
             pods_total=len(names),
+            kind=TENANT,
+            namespaces=(namespace,),
         )
 
 
 def _of_others(state: ClusterState) -> Iterator[Finding]:
-    """Pods that wait for another scheduler and were probably meant for us: its name is almost one
-    that we answer to, or it is Kubernetes' own and they ask for cards.
+    """Pods that wait for another scheduler and were probably meant for this one: its name is almost
+    one of ours, or it is Kubernetes' own and the pods request cards.
     """
     ours = set(state.policy.scheduler_names)
-    found: dict[tuple[str, str], list[PodObserved]] = {}
+    found: dict[tuple[str, str, str], list[PodObserved]] = {}
     near_of: dict[str, str] = {}
     for pod in state.pods.values():
         fact = pod.fact
@@ -211,12 +219,13 @@ def _of_others(state: ClusterState) -> Iterator[Finding]:
             continue
         near = near_of.setdefault(fact.scheduler, nearest(fact.scheduler, ours))
         if near:
-            found.setdefault((fact.scheduler, f"did you mean {near}?"), []).append(fact)
+            key = fact.namespace, fact.scheduler, f"did you mean {near}?"
+            found.setdefault(key, []).append(fact)
         elif fact.scheduler == _KUBERNETES_OWN and fact.card_resources:
-            asks = f"kube-scheduler gives no card for {', '.join(fact.card_resources)}"
-            found.setdefault((fact.scheduler, asks), []).append(fact)
+            asks = f"kube-scheduler assigns no card for {', '.join(fact.card_resources)}"
+            found.setdefault((fact.namespace, fact.scheduler, asks), []).append(fact)
     answers = ", ".join(sorted(ours))
-    for (scheduler, more), facts in sorted(found.items()):
+    for (namespace, scheduler, more), facts in sorted(found.items()):
         names = names_of(facts)
         oldest_ms = min(fact.created_ms for fact in facts)
         yield Finding(
@@ -224,9 +233,11 @@ def _of_others(state: ClusterState) -> Iterator[Finding]:
             code=_OTHER_SCHEDULER,
             subject=about_pods(names),
             message=f"schedulerName is {scheduler}; this scheduler answers to {answers}; {more}",
-            remedy="make the pods again with a schedulerName that is answered to",
+            remedy=f"recreate the pods with schedulerName {min(ours, default='')}",
             since=rfc3339(oldest_ms) if oldest_ms else "",
             pods=tuple(names[:PODS_MAX]),
             pods_total=len(names),
             never_start=len(names),
+            kind=TENANT,
+            namespaces=(namespace,),
         )
