@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -123,15 +124,135 @@ def test_every_alert_says_what_to_do() -> None:
     for rule in ALERTS:
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
         notes = rule["annotations"]
-        assert notes["runbook"] == f"deploy/RUNBOOK.md#{rule['alert'].lower()}"
+        assert notes.keys() == {"summary", "description", "command", "runbook_url"}
+        assert notes["runbook_url"] == f"deploy/RUNBOOK.md#{rule['alert'].lower()}"
         paragraph = RUNBOOK.partition(f"## {rule['alert']}\n")[2].partition("\n## ")[0]
-        assert notes["summary"] in paragraph
-        assert f"    {notes['command']}\n" in paragraph
+        assert paragraph.strip().partition("\n")[0].endswith(f"({rule['labels']['severity']}).")
+        assert f"    {typed(notes['command'])}\n" in paragraph
+
+
+TEMPLATE = re.compile(r"{{ (.*?) }}")
+LABEL = re.compile(r"\$labels\.(\w+)")
+PRINTED = {
+    "": "{:g}",
+    "humanizeDuration": "{:g}s",
+    "humanizePercentage": "{:.4g}%",
+    "humanize": "{:.4g}",
+    "humanize1024": "{:.4g}",
+    'printf "%.0f"': "{:.0f}",
+}
+"""The functions that alerts use for `$value`; the units of large numbers are Prometheus' own."""
+OF_TARGETS = {"job": "allotment", "namespace": "allotment-system", "container": "service"}
+OF_TARGETS |= {"pod": "allotment-binder-0", "instance": "10.0.0.1:8080"}
+"""What Prometheus adds to every series of a pod, unless it is aggregated away."""
+
+
+def typed(command: str) -> str:
+    """A command as the runbook has it: with the names of labels in capitals."""
+    return TEMPLATE.sub(lambda found: LABEL.findall(found[1])[0].upper(), command)
+
+
+def rendered(text: str, labels: dict[str, str], value: float) -> str:
+    """As Prometheus renders it. A label that the alert has not is empty, and so an error here,
+    unless the template names another one, or a word, to write in its place.
+    """
+
+    def one(found: re.Match[str]) -> str:
+        words = shlex.split(found[1])
+        if words[0] == "$value":
+            return PRINTED[found[1].removeprefix("$value").removeprefix(" | ")].format(value)
+        choices = words[1:] if words[0] == "or" else words
+        values = [labels.get(w.removeprefix("$labels."), "") if "$" in w else w for w in choices]
+        shown = next(filter(None, values), "")
+        assert shown, f"{found[0]} is empty in {text!r} with {labels}"
+        return shown
+
+    assert text.count("{{") == len(TEMPLATE.findall(text))
+    return TEMPLATE.sub(one, text)
+
+
+def label_sets(expression: str) -> Iterator[dict[str, str]]:
+    """The labels of what each branch of an alert's expression gives, with values made up."""
+    for branch in re.split(r"\nor |\s+and ", expression.strip()):
+        asked = dict(re.findall(r'(\w+)="([^"]*)"', branch))
+        aggregated = re.match(r"(?:sum|max|min)(?: by \(([^)]*)\))?\s*\(", branch)
+        if branch.startswith("absent("):
+            yield asked
+        elif aggregated:
+            by = (aggregated[1] or "").split(", ")
+            yield {label: f"the-{label}" for label in by if label}
+        else:
+            name = NAME.findall(branch)[0]
+            own = (labels_of(name) or set()) - {"le"}
+            yield {**OF_TARGETS, **{label: f"the-{label}" for label in own}, **asked}
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_each_alert_renders_with_the_labels_that_it_has(rule: Object) -> None:
+    """On-call people read who it is about, with numbers, and can paste the command."""
+    sets = list(label_sets(rule["expr"]))
+    assert sets
+    for labels in sets:
+        notes = {key: rendered(text, labels, 17.5) for key, text in rule["annotations"].items()}
+        assert "  " not in "".join(notes.values())
+        names = {value for key, value in labels.items() if key not in OF_TARGETS}
+        names.discard("wall")  # the clock of AllotmentLoopBlocked
+        said = " ".join(notes.values())
+        assert {name for name in names if name not in said} == set(), said
+    if sets == [{}]:
+        assert "$value" in rule["annotations"]["summary"], "neither a name nor a number"
+
+
+def test_labels_of_metrics_outrank_those_of_their_target() -> None:
+    """The namespace of `allot_objects_recorded_late` is the tenant's, not that of the services."""
+    own = set().union(*(labels_of(name) or set() for name in METRICS))
+    monitor = yaml.safe_load((COMPONENT / "pod-monitor.yaml").read_text())
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert own & OF_TARGETS.keys() == {"namespace"}
+    assert endpoint["honorLabels"]
+
+
+def _value(shown: str, found: re.Match[str]) -> str:
+    return shown if found[1].startswith("$value") else found[0]
+
+
+@needs_promtool
+def test_prometheus_renders_alerts_the_same_way(tmp_path: Path) -> None:
+    """The series of some alerts, and the summaries that Prometheus itself makes of them."""
+    late = 'allot_bind_unacknowledged_seconds{node="gpu-1"}'
+    tests = [
+        (late, "AllotmentAcknowledgementLate", {"node": "gpu-1"}, 200, "3m 20s"),
+        ('allot_ready{pod="binder-0"}', "AllotmentServiceNotReady", {"pod": "binder-0"}, 0, ""),
+        ("allot_log_bytes", "AllotmentLogNearlyFull", {}, 90, "90%"),
+    ]
+    rules = {rule["alert"]: rule for rule in ALERTS}
+    groups = []
+    for series, alert, labels, value, shown in tests:
+        own = rules[alert]["annotations"]
+        said = {key: TEMPLATE.sub(partial(_value, shown), text) for key, text in own.items()}
+        notes = {key: rendered(text, labels, value) for key, text in said.items()}
+        expected = {"exp_labels": {**labels, **rules[alert]["labels"]}, "exp_annotations": notes}
+        groups.append(
+            {
+                "interval": "1m",
+                "input_series": [
+                    {"series": series, "values": f"{value}+0x60"},
+                    {"series": "allot_log_limit_bytes", "values": "100+0x60"},
+                ],
+                "alert_rule_test": [
+                    {"eval_time": "30m", "alertname": alert, "exp_alerts": [expected]}
+                ],
+            }
+        )
+    file = tmp_path / "tests.yaml"
+    paths = [str(LOCAL / "rules.yaml")]
+    file.write_text(yaml.safe_dump({"rule_files": paths, "tests": groups}))
+    run(["promtool", "test", "rules", str(file)])
 
 
 def named(program: str) -> Iterator[list[str]]:
     """Every command line of a program that the runbook, the alerts and the panels name."""
-    asked = "".join(f"`{rule['annotations']['command']}`\n" for rule in ALERTS)
+    asked = "".join(f"`{typed(rule['annotations']['command'])}`\n" for rule in ALERTS)
     panel_texts = "\n".join(panel["description"] for panel in panels())
     return commands(f"{RUNBOOK}\n{asked}\n{panel_texts}", program)
 
@@ -236,6 +357,7 @@ def test_the_component_adds_to_an_overlay(tmp_path: Path) -> None:
     assert found.keys() == {"ConfigMap", "PodMonitor", "PrometheusRule"}
     assert found["ConfigMap"]["metadata"]["labels"] == {"grafana_dashboard": "1"}
     assert json.loads(found["ConfigMap"]["data"]["allotment.json"]) == DASHBOARD
+    assert found["PrometheusRule"]["spec"] == RULES
     (endpoint,) = found["PodMonitor"]["spec"]["podMetricsEndpoints"]
     service = yaml.safe_load((ROOT / "deploy/base/service.patch.yaml").read_text())
     (container,) = service["spec"]["template"]["spec"]["containers"]
