@@ -13,8 +13,8 @@ import anyio.to_thread
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from allotment.adapters.kube.result import text_of
 from allotment.adapters.log.nats_server import NatsServer, NatsServerError
+from allotment.adapters.telemetry.log import error_text
 from allotment_cli.errors import CliError, innermost
 from allotment_local.child import Child
 from allotment_local.probes import probe_http
@@ -146,7 +146,7 @@ async def samples_of(address: str, metric: str) -> list[Sample]:
         async with aiohttp.ClientSession() as session, session.get(url) as response:
             page = await response.text()
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise CliError(f"{url}: {text_of(error)}") from error
+        raise CliError(f"{url}: {error_text(error)}") from error
     lines = "\n".join(line for line in page.splitlines() if line.startswith(metric))
     found = [each for family in text_string_to_metric_families(lines) for each in family.samples]
     if not found:

@@ -8,6 +8,7 @@ import anyio
 import click
 
 from allotment.adapters.log.nats_users import SERVICES
+from allotment.adapters.service.moments import silence_text
 from allotment_cli import in_cluster
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, emit_json, heading, note, suggest, table
@@ -169,6 +170,14 @@ def lag_text(lag: dict[str, Any] | None) -> str:
     return f"{lag['records']} for {lag['seconds']:.1f}s" if lag["records"] else "0"
 
 
+def ready_text(found: dict[str, Any]) -> str:
+    """Whether all is ready; if services have no news from NATS, since when what they say holds."""
+    since = [row["silentSinceMs"] for row in found["services"] if row.get("silentSinceMs")]
+    if found["ready"] or not since:
+        return "yes" if found["ready"] else "no"
+    return f"no: {silence_text(min(since))}"
+
+
 def show_status(found: dict[str, Any], output: str) -> None:
     """Print what `status` found."""
     if output == "json":
@@ -181,7 +190,7 @@ def show_status(found: dict[str, Any], output: str) -> None:
         ("NATS", "nats"),
         ("Inspector", "inspector"),
     )
-    emit([f"{'Ready':<12}{'yes' if found['ready'] else 'no'}"])
+    emit([f"{'Ready':<12}{ready_text(found)}"])
     emit(f"{label:<12}{found[key] or '-'}" for label, key in where if key in found)
     if found["services"]:
         rows = [

@@ -45,6 +45,7 @@ async def ask_service(address: str) -> dict[str, Any]:
         "detail": answer.detail,
         "active": answer.active,
         "lag": None if answer.lag is None else answer.lag._asdict(),
+        "silentSinceMs": answer.silent_since_ms,
         "refused": list(answer.refused),
         "log": log,
     }

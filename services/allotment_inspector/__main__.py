@@ -51,6 +51,7 @@ async def run(ctx: Context, listening: Callable[[str], None] = lambda address: N
         else open_file(ctx, settings.file, attach)
     )
     async with opened as reading:
+        history.silent_since_ms = reading.silent_since_ms
         pages = Pages(
             history,
             ctx.log,

@@ -4,7 +4,7 @@ import math
 
 import msgspec
 
-from allotment.adapters.service.moments import local_text, offset_minutes, zone_text
+from allotment.adapters.service.moments import local_text, offset_minutes, silence_text, zone_text
 from allotment.core.explain import story
 from allotment_inspector.history import Entry, Moment
 from allotment_inspector.index import BINS, EVICTED, GONE, ILL, REFUSED, Density
@@ -38,6 +38,8 @@ class Frame(msgspec.Struct, frozen=True):
     ms: int
     now_ms: int
     is_now: bool
+    silence: str
+    """What heads the page while NATS brings no news, else ""."""
     clock: str
     zone: str
     zone_minutes: int
@@ -64,6 +66,7 @@ def frame_of(moment: Moment, window: str = "") -> Frame:
         ms=moment.time_ms,
         now_ms=moment.now_ms,
         is_now=moment.is_now,
+        silence="" if moment.silent_since_ms is None else silence_text(moment.silent_since_ms),
         clock=local_text(moment.time_ms, millis=True),
         zone=zone_text(moment.time_ms),
         zone_minutes=offset_minutes(moment.time_ms),

@@ -146,7 +146,8 @@ class Moment:
     do not exist for it: a view shows the same whether the log goes on or ends there.
 
     `is_now` says that the end of the log is meant, wherever that is: no moment was named. `now_ms`
-    is what ages are told by: the clock then, else the time of the record.
+    is what ages are told by: the clock then, or when the last news came from NATS
+    (`silent_since_ms`) if it brings none; else the time of the record.
     """
 
     def __init__(
@@ -162,6 +163,7 @@ class Moment:
         refuse: "Refuse",
         *,
         is_now: bool,
+        silent_since_ms: int | None,
         unread_seq: int,
     ) -> None:
         self.state = state
@@ -171,6 +173,7 @@ class Moment:
         self.time_ns = time_ms * 1_000_000
         self.now_ms = now_ms
         self.is_now = is_now
+        self.silent_since_ms = silent_since_ms
         self.index = index
         self._records = records
         self._states = states
@@ -297,6 +300,8 @@ class History:
         """Whether all that was before a snapshot is known."""
         self.trouble = ""
         """Why the past cannot be read now, "" while it can."""
+        self.silent_since_ms: Callable[[], int | None] = lambda: None
+        """When the last news came from NATS, if that is too long ago: what is shown is of then."""
         self._clock_ms = clock_ms
         self._logger = logger
         self._refuse = refuse
@@ -466,17 +471,19 @@ class History:
             if time_ms is None:
                 found = await self.entries((wanted,))
                 time_ms = found[0].time_ms if found else 0
+            silent_ms = self.silent_since_ms() if is_now else None
             yield Moment(
                 look.state,
                 self.head_seq,
                 time_ms,
-                max(self._clock_ms(), time_ms) if is_now else time_ms,
+                max(silent_ms or self._clock_ms(), time_ms) if is_now else time_ms,
                 self.index,
                 self._records_from_thread,
                 self._states_from_thread,
                 self.memo,
                 self._refuse,
                 is_now=is_now,
+                silent_since_ms=silent_ms,
                 unread_seq=0 if self.is_filled else self._began_seq,
             )
 

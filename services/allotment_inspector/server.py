@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from allotment.adapters.service.http import listening
-from allotment.adapters.service.moments import FORMS, AtSequence, MomentError, parse
+from allotment.adapters.service.moments import FORMS, AtSequence, MomentError, parse, silence_text
 from allotment.adapters.telemetry.log import Logger
 from allotment.core.logport import LogUnavailable
 from allotment_inspector.frame import BINS, HEIGHT, Frame, frame_of
@@ -25,7 +25,8 @@ from allotment_inspector.rendering import HERE, Drawn, draw, static_version
 VIEWS_AT_ONCE = 2
 STREAM_PAUSE_S = 0.25
 """At most so often a browser is told that there is something new."""
-STREAM_ALIVE_S = 10.0
+STREAM_ALIVE_S = 2.0
+"""A browser is told so often that we are alive, and whether NATS still brings news."""
 QUERY_CHARS_MAX = 2_000
 STEPS = {"-1": -1, "1": 1, "-mark": -1, "mark": 1}
 """What `go` may say: the record before or after the one of `at`, or the marked one."""
@@ -226,7 +227,13 @@ class Pages:
         try:
             while not self._stopping.is_set():
                 told = self._history.head_seq
-                news = {"head": told, "trouble": self._trouble()}
+                since_ms = self._history.silent_since_ms()
+                news = {
+                    "head": told,
+                    "trouble": self._trouble(),
+                    "silence": "" if since_ms is None else silence_text(since_ms),
+                    "sinceMs": since_ms,
+                }
                 await response.write(b"data: " + _encoder.encode(news) + b"\n\n")
                 await self._news(told)
         except ConnectionError:

@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 
 import anyio
 
+from allotment.adapters.telemetry.log import error_text
+
 TIMEOUT_S = 2.0
 _ANSWER_BYTES_MAX = 1 << 20
 
@@ -29,6 +31,8 @@ class Answer(NamedTuple):
     """Where its pages are, if it has any."""
     active: bool | None = None
     """Whether it works or stands by; None of what does not say."""
+    silent_since_ms: int | None = None
+    """Since when it has had no news from NATS, in Unix time; None while news comes."""
 
 
 async def probe_http(address: str, path: str = "/readyz") -> Answer:
@@ -39,9 +43,17 @@ async def probe_http(address: str, path: str = "/readyz") -> Answer:
     except TimeoutError:
         return Answer(False, f"no answer from {address} within {TIMEOUT_S:.0f} s")
     except (OSError, anyio.EndOfStream, anyio.BrokenResourceError, ValueError) as error:
-        return Answer(False, f"no answer from {address}: {error or type(error).__name__}")
+        return Answer(False, f"no answer from {address}: {error_text(error)}")
     reasons = "" if status == 200 else _reasons(status, body)
-    return Answer(status == 200, reasons, _lag(body), _refused(body), _pages(body), _active(body))
+    return Answer(
+        status == 200,
+        reasons,
+        _lag(body),
+        _refused(body),
+        _pages(body),
+        _active(body),
+        _silent_since_ms(body),
+    )
 
 
 async def probe_nats(url: str) -> Answer:
@@ -54,7 +66,7 @@ async def probe_nats(url: str) -> Answer:
     except TimeoutError:
         return Answer(False, f"no greeting from {url} within {TIMEOUT_S:.0f} s")
     except (OSError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
-        return Answer(False, f"no greeting from {url}: {error or type(error).__name__}")
+        return Answer(False, f"no greeting from {url}: {error_text(error)}")
     if not greeting.startswith(b"INFO "):
         return Answer(False, f"what listens at {url} is not a NATS server")
     return Answer(True, "")
@@ -76,12 +88,25 @@ async def _get(address: str, path: str) -> tuple[int, bytes]:
 
 
 def _lag(body: bytes) -> Lag | None:
-    """What a service's /readyz says of its fold; a process without one says nothing."""
+    """What a service's /readyz says of its fold; a process without one says nothing, and neither
+    does one that has no news of where the log ends.
+    """
+    if _silent_since_ms(body) is not None:
+        return None
     try:
         figures = json.loads(body)["figures"]["log"]
         return Lag(int(figures["recordsBehind"]), float(figures["secondsBehind"]))
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _silent_since_ms(body: bytes) -> int | None:
+    """Since when a service's /readyz says that it has had no news from NATS."""
+    try:
+        since_ms = json.loads(body)["figures"]["log"]["silentSinceMs"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return since_ms if isinstance(since_ms, int) else None
 
 
 def _refused(body: bytes) -> tuple[str, ...]:

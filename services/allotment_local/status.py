@@ -102,6 +102,7 @@ def _service_row(state: State, service: ServiceState, answer: Answer) -> dict[st
         "detail": answer.detail,
         "active": answer.active,
         "lag": None if answer.lag is None else answer.lag._asdict(),
+        "silentSinceMs": answer.silent_since_ms,
         "refused": list(answer.refused),
         "log": service.log,
         "restarts": service.restarts,

@@ -19,6 +19,7 @@ from tests.recording import Recorder, busy_cluster, uid_of
 from tests.recording_batch import busy_queues, preempted
 from tests.waiting import PATIENCE_S
 
+from allotment.adapters.service.moments import local_text
 from allotment.core.logport import Record
 from allotment.testing.memory_log import MemoryLog
 from allotment_proto import subjects
@@ -125,6 +126,34 @@ async def test_a_step_moves_the_links_and_commands_of_what_stays_along(browser: 
         await page.keyboard.press("l")
         await expect(page.locator("body")).to_have_class("live-now")
         assert not await page.locator("main .tools code", has_text="--at").count()
+
+
+async def test_without_news_the_page_says_so_first_and_its_ages_stand_still(
+    browser: Browser,
+) -> None:
+    history, _ = history_of(busy_cluster().records)
+    last_ms = history.index.times_ms[-1]
+    async with served(history) as address:
+        page = await browser.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        await page.goto(address)
+        await expect(page.locator("#silence")).to_be_hidden()
+        history.silent_since_ms = lambda: last_ms + 5_000
+        await expect(page.locator("#silence")).to_contain_text(
+            f"No news from NATS since {local_text(last_ms + 5_000)}; this is the state of then"
+        )
+        ages = await page.locator("time.age").all_inner_texts()
+        await page.wait_for_timeout(2_500)
+        assert await page.locator("time.age").all_inner_texts() == ages
+        await page.reload()
+        await expect(page.locator("#silence")).to_be_visible()
+        assert await page.locator("time.age").all_inner_texts() == ages
+        await page.keyboard.press("[")
+        await expect(page.locator("#silence")).to_be_hidden()
+        history.silent_since_ms = lambda: None
+        await page.keyboard.press("l")
+        await expect(page.locator("#silence")).to_be_hidden()
+        await page.close()
 
 
 async def test_advice_comes_after_the_page_and_is_there_without_script(browser: Browser) -> None:

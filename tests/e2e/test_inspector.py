@@ -4,6 +4,8 @@ One cluster for all tests of this file: they only look, apart from those that ad
 """
 
 import json
+import os
+import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -336,6 +338,32 @@ def test_a_large_cluster_stays_light(tmp_path: Path, browser: Browser) -> None:
             page.wait_for_selector("h1")
     finally:
         process.kill()
+
+
+def test_while_nats_stands_still_everything_says_of_when_it_is(
+    stack: Stack, address: str, browser: Browser
+) -> None:
+    with looking(browser, address) as eyes:
+        page = eyes.open()
+        os.kill(stack.nats.pid, signal.SIGSTOP)
+        try:
+            page.wait_for_selector("#silence:not([hidden])")
+            assert "No news from NATS since " in page.locator("#silence").inner_text()
+            for name in ("inspector", "filter"):
+                until_so(
+                    lambda name=name: (
+                        "No news from NATS since "  # type: ignore[misc]
+                        in stack.readiness(name)[1].get("reasons", {}).get("log", "")
+                    )
+                )
+                status, said = stack.readiness(name)
+                assert status == 503
+                assert "Error" not in str(said["reasons"])
+                assert said["figures"]["log"]["silentSinceMs"] > START_NS // 1_000_000
+        finally:
+            os.kill(stack.nats.pid, signal.SIGCONT)
+        page.wait_for_selector("#silence", state="hidden")
+        stack.until(lambda: stack.is_ready("inspector"), "news again")
 
 
 def test_the_token_is_asked_for_once(tmp_path: Path, browser: Browser) -> None:

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import nats.errors
 import pytest
 from click.testing import CliRunner
 
+from allotment.adapters.service.moments import local_text
+from allotment.adapters.telemetry.log import error_text
 from allotment_cli import doctor as module
 from allotment_cli import local
 from allotment_cli.apiserver import Access, Cluster
@@ -60,6 +63,35 @@ def test_status_shows_how_far_each_service_is_behind(capsys: pytest.CaptureFixtu
     (header,) = (line for line in lines if line.startswith("SERVICE"))
     assert "BEHIND LOG" in header
     assert "247 for 12.3s" in next(line for line in lines if line.startswith("scorer"))
+
+
+def test_status_says_first_that_nats_brings_no_news(capsys: pytest.CaptureFixture[str]) -> None:
+    since_ms = 1_795_183_781_000
+    silent = {**row("filter", detail="log: No news from NATS"), "silentSinceMs": since_ms}
+    found = {"ready": False, "services": [row("nats"), silent], "problems": []}
+    show_status(found, "text")
+    first, *rest = capsys.readouterr().out.splitlines()
+    since = local_text(since_ms)
+    assert first.split(maxsplit=1) == [
+        "Ready",
+        f"no: No news from NATS since {since}; this is the state of then",
+    ]
+    assert not any("BEHIND" in line for line in rest), "how far it is behind is not known"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (TimeoutError(), "no answer in time"),
+        (nats.errors.TimeoutError(), "no answer in time"),
+        (nats.errors.StaleConnectionError(), "stale connection"),
+        (anyio.EndOfStream(), "end of stream"),
+        (ConnectionResetError(), "connection reset"),
+        (OSError(111, "Connection refused"), "[Errno 111] Connection refused"),
+    ],
+)
+def test_no_name_of_an_exception_reaches_people(error: Exception, text: str) -> None:
+    assert error_text(error) == text
 
 
 def test_status_shows_who_is_active(capsys: pytest.CaptureFixture[str]) -> None:

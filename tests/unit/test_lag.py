@@ -1,6 +1,9 @@
 """How far a service is behind the log, in records and in seconds."""
 
-from allotment.adapters.service.world import LAG_MARKS_MAX, Lag, _log_condition
+import time
+
+from allotment.adapters.service.moments import local_text
+from allotment.adapters.service.world import LAG_MARKS_MAX, Lag, _log_condition, silent_since_ms
 
 
 def test_a_fold_at_the_end_is_not_behind() -> None:
@@ -40,15 +43,21 @@ def test_a_fold_that_stands_still_costs_no_memory() -> None:
 def test_a_service_is_ready_until_it_is_behind_for_seconds_and_says_by_how_much() -> None:
     lag = Lag()
     lag.look(891, 644, 100.0)
-    assert _log_condition(644, lag, 103.0, 103.0)[0]
-    holds, text = _log_condition(644, lag, 112.3, 112.0)
+    assert _log_condition(644, lag, 103.0, None)[0]
+    holds, text = _log_condition(644, lag, 112.3, None)
     assert not holds
     assert text == "folded to 644, 247 records behind the log's end for 12.3 s"
     lag.look(891, 891, 113.0)
-    assert _log_condition(891, lag, 113.0, 113.0) == (True, "folded to 891")
+    assert _log_condition(891, lag, 113.0, None) == (True, "folded to 891")
 
 
 def test_a_service_that_cannot_learn_where_the_log_ends_is_not_ready() -> None:
-    holds, text = _log_condition(644, Lag(), 107.0, 100.0)
+    assert silent_since_ms(time.monotonic()) is None
+    before_ms = time.time_ns() // 1_000_000 - 20_000
+    since_ms = silent_since_ms(time.monotonic() - 20)
+    assert since_ms is not None
+    assert abs(since_ms - before_ms) < 60_000
+    holds, text = _log_condition(644, Lag(), 107.0, since_ms)
     assert not holds
-    assert text == "folded to 644; where the log ends has not been told for 7 s"
+    clock = local_text(since_ms)
+    assert text == f"No news from NATS since {clock}; this is the state of then, folded to 644"

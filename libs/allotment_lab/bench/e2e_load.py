@@ -20,7 +20,8 @@ from yarl import URL
 from allotment.adapters.kube.client import MERGE_PATCH, KubeClient
 from allotment.adapters.kube.config import load_access
 from allotment.adapters.kube.objects import PlacedPod
-from allotment.adapters.kube.result import ByteStream, Ok, StreamBroken, text_of
+from allotment.adapters.kube.result import ByteStream, Ok, StreamBroken
+from allotment.adapters.telemetry.log import error_text
 from allotment_cli.errors import CliError
 from allotment_lab.bench.e2e_pods import Body
 from allotment_proto.volcano import keys
@@ -71,7 +72,7 @@ class BareClient:
             async with sending as response:
                 body = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise CliError(f"{method} {url}: {text_of(error)}") from error
+            raise CliError(f"{method} {url}: {error_text(error)}") from error
         if response.status not in good:
             said = body[:300].decode(errors="replace")
             raise CliError(f"{method} {url}: {response.status} {said}")

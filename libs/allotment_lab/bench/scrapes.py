@@ -11,7 +11,7 @@ import aiohttp
 import anyio
 import click
 
-from allotment.adapters.kube.result import text_of
+from allotment.adapters.telemetry.log import error_text
 from allotment_cli.errors import CliError
 from allotment_cli.params import Finite
 
@@ -45,7 +45,7 @@ class Scrapes:
                 async for _ in answer.content.iter_any():
                     pass
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise CliError(f"{url}: {text_of(error)}") from error
+            raise CliError(f"{url}: {error_text(error)}") from error
         took_us = 1e6 * (anyio.current_time() - start_s)
         self.pages += 1
         self.slowest_us[name] = round(max(took_us, self.slowest_us.get(name, 0)))

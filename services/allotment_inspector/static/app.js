@@ -47,7 +47,7 @@ function show(said, outline) {
   $('#when').textContent = said.clock; $('#seq').textContent = 'seq ' + here;
   $('#what').textContent = $('#what').title = said.text;
   $('.upto').style.setProperty('--x', said.x); $('#past').setAttribute('d', $('.density').getAttribute('d'));
-  mode(); ages();
+  mode(); ages(); silence(quiet.text, quiet.sinceMs);
   document.dispatchEvent(new CustomEvent('moment', { detail: said }));
 }
 function mode() {
@@ -117,8 +117,19 @@ document.addEventListener('keydown', e => {
   if (act) { e.preventDefault(); act(); }
 });
 
+// -- no news: the page says of when it is, and ages stand still
+let quiet = { text: $('#silence').textContent, sinceMs: nowMs };
+function silence(text, sinceMs) {
+  quiet = { text, sinceMs };
+  const box = $('#silence');
+  box.hidden = !(text && live); box.textContent = text;
+  document.body.classList.toggle('silent', !box.hidden);
+  if (!box.hidden) { nowMs = sinceMs; ages(); }
+}
+
 // -- live: the stream says how far the log has come; what is drawn is asked for as above
 function trouble(text) { const t = $('#trouble'); t.textContent = text ? '⚠ ' + text : ''; t.hidden = !text; }
+let heardMs = Date.now();                     // when the stream last brought something
 let told = +range.dataset.head, later = 0, soon = 0, took = 0;
 async function keepUp() {                     // a page that takes long to draw is drawn less often
   soon = 0;
@@ -129,13 +140,14 @@ async function keepUp() {                     // a page that takes long to draw 
 }
 const stream = new EventSource(document.body.dataset.stream);
 stream.onmessage = m => {
-  const { head, trouble: said } = JSON.parse(m.data);
-  trouble(said);
+  const { head, trouble: said, silence: text, sinceMs } = JSON.parse(m.data);
+  heardMs = Date.now();
+  trouble(said); silence(text, sinceMs);
   if (head === told) return;
   told = head; range.dataset.head = head;
   if (live) soon = soon || setTimeout(keepUp, 2 * took);
   else if (!later) later = setTimeout(() => { later = 0; if (!live) seek({ at: here }); }, 5000);   // the slider grows
 };
-stream.onerror = () => trouble(`no news since ${clock(Date.now()).slice(0, 8)}`);
-setInterval(() => { if (live) { nowMs += 1000; ages(); } }, 1000);
+stream.onerror = () => silence(`No news from the inspector since ${clock(heardMs).slice(0, 8)}; this is the state of then`, heardMs);
+setInterval(() => { if (live && !document.body.matches('.silent')) { nowMs += 1000; ages(); } }, 1000);
 mode();

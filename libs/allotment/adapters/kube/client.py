@@ -32,8 +32,8 @@ from allotment.adapters.kube.result import (
     Refused,
     Status,
     Unknown,
-    text_of,
 )
+from allotment.adapters.telemetry.log import error_text
 from allotment.core.units import natural
 from allotment_proto.codec import UNREADABLE
 
@@ -192,11 +192,11 @@ class KubeClient:
         except KubeConfigError as error:
             return Unknown("credentials", str(error))
         except aiohttp.ClientConnectorError as error:
-            return Unknown("unreachable", f"{self.address.url}: {text_of(error)}")
+            return Unknown("unreachable", f"{self.address.url}: {error_text(error)}")
         except TimeoutError:
             return Unknown("timeout", f"{method} {path}: no answer within {timeout.total} s")
         except (aiohttp.ClientError, OSError) as error:
-            return Unknown("connection", f"{method} {path}: {text_of(error)}")
+            return Unknown("connection", f"{method} {path}: {error_text(error)}")
 
     @contextlib.asynccontextmanager
     async def watch(
@@ -227,7 +227,7 @@ class KubeClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if opened:
                 raise
-            failed = Unknown("unreachable", f"{self.address.url}: {text_of(error)}")
+            failed = Unknown("unreachable", f"{self.address.url}: {error_text(error)}")
         if failed is not None:
             yield failed
 
@@ -244,7 +244,7 @@ class KubeClient:
         except KubeConfigError as error:
             socket = Unknown("credentials", str(error))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            socket = Unknown("unreachable", f"{self.address.url}: {text_of(error)}")
+            socket = Unknown("unreachable", f"{self.address.url}: {error_text(error)}")
         try:
             yield socket
         finally:

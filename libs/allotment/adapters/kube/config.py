@@ -18,6 +18,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from allotment.adapters.telemetry.log import error_text
+
 TOKEN_CACHE_S = 30.0
 """After this long a token is asked for again; the loader renews it when it is about to expire."""
 
@@ -137,7 +139,7 @@ def _load(where: str | None, context: str | None) -> Any:
         raise
     except Exception as error:  # the loaders raise anything from YAML errors to TypeError
         chosen = f", context {context!r}" if context else ""
-        raise KubeConfigError(f"{_source(where)}{chosen}: {_text(error)}") from error
+        raise KubeConfigError(f"{_source(where)}{chosen}: {error_text(error)}") from error
     return loaded
 
 
@@ -156,7 +158,7 @@ def _address(loaded: Any, where: str | None) -> ClusterAddress:
             if loaded.cert_file:
                 tls.load_cert_chain(loaded.cert_file, loaded.key_file or None)
         except (OSError, ssl.SSLError) as error:
-            raise KubeConfigError(f"{_source(where)}: certificates: {_text(error)}") from error
+            raise KubeConfigError(f"{_source(where)}: certificates: {error_text(error)}") from error
         if not loaded.verify_ssl:
             tls.check_hostname = False
             tls.verify_mode = ssl.CERT_NONE
@@ -187,9 +189,5 @@ def _authorization(loaded: Any, where: str | None) -> str | None:
     try:
         value = loaded.get_api_key_with_prefix("BearerToken", alias="authorization")
     except Exception as error:  # a hook that runs the user's own plugin
-        raise KubeConfigError(f"{_source(where)}: credentials: {_text(error)}") from error
+        raise KubeConfigError(f"{_source(where)}: credentials: {error_text(error)}") from error
     return None if value is None else str(value)
-
-
-def _text(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

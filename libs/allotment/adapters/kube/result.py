@@ -16,6 +16,8 @@ import aiohttp
 import anyio
 import msgspec
 
+from allotment.adapters.telemetry.log import error_text
+
 
 class Ok(msgspec.Struct, frozen=True):
     """The server did what was asked."""
@@ -86,7 +88,7 @@ class ByteStream:
                 if whole:
                     yield whole
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise StreamBroken(text_of(error)) from error
+            raise StreamBroken(error_text(error)) from error
         if rest:
             raise StreamBroken("the stream ended in the middle of a line")
 
@@ -97,8 +99,3 @@ class Status(msgspec.Struct):
     reason: str | None = None
     message: str | None = None
     details: dict[str, Any] | None = None
-
-
-def text_of(error: BaseException) -> str:
-    """An error in one line, never empty."""
-    return " ".join(str(error).split()) or type(error).__name__

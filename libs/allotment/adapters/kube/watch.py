@@ -30,7 +30,6 @@ from allotment.adapters.kube.result import (
     Refused,
     StreamBroken,
     Unknown,
-    text_of,
 )
 from allotment.adapters.kube.watch_events import (
     Added,
@@ -54,6 +53,7 @@ from allotment.adapters.kube.wire import (
     read_meta,
     read_page,
 )
+from allotment.adapters.telemetry.log import error_text
 from allotment.adapters.telemetry.refusals import Refusals
 
 T = TypeVar("T")
@@ -447,7 +447,7 @@ class Reflector(Generic[T]):
         self._count(identity, error, stands=True)
         who = (identity.namespace, identity.name, identity.uid)
         try:
-            await self._on_event(Undecodable(*who, data, text_of(error)))
+            await self._on_event(Undecodable(*who, data, error_text(error)))
         except Exception as again:  # even that was too much
             self._count(identity, again, stands=True)
 

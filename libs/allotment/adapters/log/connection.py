@@ -33,6 +33,7 @@ from nats.errors import ConnectionClosedError, Error, OutboundBufferLimitError, 
 
 from allotment.adapters.log.nats_client import Credentials, GuardedClient
 from allotment.adapters.log.nats_watchdog import Watchdog
+from allotment.adapters.telemetry.log import error_text
 
 PENDING_BYTES_MAX = 1024 * 1024
 ERRORS_KEPT_MAX = 100
@@ -430,4 +431,4 @@ def _line(error: Exception) -> str:
             f"the certificate of the NATS server is not accepted: {error.verify_message}; "
             "ALLOT_NATS_CA has to name the CA that signed it"
         )
-    return f"{type(error).__name__}: {error}"
+    return error_text(error)

@@ -94,6 +94,11 @@ def moment_text(ms: int) -> str:
     return f"{local_day_text(ms)} {zone_text(ms)}"
 
 
+def silence_text(since_ms: int) -> str:
+    """What heads everything that is shown while NATS brings no news."""
+    return f"No news from NATS since {local_text(since_ms)}; this is the state of then"
+
+
 def zone_text(ms: int) -> str:
     """The zone of the local times of that moment: ``CET``, ``UTC``, ``+07``."""
     return _local(ms).tzname() or ""

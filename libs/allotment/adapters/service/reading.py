@@ -30,6 +30,7 @@ from allotment.adapters.service.world import (
     end_when_lost,
     expose_following,
     keep_nats_ready,
+    silent_since_ms,
     watch_readiness,
 )
 from allotment.core.logport import LogUnavailable, Record
@@ -56,6 +57,8 @@ class Reading(NamedTuple):
     log: ReadableLog
     fold: Fold
     trouble: Callable[[], str]
+    silent_since_ms: Callable[[], int | None]
+    """When the last news came, if that is too long ago."""
 
 
 @asynccontextmanager
@@ -89,7 +92,7 @@ async def open_reading(
                 group.start_soon(watch_readiness, ctx, fold, log, lag)
                 group.start_soon(keep_nats_ready, ctx, connection)
                 group.start_soon(end_when_lost, connection)
-                yield Reading(log, fold, trouble)
+                yield Reading(log, fold, trouble, lambda: silent_since_ms(log.end_seen_s))
                 group.cancel_scope.cancel()
         await fold.save_snapshot()
 
@@ -112,7 +115,7 @@ async def open_file(
             group.start_soon(fold.run)
             await fold.caught_up.wait()
         ctx.ready("log", True, f"folded to {fold.state.seq}")
-        yield Reading(log, fold, lambda: "")
+        yield Reading(log, fold, lambda: "", lambda: None)
         group.cancel_scope.cancel()
 
 

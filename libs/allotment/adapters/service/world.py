@@ -27,6 +27,7 @@ from allotment.adapters.log.nats_users import inbox_of
 from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.adapters.service.heap import freeze_heap, uncollected
 from allotment.adapters.service.identity import open_log
+from allotment.adapters.service.moments import silence_text
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.settings import CommonSettings, credentials_of
 from allotment.adapters.telemetry.log import Logger, one_line
@@ -179,12 +180,14 @@ async def watch_readiness(ctx: ServiceContext[S], fold: Fold, log: JetStreamLog,
     while True:
         now_s = time.monotonic()
         lag.look(log.end_seq, fold.state.seq, now_s)
+        since_ms = silent_since_ms(log.end_seen_s)
         ctx.readiness.figures["log"] = {
             "seq": fold.state.seq,
             "recordsBehind": lag.records,
             "secondsBehind": round(lag.seconds(now_s), 1),
+            **({} if since_ms is None else {"silentSinceMs": since_ms}),
         }
-        ctx.ready("log", *_log_condition(fold.state.seq, lag, now_s, log.end_seen_s))
+        ctx.ready("log", *_log_condition(fold.state.seq, lag, now_s, since_ms))
         await anyio.sleep(LAG_POLL_S)
 
 
@@ -221,12 +224,18 @@ async def show_active(ctx: ServiceContext[S], lease: Lease) -> None:
         ctx.log.warning("standby: the lease was lost", reason=lease.lost_because)
 
 
-def _log_condition(seq: int, lag: Lag, now_s: float, end_seen_s: float) -> tuple[bool, str]:
+def silent_since_ms(end_seen_s: float) -> int | None:
+    """When NATS last said where the log ends, in Unix time, if that is too long ago; else None.
+    `end_seen_s` is by the monotonic clock.
+    """
+    silent_s = time.monotonic() - end_seen_s
+    return None if silent_s <= END_UNSEEN_S_MAX else int((time.time() - silent_s) * 1000)
+
+
+def _log_condition(seq: int, lag: Lag, now_s: float, since_ms: int | None) -> tuple[bool, str]:
     """Whether the fold keeps up with the log, and in words."""
-    if now_s - end_seen_s > END_UNSEEN_S_MAX:
-        return False, (
-            f"folded to {seq}; where the log ends has not been told for {now_s - end_seen_s:.0f} s"
-        )
+    if since_ms is not None:
+        return False, f"{silence_text(since_ms)}, folded to {seq}"
     behind_s = lag.seconds(now_s)
     if not lag.records:
         return True, f"folded to {seq}"

@@ -7,6 +7,7 @@ same way. A value that cannot be encoded is written as its repr: a log line neve
 
 import contextlib
 import logging
+import re
 import sys
 import time
 import traceback
@@ -157,6 +158,17 @@ def one_line(error: BaseException) -> str:
         return "; ".join(one_line(part) for part in error.exceptions)
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def error_text(error: BaseException) -> str:
+    """An error for people to read: its text, or where it has none what its kind means."""
+    text = " ".join(str(error).split()).removeprefix("nats: ")
+    if isinstance(error, TimeoutError):
+        return text if text and text != "timeout" else "no answer in time"
+    if text:
+        return text
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
+    return words.removesuffix(" error").removesuffix(" exception") or "unknown error"
 
 
 def file_trouble(error: Exception) -> str:
