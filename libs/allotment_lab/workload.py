@@ -23,6 +23,8 @@ class WorkloadError(Exception):
         shown = problems[:PROBLEMS_SHOWN] + ([f"and {more:,} more"] if more > 0 else [])
         super().__init__("\n".join(shown))
         self.problems = problems
+        self.shown = shown
+        """The first of them, and how many more there are."""
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):

@@ -160,7 +160,7 @@ def local_mode(act: Callable[[], Any]) -> Any:
         return act()
     except LocalModeError as error:
         first, *rest = error.problems or ["local mode failed"]
-        raise CliError(first, "\nallot: ".join(rest)) from error
+        raise CliError(first, more=rest) from error
 
 
 def lag_text(lag: dict[str, Any] | None) -> str:

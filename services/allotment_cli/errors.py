@@ -1,5 +1,6 @@
 """How the command says that it cannot answer: one line for what is wrong, one for what to do."""
 
+from collections.abc import Sequence
 from typing import IO, Any
 
 import click
@@ -17,15 +18,16 @@ def innermost(error: BaseException) -> BaseException:
 class CliError(click.ClickException):
     """Raised when a question cannot be answered. Ends the command with exit code 2.
 
-    `remedy` is what would be right, or a command to run.
+    `remedy` is what would be right, or a command to run; `more` is what else is wrong, a line each.
     """
 
     exit_code = 2
 
-    def __init__(self, message: str, remedy: str = "") -> None:
+    def __init__(self, message: str, remedy: str = "", more: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.remedy = remedy
+        self.more = more
 
     def show(self, file: IO[Any] | None = None) -> None:
-        for text in filter(None, (self.message, self.remedy)):
+        for text in filter(None, (self.message, *self.more, self.remedy)):
             click.echo(f"allot: {printable(text)}", err=True, file=file)

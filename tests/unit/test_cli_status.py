@@ -20,6 +20,7 @@ from allotment_cli import local
 from allotment_cli.apiserver import Access, Cluster
 from allotment_cli.cluster import show_status
 from allotment_cli.doctor import doctor
+from allotment_cli.main import main
 from allotment_cli.source import FileSource, Origin
 from allotment_local.probes import probe_http
 from tests.waiting import PATIENCE_S
@@ -235,3 +236,23 @@ async def test_a_probe_reads_lag_and_lease_out_of_readyz(lease: str, active: boo
         group.cancel_scope.cancel()
     assert found.lag is not None
     assert (found.ready, found.active, *found.lag) == (True, active, 3, 1.5)
+
+
+def test_each_mistake_of_a_file_has_a_line_of_its_own(tmp_path: Path) -> None:
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text("- {name: a, mode: bad, gpus: nope}\n- {name: b, gpus: -1, nonsense: 1}\n")
+    config = tmp_path / "scheduler.conf"
+    config.write_text("actions: 'enqueue, alocate'\ntiers:\n- plugins:\n  - name: gangg\n")
+    recipe = tmp_path / "workload.yaml"
+    recipe.write_text("nodes: 1\npods: 2\nhours: x\n")
+    example = "deploy/examples/simulate/training-and-inference.yaml"
+    for words in (
+        ("up", "--home", str(tmp_path / "home"), "--nodes", str(nodes)),
+        ("simulate", "--workload", example, "--policy", str(config)),
+        ("simulate", "--workload", str(recipe)),
+    ):
+        result = CliRunner().invoke(main, words)
+        assert result.exit_code == 2, words
+        assert "\\n" not in result.stderr, words
+        lines = [line for line in result.stderr.splitlines() if line.startswith("allot: ")]
+        assert len(lines) > 2, result.stderr

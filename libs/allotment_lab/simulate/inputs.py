@@ -66,7 +66,8 @@ def read(nodes: Path | None, pods: Path | None, file: Path | None, recipe: Path 
             raise CliError(f"{missing} is missing", f"give {FORMS}")
         return _traced(nodes, pods)
     except WorkloadError as error:
-        raise CliError(str(error)) from None
+        first, *more = error.shown
+        raise CliError(first, more=more) from None
 
 
 def _traced(nodes: Path, pods: Path) -> Source:

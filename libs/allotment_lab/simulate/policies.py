@@ -86,7 +86,8 @@ def _read(path: str, scheduler_names: tuple[str, ...]) -> Policy:
     try:
         parsed = parse(read_text(Path(path)), path, scheduler_names)
     except PolicyError as error:
-        raise CliError("\n".join(error.problems), "mend the configuration") from None
+        first, *more = error.problems
+        raise CliError(first, "correct the configuration", more) from None
     for warning in parsed.warnings:
         note(f"warning: {warning}")
     return parsed.policy
