@@ -15,7 +15,6 @@ DOCUMENTS = [
     path.relative_to(ROOT).as_posix()
     for pattern in ("*.md", "docs/**/*.md", "deploy/**/*.md", "tests/bench/*.md")
     for path in sorted(ROOT.glob(pattern))
-    if path.name != "CHANGELOG.md"
 ]
 FENCED = re.compile(r"^```[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`]+)`")
