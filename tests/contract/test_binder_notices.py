@@ -253,6 +253,27 @@ async def test_a_warning_is_an_event_of_its_own_and_displaces_nothing(tmp_path: 
     ]
 
 
+@pytest.mark.parametrize(("kind", "namespace"), [("PodGroup", "team"), ("Queue", "")])
+async def test_a_warning_about_a_group_or_a_queue_regards_that(
+    tmp_path: Path, kind: str, namespace: str
+) -> None:
+    """A Queue is in no namespace; Events about such objects are in `default`."""
+    async with working(tmp_path) as (notices, script):
+        notices.put(Warned("u", namespace, "x", "UnknownField", "Scheduling", "why", kind))
+        await settled(notices, 1)
+    (request,), (event,) = script.requests, script.bodies
+    where = namespace or "default"
+    assert request.path == f"/apis/events.k8s.io/v1/namespaces/{where}/events"
+    assert event["metadata"]["namespace"] == where
+    assert event["regarding"] == {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": kind,
+        "name": "x",
+        "uid": "u",
+        **({"namespace": namespace} if namespace else {}),
+    }
+
+
 async def test_bound_pods_are_told_of_while_a_binding_waits_for_something(tmp_path: Path) -> None:
     async with working(tmp_path) as (notices, script):
         with notices.binding(), notices.not_binding():
