@@ -358,6 +358,13 @@ def test_what_the_nodes_lack_stands_beside_what_the_queue_says(queues_file: Path
     assert "Nodes      87.9 GiB of one GPU requested; the largest" in text
 
 
+def test_more_than_the_cluster_has_is_what_no_node_takes(queues_file: Path) -> None:
+    """What the cluster lacks as a whole is no cause where no pod's end would help."""
+    huge = POD.replace("NAME", "a").replace("MEMORY", "4Gi").replace("allotment", "volcano")
+    text = fit(queues_file, "-f", "-", stdin=huge).stdout
+    assert "Cause      InsufficientGPUMemory\nBecause    volcano.sh/vgpu-memory counts MiB" in text
+
+
 def test_what_nobody_can_say_is_taken_for_granted_and_said(queues_file: Path) -> None:
     claiming = WITH_CLAIM.replace("VOLUME", DATA)
     found = answer(queues_file, "-f", "-", stdin=claiming)

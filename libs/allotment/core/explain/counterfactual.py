@@ -424,13 +424,14 @@ def _models(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterato
     )
     for model in _common(there):
         if chosen.use_types is not None:
-            accepted = (*chosen.use_types, model)
+            shown = model_text(model)
+            accepted = (*chosen.use_types, shown)
             yield Offer(
-                f"also accept the model {model_text(model)}",
+                f"also accept the model {shown}",
                 Change(
                     op="add",
                     path="/request/models/-",
-                    value=model,
+                    value=shown,
                     line=f"{keys.USE_GPUTYPE}: {','.join(accepted)}",
                 ),
                 _selecting(use_types=accepted),

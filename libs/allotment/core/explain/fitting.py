@@ -33,7 +33,7 @@ from allotment.core.placement.rules.interpod import situated
 from allotment.core.placement.rules.models import parts_note
 from allotment.core.placement.unserved import unserved
 from allotment.core.queues.round.verdict import PodVerdict, round_outcome
-from allotment.core.reasons import NO_NODES, REASONS, problem_text
+from allotment.core.reasons import NO_NODES, OF_CLUSTER, REASONS, problem_text
 from allotment.core.units import rfc3339
 from allotment_proto.events import Decided, Placement, PodObserved, Refusal
 from allotment_proto.facts import PodRequest
@@ -178,6 +178,8 @@ class _Unplaced:
             self._nodes[asked] = self._asked_nodes(asked)
         nodes = self._nodes[asked]
         no = ruled.no if nodes.answers or is_barred(ruled.no) else None
+        if no is not None and no.code in OF_CLUSTER and nodes.ever is False:
+            no = None  # no pod's end would help: the nodes are why, as `Whys` has it
         cause = nodes.lacks[0].code if nodes.lacks else "" if nodes.answers else NO_NODES
         return msgspec.structs.replace(
             bare,
