@@ -6,7 +6,7 @@ run can be kept as a log: `allot replay --verify` then makes every decision agai
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +24,7 @@ from allotment_lab.measures import (
     idle_cards,
     node_milli,
 )
-from allotment_lab.workload import START_MS, Arrival
+from allotment_lab.workload import NAMESPACE, START_MS, Arrival
 from allotment_proto.events import (
     Bound,
     Decided,
@@ -34,6 +34,7 @@ from allotment_proto.events import (
     Eviction,
     NodeObserved,
     PodGone,
+    PodObserved,
     PolicyLoaded,
     Refusal,
 )
@@ -52,7 +53,8 @@ class Totals(NamedTuple):
     `allocated_milli` is the state at the end, or the mean over time where pods come and go;
     `fragmented_milli` and `idle_cards` likewise. `curve` holds (arrived, allocated, second) along
     the way, `trace_sha256` is of every placement in order: pod, node, cards. `evicted` pods made
-    room for others.
+    room for others. `starts` has each pod's name and how many seconds it waited before it first
+    had a place, None if it never had one; by uid.
     """
 
     capacity_milli: int
@@ -70,6 +72,7 @@ class Totals(NamedTuple):
     trace_sha256: str
     curve: list[tuple[int, int, int]]
     evicted: int = 0
+    starts: Mapping[str, tuple[str, int | None]] = {}
 
 
 class Simulation:
@@ -103,10 +106,13 @@ class Simulation:
         self._trace = hashlib.sha256()
         self._by_node: dict[str, int] = {}
         self._waits_s: list[int] = []
+        self._starts: dict[str, tuple[str, int | None]] = {}
         self._arrived = 0
         self._refused: dict[str, str] = {}
         self._points = 0
         self._curve_step = 1
+        self._skipped: tuple[int, int, int] | None = None
+        """The newest point, where the curve does not have it."""
         loaded = PolicyLoaded(policy=policy, source="simulation", text_sha256="")
         for event in (loaded, *prelude):
             self._emit(event)
@@ -126,6 +132,7 @@ class Simulation:
         else:
             self._arrived += 1
             self.arrived_milli += self.wanted.milli(fact.request)
+            self._starts[fact.uid] = _name_of(fact), None
         return fact.uid
 
     def tell(self, event: Event) -> None:
@@ -177,7 +184,9 @@ class Simulation:
             )
             self._emit(bound)
             self._refused.pop(uid, None)
-            self._waits_s.append(self.now_s - (fact.created_ms - START_MS) // 1000)
+            wait_s = self.now_s - (fact.created_ms - START_MS) // 1000
+            self._waits_s.append(wait_s)
+            self._starts[uid] = _name_of(fact), wait_s
             self._weigh(placement.node)
         return decided
 
@@ -204,14 +213,25 @@ class Simulation:
             self._weigh(held.node)
 
     def point(self, *, is_last: bool = False) -> None:
-        """Note where the curve is now; every so often, so that it has a few hundred points."""
+        """Note where the curve is now; every so often, so that it has a few hundred points, and
+        always before nothing happens for a while.
+        """
         self._points += 1
+        new = self.arrived_milli, self.allocated_milli, self.now_s
+        skipped, self._skipped = self._skipped, None
+        if skipped is not None and self._is_long(self.now_s - skipped[2]):
+            self.curve.append(skipped)
         if self._points % self._curve_step and not is_last:
+            self._skipped = new
             return
-        self.curve.append((self.arrived_milli, self.allocated_milli, self.now_s))
+        self.curve.append(new)
         if len(self.curve) > 2 * CURVE_POINTS:
             del self.curve[1::2]
             self._curve_step *= 2
+
+    def _is_long(self, passed_s: int) -> bool:
+        """Whether a picture of the curve shows so short a time."""
+        return passed_s * CURVE_POINTS > self.now_s - self.curve[0][2]
 
     def totals(self, mix: Mix) -> Totals:
         """The run so far; the cluster as it is now."""
@@ -232,6 +252,7 @@ class Simulation:
             trace_sha256=self._trace.hexdigest(),
             curve=self.curve,
             evicted=self.evicted,
+            starts=self._starts,
         )
 
     def _emit(self, event: Event) -> None:
@@ -253,6 +274,10 @@ class Simulation:
         for placement in outcome.placements:
             cards = [holding.card for holding in placement.holdings]
             self._trace.update(msgspec.json.encode((placement.uid, placement.node, cards)))
+
+
+def _name_of(fact: PodObserved) -> str:
+    return fact.name if fact.namespace == NAMESPACE else f"{fact.namespace}/{fact.name}"
 
 
 def last_obstacle(refusal: Refusal) -> str:

@@ -95,6 +95,9 @@ def _bar(title: str, total: int) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    # What is printed meanwhile goes above the bar, unless a program reads it.
+    to_screen = sys.stdout.isatty()
+    with Progress(console=console, transient=True, redirect_stdout=to_screen) as bars:
         task = bars.add_task(title, total=total)
         yield lambda done: bars.advance(task, done)

@@ -2,7 +2,10 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,8 +13,9 @@ from click.testing import CliRunner
 
 from allotment.core.placement.policies.typical import SHAPES_MOST
 from allotment_cli.main import main
-from allotment_lab.simulate import curve
+from allotment_lab.simulate import command, curve
 from allotment_lab.simulate.policies import NAMES
+from allotment_lab.simulate.run import simulate as run_once
 from tests.recording import Recorder, busy_cluster
 from tests.simulating import CONFIGURATION, NODES, TEXT, simulate
 
@@ -251,3 +255,95 @@ def test_a_log_is_compared_with_itself_before_policies_are(tmp_path: Path) -> No
     assert "(-100.0%)" in simulate("--file", path).stderr
     refused = simulate("--file", path, "--policy", "spread", code=2)
     assert "cannot compare policies" in refused.stderr
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_runs_that_were_finished_before_ctrl_c_are_kept(
+    as_json: bool, trace: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[object] = []
+
+    def stopped(*given: Any) -> Any:
+        if len(runs) == 3:
+            raise KeyboardInterrupt
+        runs.append(given)
+        return run_once(*given)
+
+    monkeypatch.setattr(command, "run_once", stopped)
+    drawn = tmp_path / "x.svg"
+    words = [*trace, "--policy", "binpack", "--policy", "spread", "--repeat", "100"]
+    words += ["--json"] if as_json else []
+    result = simulate(*words, "--svg", str(drawn), code=130)
+    assert "stopped: 3 of 200 runs are finished" in result.stderr
+    assert "allot: stopped by SIGINT" in result.stderr
+    assert ">spread " in drawn.read_text()
+    if as_json:
+        found = [msgspec.json.decode(line) for line in result.stdout.splitlines()]
+        assert [(run["policy"], run["seed"]) for run in found] == [
+            ("binpack", 42),
+            ("spread", 42),
+            ("binpack", 43),
+        ]
+    else:
+        assert len(re.findall("^(?:binpack|spread) +4[23] ", result.stdout, re.MULTILINE)) == 3
+        assert "mean of the runs:" in result.stdout
+
+
+def test_ctrl_c_before_the_first_run_ends_says_only_that(
+    trace: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "run_once", stopped)
+    result = simulate(*trace, code=130)
+    assert result.stdout == ""
+    assert "stopped: 0 of 1 runs are finished" in result.stderr
+
+
+def test_all_runs_have_one_bar(trace: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    bars: list[tuple[str, int]] = []
+    done: list[int] = []
+
+    @contextmanager
+    def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+        bars.append((title, total))
+        yield done.append
+
+    monkeypatch.setattr(command, "progress", bar)
+    simulate(*trace, "--policy", "binpack", "--policy", "spread", "--repeat", "3")
+    [(title, total)] = bars
+    assert title == "6 runs"
+    assert sum(done) == total
+    assert len(done) > 6 * 10, "it moves within runs"
+    assert min(done) >= 0
+
+
+def test_pods_that_start_later_under_another_policy_are_named(trace: list[str]) -> None:
+    words = [*trace, "--churn", "--inflate", "4", "--policy", "binpack", "--policy", "spread"]
+    said = simulate(*words).stdout
+    title = "pods that start at another time than under binpack, or never (seed 42):"
+    below = said.partition(title)[2]
+    assert re.search(r"^spread +(later|never) +\d+  p\d+", below, re.MULTILINE)
+    assert title in simulate(*words, "--json").stderr
+    assert title not in simulate(*trace, "--churn").stdout
+
+
+def test_what_is_allocated_holds_until_something_happens(tmp_path: Path) -> None:
+    """A long job that ends last: a step, and no slope from its start to its end."""
+    nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
+    nodes.write_text(NODES)
+    head = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\n"
+    short = "".join(f"s{n},1,1,1,1000,{n},{n + 5}\n" for n in range(3000))
+    pods.write_text(f"{head}long,1,1,1,1000,0,200000\n{short}")
+    drawn = tmp_path / "x.svg"
+    simulate("--nodes", str(nodes), "--pods", str(pods), "--churn", "--svg", str(drawn))
+    (path,) = re.findall(r'class="curve c0" d="M([^"]+)"', drawn.read_text())
+    assert "L" not in path
+    steps = re.findall(r"H([\d.]+)V([\d.]+)", path)
+    (before, _), (_, alone), (last, end) = ((float(x), float(y)) for x, y in steps[-3:])
+    bottom, highest = curve.HEIGHT - curve.BOTTOM, min(float(y) for _, y in steps)
+    assert last - before > 500, "the long job runs alone for most of the time"
+    assert 0 < bottom - alone < (bottom - highest) / 4, "one card of at least five"
+    assert end == bottom, "nothing is allocated in the end"
+    assert curve.mean([[(0.0, 10.0), (100.0, 0.0)]] * 2, in_steps=True)[-2][1] == 10

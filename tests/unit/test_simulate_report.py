@@ -8,7 +8,7 @@ import pytest
 
 from allotment_lab.engine import Totals
 from allotment_lab.simulate.policies import shown
-from allotment_lab.simulate.report import RunReport, legend, lines, report
+from allotment_lab.simulate.report import RunReport, differences, legend, lines, report
 from tests.simulating import CONFIGURATION, simulate
 
 TOTALS = Totals(
@@ -54,12 +54,50 @@ def test_means_come_first_and_then_each_policys_refusals_once() -> None:
     at = text.index("refused, by the last obstacle, all runs together:")
     assert text.index("mean of the runs:") < at
     assert text[at + 1 :] == [
-        "POLICY  REASON           PODS",
-        "spread  InsufficientCPU    10",
-        "spread  NoGPU               3",
-        "fgd     InsufficientCPU    10",
-        "fgd     NoGPU               3",
+        "REASON           spread  fgd",
+        "InsufficientCPU      10   10",
+        "NoGPU                 3    3",
     ]
+
+
+def test_a_reason_that_a_policy_does_not_have_is_no_number() -> None:
+    runs = [run("spread", refusals={"NoGPU": 1}), run("fgd", refusals={"InsufficientCPU": 2000})]
+    assert lines(runs)[-3:] == [
+        "REASON           spread    fgd",
+        "InsufficientCPU       -  2,000",
+        "NoGPU                 1      -",
+    ]
+
+
+def test_pods_that_start_at_another_time_are_named() -> None:
+    first = {
+        **{f"u{n}": (f"p{n}", 60) for n in range(9)},
+        "early": ("early", 90),
+        "lost": ("lost", 5),
+        "found": ("found", None),
+        "same": ("s", 1),
+    }
+    other = {
+        **{f"u{n}": (f"p{n}", 60 + 600 * (n + 1)) for n in range(9)},
+        "early": ("early", 30),
+        "lost": ("lost", None),
+        "found": ("found", 7),
+        "same": ("s", 1),
+        "successor": ("made under this policy only", 3),
+    }
+    text = differences({"binpack": first, "x/spread.conf": other}, 42)
+    assert text[0] == ("pods that start at another time than under binpack, or never (seed 42):")
+    rows = [line.split(maxsplit=3) for line in text[2:]]
+    assert rows == [
+        ["spread.conf", "never", "1", "lost"],
+        [
+            *("spread.conf", "later", "9"),
+            "p8 (1h30m), p7 (1h20m), p6 (1h10m), p5 (1h00m), p4 (50m00s), p3 (40m00s), 3 more",
+        ],
+        ["spread.conf", "earlier", "2", "early (1m00s), found (else never)"],
+    ]
+    assert differences({"binpack": first, "spread": first}, 42)[1:] == ["none"]
+    assert differences({"binpack": first}, 42) == []
 
 
 def test_one_run_has_no_means() -> None:
@@ -67,8 +105,8 @@ def test_one_run_has_no_means() -> None:
     assert "mean of the runs:" not in text
     assert text[-3:] == [
         "refused, by the last obstacle:",
-        "POLICY  REASON  PODS",
-        "spread  NoGPU      1",
+        "REASON  spread",
+        "NoGPU        1",
     ]
     assert not any("refused" in line for line in lines([run(refusals={}, refused=0)]))
 

@@ -1,5 +1,7 @@
 """`allot simulate`: what a policy makes of a workload, without a cluster."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -10,15 +12,18 @@ from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, suggest
 from allotment_cli.params import Finite, can_be_written
-from allotment_cli.progress import in_silence, progress
+from allotment_cli.progress import Advance, in_silence, progress
 from allotment_lab.simulate import curve as picture
 from allotment_lab.simulate.inputs import read
 from allotment_lab.simulate.outputs import kept, refuse_overwriting
 from allotment_lab.simulate.policies import KEPT, NAMES, WORDS, as_recorded, choose
 from allotment_lab.simulate.report import (
     Curve,
+    Ran,
     RunReport,
+    Starts,
     cluster,
+    differences,
     is_repeated,
     legend,
     lines,
@@ -29,6 +34,8 @@ from allotment_lab.simulate.run import simulate as run_once
 from allotment_proto.facts import Policy
 
 DIFFERENCES = 1
+RUN_UNITS = 1000
+"""How finely the progress of one run is shown."""
 
 _in = click.Path(path_type=Path, dir_okay=False)
 
@@ -139,38 +146,88 @@ def simulate(
     own = as_recorded(source.recorded or Policy())
     is_history = bool(source.placed_then) and is_churn and inflate is None
     differing = 0
-    reports: list[RunReport] = []
-    curves: dict[str, list[Curve]] = {chosen.name: [] for chosen in policies}
-    for number in range(seed, seed + repeat):
-        drawn = draw(plan, number)
-        if number == seed and is_history and policies != [own]:
-            history, _ = run_once(plan, drawn, own, number, in_silence, None)
-            note(check_history(source.placed_then, history.placed, compares=True))
-        for chosen in policies:
-            title = f"{chosen.name}, seed {number}"
-            with kept(record) as sink, progress(title, len(drawn.ours)) as advance:
-                if through == "core":
-                    report, curve = run_once(plan, drawn, chosen, number, advance, sink)
-                else:
-                    from allotment_lab.simulate.through import simulate_through
+    finished = _Finished(repeat * len(policies))
+    title = f"{finished.wanted} runs" if finished.wanted > 1 else f"{policies[0].name}, seed {seed}"
+    try:
+        with progress(title, finished.wanted * RUN_UNITS) as advance:
+            for number in range(seed, seed + repeat):
+                drawn = draw(plan, number)
+                if number == seed and is_history and policies != [own]:
+                    history = run_once(plan, drawn, own, number, in_silence, None).report
+                    note(check_history(source.placed_then, history.placed, compares=True))
+                for chosen in policies:
+                    with _part(advance, len(drawn.ours)) as part, kept(record) as sink:
+                        if through == "core":
+                            ran = run_once(plan, drawn, chosen, number, part, sink)
+                        else:
+                            from allotment_lab.simulate.through import simulate_through
 
-                    report, curve = simulate_through(drawn, chosen, number, advance)
-            if through == "services":
-                core, _ = run_once(plan, drawn, chosen, number, in_silence, None)
-                differing += _is_different(core, report)
-            reports.append(report)
-            curves[chosen.name].append(curve)
-            if as_json:
-                click.echo(msgspec.json.encode(report).decode())
+                            ran = simulate_through(drawn, chosen, number, part)
+                    if through == "services":
+                        core = run_once(plan, drawn, chosen, number, in_silence, None).report
+                        differing += _is_different(core, ran.report)
+                    finished.take(chosen.name, ran)
+                    if as_json:
+                        click.echo(msgspec.json.encode(ran.report).decode())
+    except KeyboardInterrupt:
+        finished.conclude(as_json, svg)
+        raise
     if is_history and policies == [own]:
-        note(check_history(source.placed_then, reports[0].placed, compares=False))
-    _conclude(reports, as_json)
-    if svg is not None:
-        _draw(svg, curves, reports)
+        note(check_history(source.placed_then, finished.reports[0].placed, compares=False))
+    finished.conclude(as_json, svg)
     if differing:
         ctx.exit(DIFFERENCES)
     if record is not None:
         suggest(f"allot replay --verify --file {record}")
+
+
+class _Finished:
+    """The runs that came to their end, of as many as were `wanted`."""
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+        self.reports: list[RunReport] = []
+        self._curves: dict[str, list[Curve]] = {}
+        self._starts: dict[str, Starts] = {}
+        """Of the first seed."""
+
+    def take(self, policy: str, ran: Ran) -> None:
+        """One more."""
+        self.reports.append(ran.report)
+        self._curves.setdefault(policy, []).append(ran.curve)
+        if ran.report.seed == self.reports[0].seed:
+            self._starts[policy] = ran.starts
+
+    def conclude(self, as_json: bool, svg: Path | None) -> None:
+        """Print and draw them, also if they are not all."""
+        if len(self.reports) < self.wanted:
+            note(f"stopped: {len(self.reports)} of {self.wanted} runs are finished")
+        if not self.reports:
+            return
+        compared = differences(self._starts, self.reports[0].seed)
+        if not as_json:
+            emit([*lines(self.reports), *([""] if compared else []), *compared])
+        else:
+            for line in [*(summary(self.reports) if is_repeated(self.reports) else []), *compared]:
+                note(line)
+        if svg is not None:
+            _draw(svg, self._curves, self.reports)
+
+
+@contextmanager
+def _part(advance: Advance, pods: int) -> Iterator[Advance]:
+    """The progress of one run of so many pods, as its equal part of the progress of all."""
+    done = shown = 0
+
+    def advance_part(more: int) -> None:
+        nonlocal done, shown
+        done += more
+        now = RUN_UNITS * min(done, pods) // max(pods, 1)
+        advance(now - shown)
+        shown = now
+
+    yield advance_part
+    advance(RUN_UNITS - shown)
 
 
 def _is_different(core: RunReport, services: RunReport) -> bool:
@@ -179,14 +236,6 @@ def _is_different(core: RunReport, services: RunReport) -> bool:
     told = "every pod where" if is_same else "NOT every pod where"
     note(f"{services.policy}, seed {services.seed}: the services put {told} the core puts it")
     return not is_same
-
-
-def _conclude(reports: list[RunReport], as_json: bool) -> None:
-    if not as_json:
-        emit(lines(reports))
-    elif is_repeated(reports):
-        for line in summary(reports):
-            note(line)
 
 
 def _draw(path: Path, curves: dict[str, list[Curve]], reports: list[RunReport]) -> None:

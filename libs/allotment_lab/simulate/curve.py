@@ -68,7 +68,7 @@ def svg(curves: Mapping[str, Sequence[Curve]], title: str, *, over_time: bool = 
     """
     if not any(points for runs in curves.values() for points in runs):
         raise ValueError("no curves")
-    means = {name: mean(runs) for name, runs in curves.items()}
+    means = {name: mean(runs, in_steps=over_time) for name, runs in curves.items()}
     most_x = max(x for points in means.values() for x, _ in points)
     most_y = max(y for points in means.values() for _, y in points)
     unit = ""
@@ -78,7 +78,7 @@ def svg(curves: Mapping[str, Sequence[Curve]], title: str, *, over_time: bool = 
         most_x /= seconds
     axes = _Axes(_top(most_x), _top(most_y))
     legend = _over_time(means) if over_time else _at_ends(means, axes)
-    body = [*_grid(axes, unit), *_lines(means, axes), *_names(legend)]
+    body = [*_grid(axes, unit), *_lines(means, axes, in_steps=over_time), *_names(legend)]
     return "\n".join((*_head(title), *body, "</svg>", ""))
 
 
@@ -90,14 +90,22 @@ def _time_unit(span_s: float) -> tuple[str, int]:
     return "seconds", 1
 
 
-def mean(runs: Sequence[Curve]) -> Curve:
-    """The mean of several runs' curves, as far as all of them go."""
+def mean(runs: Sequence[Curve], *, in_steps: bool = False) -> Curve:
+    """The mean of several runs' curves, as far as all of them go. `in_steps`: each point holds
+    until the next.
+    """
     if len(runs) == 1:
         return list(runs[0])
     end = min(points[-1][0] for points in runs)
     grid = np.linspace(0, end, GRID_POINTS)
     columns = [np.array(points, np.float64).T for points in runs]
-    ys = np.mean([np.interp(grid, x, y) for x, y in columns], axis=0)
+    ys = np.mean(
+        [
+            y[np.searchsorted(x, grid, side="right") - 1] if in_steps else np.interp(grid, x, y)
+            for x, y in columns
+        ],
+        axis=0,
+    )
     return list(zip(grid.tolist(), ys.tolist(), strict=True))
 
 
@@ -186,10 +194,16 @@ def _grid(axes: _Axes, time_unit: str) -> list[str]:
     return out
 
 
-def _lines(means: Mapping[str, Curve], axes: _Axes) -> list[str]:
+def _lines(means: Mapping[str, Curve], axes: _Axes, *, in_steps: bool) -> list[str]:
+    """The curves; over time in steps, because what is allocated holds until something happens."""
     out = []
     for number, points in enumerate(means.values()):
-        path = "L".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in points)
+        at = [(axes.x(x), axes.y(y)) for x, y in points]
+        path = "L".join(f"{x:.1f},{y:.1f}" for x, y in at)
+        if in_steps:
+            path = "".join(
+                [f"{at[0][0]:.1f},{at[0][1]:.1f}", *(f"H{x:.1f}V{y:.1f}" for x, y in at[1:])]
+            )
         colour, dashes = _look(number)
         dash = f' stroke-dasharray="{dashes}"' if dashes else ""
         out.append(f'<path class="curve c{colour}"{dash} d="M{path}"/>')

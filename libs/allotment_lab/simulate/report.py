@@ -1,8 +1,9 @@
 """What a run says of itself, on one line of JSON or in a table, and the mean of many runs."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,6 +20,19 @@ Curve = list[tuple[float, float]]
 
 CPU_LEAST_S = 0.1
 """Less CPU time than this says nothing: processes are counted in hundredths of a second."""
+
+
+Starts = Mapping[str, tuple[str, int | None]]
+"""By uid a pod's name and how many seconds it waited for its place, None if it never had one."""
+NAMES_SHOWN = 6
+
+
+class Ran(NamedTuple):
+    """What came of one run."""
+
+    report: "RunReport"
+    curve: Curve
+    starts: Starts
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,19 +153,53 @@ def _runs(reports: Sequence[RunReport]) -> list[str]:
 
 
 def _refused(reports: Sequence[RunReport]) -> list[str]:
-    """The reasons of a policy's refusals, of all its runs together."""
+    """The reasons of refusals, the most frequent first: a column a policy, of all its runs."""
     by_policy = _by_policy(reports)
-    names = shown(by_policy)
-    rows = []
-    for policy, runs in by_policy.items():
-        pods: Counter[str] = Counter()
-        for found in runs:
-            pods.update(found.refusals)
-        ranked = sorted(pods.items(), key=lambda item: (-item[1], item[0]))
-        rows += [[names[policy], reason, f"{count:,}"] for reason, count in ranked]
+    counts: dict[str, Counter[str]] = {policy: Counter() for policy in by_policy}
+    for found in reports:
+        counts[found.policy].update(found.refusals)
+    total = sum(counts.values(), Counter())
+    ranked = sorted(total, key=lambda reason: (-total[reason], reason))
+    columns = list(shown(by_policy).values())
+    rows = [
+        [reason, *(f"{of[reason]:,}" if of[reason] else "" for of in counts.values())]
+        for reason in ranked
+    ]
     together = ", all runs together" if is_repeated(reports) else ""
     title = f"refused, by the last obstacle{together}:"
-    return [title, *table(["POLICY", "REASON", "PODS"], rows, right=["PODS"])] if rows else []
+    return [title, *table(["REASON", *columns], rows, right=columns)] if rows else []
+
+
+def differences(starts: Mapping[str, Starts], seed: int) -> list[str]:
+    """Which pods of one seed start later, earlier or never under each policy, compared with the
+    first; those with the greatest difference first. Nothing if there is but one policy.
+    """
+    (first, base), *others = starts.items()
+    names = shown(starts)
+    rows = []
+    for policy, found in others:
+        kinds: dict[str, list[tuple[int, str]]] = {"never": [], "later": [], "earlier": []}
+        for uid in base.keys() & found.keys():
+            (name, before), (_, now) = base[uid], found[uid]
+            if now is None or before is None:
+                if before is not None:
+                    kinds["never"].append((0, name))
+                elif now is not None:
+                    kinds["earlier"].append((0, f"{name} (else never)"))
+            elif now != before:
+                kind = "later" if now > before else "earlier"
+                by_s = abs(now - before)
+                kinds[kind].append((-by_s, f"{name} ({_seconds(by_s)})"))
+        for kind, pods in kinds.items():
+            if pods:
+                listed = [name for _, name in sorted(pods)[:NAMES_SHOWN]]
+                more = [f"{len(pods) - NAMES_SHOWN:,} more"] * (len(pods) > NAMES_SHOWN)
+                rows.append([names[policy], kind, f"{len(pods):,}", ", ".join([*listed, *more])])
+    if not others:
+        return []
+    title = f"pods that start at another time than under {names[first]}, or never (seed {seed}):"
+    headers = ["POLICY", "STARTS", "PODS", "WHICH"]
+    return [title, *(table(headers, rows, right=["PODS"]) if rows else ["none"])]
 
 
 def _by_policy(reports: Sequence[RunReport]) -> dict[str, list[RunReport]]:
@@ -218,7 +266,7 @@ def summary(reports: Sequence[RunReport]) -> list[str]:
                 names[policy],
                 f"{runs[0].seed}-{runs[-1].seed}",
                 _percent(fmean(allocated)),
-                _percent(stdev(allocated)),
+                _percent(stdev(allocated)) if len(runs) > 1 else "",
                 _percent(min(allocated)),
                 _percent(max(allocated)),
                 f"{fmean(found.unallocated_cards for found in runs):,.1f}",

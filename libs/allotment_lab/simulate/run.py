@@ -20,7 +20,7 @@ from allotment_lab.measures import Wanted, capacity_milli, learned, typical
 from allotment_lab.runs import ComeAndGo, Progress, one_by_one
 from allotment_lab.simulate.inputs import Source
 from allotment_lab.simulate.policies import Chosen
-from allotment_lab.simulate.report import Curve, RunReport, curve, report
+from allotment_lab.simulate.report import Ran, curve, report
 from allotment_lab.workload import Arrival, Workload
 from allotment_proto.events import MixLearned
 from allotment_proto.facts import PodRequest
@@ -140,7 +140,7 @@ def draw(plan: Plan, seed: int) -> Drawn:
 
 def simulate(
     plan: Plan, drawn: Drawn, chosen: Chosen, seed: int, progress: Progress, sink: Sink | None
-) -> tuple[RunReport, Curve]:
+) -> Ran:
     """Schedule a drawn workload under a policy, through the core in this process."""
     if chosen.is_random and plan.in_queues:
         raise CliError(
@@ -175,7 +175,7 @@ def simulate(
         nodes=len(drawn.workload.nodes),
         cpu_s=cpu_s,
     )
-    return found, curve(totals, over_time=plan.churn)
+    return Ran(found, curve(totals, over_time=plan.churn), totals.starts)
 
 
 def _run(plan: Plan, drawn: Drawn, simulation: Simulation, progress: Progress) -> Totals:

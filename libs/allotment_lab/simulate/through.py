@@ -28,7 +28,7 @@ from allotment_lab.measures import (
 from allotment_lab.processes import CpuClock, nats_server, run, services
 from allotment_lab.runs import Progress
 from allotment_lab.simulate.policies import Chosen
-from allotment_lab.simulate.report import Curve, RunReport, curve, report
+from allotment_lab.simulate.report import Ran, curve, report
 from allotment_lab.simulate.run import Drawn
 from allotment_lab.workload import START_MS
 from allotment_proto import subjects
@@ -41,9 +41,7 @@ SILENCE_S = 120.0
 FACTS_PER_RECORD = 100
 
 
-def simulate_through(
-    drawn: Drawn, chosen: Chosen, seed: int, progress: Progress
-) -> tuple[RunReport, Curve]:
+def simulate_through(drawn: Drawn, chosen: Chosen, seed: int, progress: Progress) -> Ran:
     """Decide a drawn workload with real services. Raises `CliError` if they fail or fall silent."""
     if chosen.is_random:
         raise CliError("no service places at random", "leave out --policy random")
@@ -64,7 +62,7 @@ def simulate_through(
         nodes=len(drawn.workload.nodes),
         cpu_s=log.cpu_us / 1e6,
     )
-    return found, curve(totals)
+    return Ran(found, curve(totals), totals.starts)
 
 
 class _Followed:
