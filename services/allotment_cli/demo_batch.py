@@ -1,7 +1,7 @@
-"""The batch part of `allot demo`: Jobs that run whole, a gang that cannot, a quota that refuses.
+"""The batch part of `allot demo`: Jobs that run whole, a gang that cannot, a quota that rejects.
 
-Whatever is shown is waited for, so that it holds on the screen: a Job runs whole if one decision
-placed all its workers and each knows its index, and a gang that waits holds nothing.
+It waits until everything that it shows is true: a Job runs whole if one decision placed all its
+workers and each knows its index, and a waiting gang holds nothing.
 """
 
 from collections.abc import Iterator
@@ -82,7 +82,7 @@ class Scene(NamedTuple):
     folded: Folded
     placements: dict[str, Placement]
     decisions: dict[str, tuple[int, frozenset[str]]]
-    """Pod's uid → the decision that placed it, and with which pods it stands or falls."""
+    """Pod's uid → the decision that placed it, and the pods placed with it or not at all."""
     indexes: dict[str, str]
     jobs: list[JobRow]
     queues: list[QueueRow]
@@ -105,7 +105,7 @@ class Scene(NamedTuple):
 async def run(origin: Origin, kubeconfig: Path, examples: Path) -> Act:
     """Run the batch examples; returns what they show, once it is as expected.
 
-    Raises `CliError` naming what does not hold after `SETTLED_WITHIN_S`.
+    Raises `CliError` naming what is not as expected after `SETTLED_WITHIN_S`.
     """
     await apply_examples(kubeconfig, [examples / DIRECTORY / f"{name}.yaml" for name in FILES])
     missing = ["nothing was read"]
@@ -144,7 +144,7 @@ async def _look(source: Source, access: Access) -> Scene:
 
 
 def missing_of(scene: Scene) -> Iterator[str]:
-    """What is not as the examples say, in words."""
+    """What is not as the examples expect, in words."""
     rows = {row.name: row for row in scene.jobs}
     for job, number in WHOLE.items():
         uids = scene.workers(job)
@@ -159,7 +159,7 @@ def missing_of(scene: Scene) -> Iterator[str]:
     if (status.phase, status.together, status.wanted) != ("Waiting", FIT, NEEDED):
         yield f"{TOO_BIG} is {status.phase}, {status.together} of {status.wanted} fit together"
     if any(scene.state.pods[uid].allocation for uid in scene.workers(TOO_BIG)):
-        yield f"{TOO_BIG} holds something and does not run"
+        yield f"{TOO_BIG} holds devices and does not run"
     yield from _missing_of_quota(scene, rows)
 
 
@@ -167,7 +167,7 @@ def _missing_of_quota(scene: Scene, rows: dict[str, JobRow]) -> Iterator[str]:
     queue = _small(scene)
     reasons = [group.reason.code for group in queue.waiting if group.reason is not None]
     if reasons != [QUEUE_QUOTA] or rows[OVER_QUOTA].phase != "Pending":
-        yield f"queue {SMALL_QUEUE} refuses nobody for its quota ({', '.join(reasons) or 'none'})"
+        yield f"queue {SMALL_QUEUE} rejects no pod for its quota ({', '.join(reasons) or 'none'})"
     if scene.workers(OVER_QUOTA):
         yield f"{OVER_QUOTA} got pods though its queue has no room for them"
     counts = {row.name: (row.pending, row.running) for row in scene.queues}

@@ -1,4 +1,4 @@
-"""What device plugins put into the environment of the example pods: one pod of each kind."""
+"""The environment that device plugins set in the example pods: one pod of each kind."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from allotment_cli.errors import CliError
 ENV = "allotment.dev/env"
 """Written by the fake kubelets, as JSON: container → variable → value."""
 Environment = tuple[str, Mapping[str, str]]
-"""A pod's name, and what its first container got."""
+"""A pod's name, and the environment of its first container."""
 
 
 async def environments(kubeconfig: Path, applied: list[Applied]) -> list[Environment]:

@@ -1,7 +1,8 @@
-"""The preemption in `allot demo`: pods make room for an urgent one, and both sides tell of it.
+"""The preemption in `allot demo`: pods are evicted for an urgent one, and both sides explain it.
 
-Whatever is shown is waited for: the victims' stories name for whom they went and who gained, the
-urgent pod's whom it displaced, and a victim's successor waits and is told what would let it start.
+It waits until everything that it shows is true: the victims' stories name the preemptor and who got
+their place, the urgent pod's story its victims, and the explanation of a victim's successor, which
+waits, what would let it start.
 """
 
 from pathlib import Path
@@ -27,7 +28,7 @@ async def run(origin: Origin, kubeconfig: Path, examples: Path) -> Act:
     """Run the two examples one after the other; returns the stories of a victim and of the urgent
     pod, and the explanation of the victim's successor.
 
-    Raises `CliError` naming what does not hold after `SETTLED_WITHIN_S`.
+    Raises `CliError` naming what is not as expected after `SETTLED_WITHIN_S`.
     """
     place = examples / DIRECTORY
     await apply_examples(kubeconfig, [place / f"{BACKGROUND}.yaml"])
@@ -36,9 +37,9 @@ async def run(origin: Origin, kubeconfig: Path, examples: Path) -> Act:
     await apply_examples(kubeconfig, [place / f"{URGENT}.yaml"])
     urgent = await _until_running(origin, PREEMPTOR)
     if not urgent.displaced:
-        raise CliError(f"{PREEMPTOR} runs, and its story names nobody that it displaced")
+        raise CliError(f"{PREEMPTOR} runs, but its story names no victims")
     name = urgent.displaced[0].name
-    victim, successor = await _told(origin, name)
+    victim, successor = await _explained(origin, name)
     displaced = len(urgent.displaced)
     return Act(
         [f"{PREEMPTOR} preempted {displaced} pods of lower priority."],
@@ -66,8 +67,8 @@ async def _until_running(origin: Origin, name: str) -> Life:
     raise CliError(f"{name} does not run after {SETTLED_WITHIN_S:g} s: {missing}")
 
 
-async def _told(origin: Origin, name: str) -> tuple[Life, PodExplanation]:
-    """The victim's whole story, and what is said of the pod that was made in its place."""
+async def _explained(origin: Origin, name: str) -> tuple[Life, PodExplanation]:
+    """The victim's whole story, and the explanation of its successor."""
     missing = ""
     with anyio.move_on_after(SETTLED_WITHIN_S):
         while True:
@@ -80,7 +81,7 @@ async def _told(origin: Origin, name: str) -> tuple[Life, PodExplanation]:
             except CliError as error:
                 missing = error.message
             await anyio.sleep(POLL_S)
-    raise CliError(f"{name} is not told of as it should after {SETTLED_WITHIN_S:g} s: {missing}")
+    raise CliError(f"{name} is not explained as expected after {SETTLED_WITHIN_S:g} s: {missing}")
 
 
 def _missing_of(victim: Life, successor: PodExplanation) -> str:
@@ -88,7 +89,7 @@ def _missing_of(victim: Life, successor: PodExplanation) -> str:
     if end is None or end.kind != EVICTED or end.evicted is None or end.gone_seq is None:
         return "its story does not end with its eviction"
     if not any(gain.decision for gain in end.evicted.gained):
-        return "its story does not say who gained"
+        return "its story does not say who got its place"
     if successor.status.phase != "Pending" or not successor.status.cause:
         return f"its successor is {successor.status.phase}"
-    return "" if successor.counterfactuals else "its successor is advised nothing"
+    return "" if successor.counterfactuals else "its successor gets no advice"

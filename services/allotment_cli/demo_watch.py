@@ -1,4 +1,4 @@
-"""Wait until every example pod has come to rest, and tell where each one went."""
+"""Wait until every example pod has settled, and show where each one was placed."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ KINDS = frozenset(
 
 
 class DemoPod(NamedTuple):
-    """One example pod. `never`: it would not even fit if nobody held anything."""
+    """One example pod. `never`: it would not fit even an empty cluster."""
 
     namespace: str
     name: str
@@ -47,9 +47,9 @@ class Settled(NamedTuple):
 
 
 async def settle(origin: Origin, applied: list[Applied]) -> Settled:
-    """Wait until each pod runs, has ended, or was refused for good.
+    """Wait until each pod runs, has ended, or can never fit.
 
-    Raises `CliError` naming the pods that are still on their way after `SETTLED_WITHIN_S`.
+    Raises `CliError` naming the pods that have not settled after `SETTLED_WITHIN_S`.
     """
     pods: list[DemoPod] = []
     async with open_source(origin) as source:

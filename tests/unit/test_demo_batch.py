@@ -1,4 +1,4 @@
-"""The demo believes nothing of what it shows of Jobs: each claim that does not hold is named."""
+"""The demo checks everything that it shows of Jobs: each claim that is not true is named."""
 
 from typing import Any
 
