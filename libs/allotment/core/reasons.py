@@ -445,7 +445,7 @@ TABLE: Final = (
         NO_FITTING_INSTANCE,
         Cure.ROOM,
         "no suitable card has a free piece that is large enough",
-        f"request a smaller piece of a card, or {_HELD_BY_OTHERS}",
+        f"request a smaller piece, or {_HELD_BY_OTHERS}",
         step="gpuMemory",
     ),
     Reason(
