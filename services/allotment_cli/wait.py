@@ -132,11 +132,10 @@ async def _wait(
         folded = await fold(source, None)
         state = folded.state
         seen = {name for name in names if _find(state, name) is not None}
-        waited = _look(state, names, condition, seen)
         if limit_ms and origin.file is None:
             with anyio.move_on_after(limit_ms / 1000):
-                waited = await _follow(source, state, names, condition, seen)
-        return waited if not limit_ms else _look(state, names, condition, seen)
+                await _follow(source, state, names, condition, seen)
+        return _look(state, names, condition, seen, Whys(state))
 
 
 async def _follow(
@@ -145,20 +144,17 @@ async def _follow(
     names: Sequence[tuple[str, str]],
     condition: str,
     seen: set[tuple[str, str]],
-) -> Waited:
+) -> None:
     """Until every pod has an answer that stays, or one can never have the right one."""
-    waited = _look(state, names, condition, seen)
-    if _is_over(waited):
-        return waited
+    if _is_over(_look(state, names, condition, seen)):
+        return
     async with aclosing(source.follow(state.seq)) as batches:
         async for batch in batches:
             for record in batch:
                 take(state, record)
                 seen |= {name for name in names if _find(state, name) is not None}
-                waited = _look(state, names, condition, seen)
-                if _is_over(waited):
-                    return waited
-    return waited
+                if _is_over(_look(state, names, condition, seen)):
+                    return
 
 
 def _is_over(waited: Waited) -> bool:
@@ -171,17 +167,19 @@ def _look(
     names: Sequence[tuple[str, str]],
     condition: str,
     seen: set[tuple[str, str]],
+    whys: Whys | None = None,
 ) -> Waited:
+    """How each pod stands; only with `whys` the nodes are asked why it waits."""
     waited = Waited({}, {})
     for name in names:
         pod = _find(state, name)
-        answer, said = _answer(state, pod, condition, was_seen=name in seen)
+        answer, said = _answer(state, pod, condition, whys, was_seen=name in seen)
         waited.answers[name], waited.said[name] = answer, said
     return waited
 
 
 def _answer(
-    state: ClusterState, pod: Pod | None, condition: str, *, was_seen: bool
+    state: ClusterState, pod: Pod | None, condition: str, whys: Whys | None, *, was_seen: bool
 ) -> tuple[Answer, str]:
     if pod is None:
         if condition == GONE or (was_seen and condition == "ended"):
@@ -189,7 +187,8 @@ def _answer(
         return (
             (Answer.NEVER, "it is gone") if was_seen else (Answer.NOT_YET, "it is not in the log")
         )
-    status, cause = pod_status(state, pod)[0], Whys(state).of(pod).code
+    status, cause = pod_status(state, pod)
+    cause = cause if whys is None else whys.of(pod).code
     said = f"{status}{f' ({cause})' * bool(cause)}"
     if pod.fact.phase in ENDED:
         is_so = condition == "ended"
