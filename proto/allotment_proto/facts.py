@@ -328,6 +328,7 @@ class CardFact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `table` is the position in `Inventory.tables` of the geometries into which it can be cut, −1 for
     a card that is not cut by geometry, `NO_TABLE` for one that would have to be, but into what
     nobody says: it takes nothing. `network` groups cards that are wired together, −1 unknown.
+    `unhealthy_by` names what declares the card unhealthy, if that is not its device plugin.
     """
 
     id: str
@@ -340,6 +341,7 @@ class CardFact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     mode: str
     table: Int64 = -1
     network: Int64 = -1
+    unhealthy_by: str = ""
 
 
 class Inventory(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,13 +40,22 @@ from allotment.core.explain.why import Whys
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
-from allotment.core.reasons import Cure
-from allotment.core.units import age_text, rfc3339
-from allotment_cli import local, moments
+from allotment.core.reasons import REASONS, Cure
+from allotment.core.units import age_text
+from allotment_cli import completion, local, moments
 from allotment_cli import source as logs
 from allotment_cli.apiserver import Access, Cluster, open_cluster
 from allotment_cli.errors import CliError
-from allotment_cli.folding import AsOf, Folded, Unreadable, as_of, fold, fold_at
+from allotment_cli.folding import (
+    CHUNK_RECORDS,
+    AsOf,
+    Folded,
+    Unreadable,
+    as_of,
+    dated,
+    fold,
+    fold_at,
+)
 from allotment_cli.kubeconfig import Choice
 from allotment_cli.moments import AtTime
 from allotment_cli.output import (
@@ -63,7 +71,7 @@ from allotment_cli.params import at_option, output_option
 from allotment_cli.progress import waiting
 from allotment_cli.source import Origin, chosen_cluster, cluster_of, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import Decided, NodeGone, PodObserved
+from allotment_proto.events import Decided, PodObserved
 from allotment_proto.subjects import DECISION, LOG_ALL, STREAM
 from allotment_proto.volcano import reserved
 
@@ -77,9 +85,6 @@ _NAMESPACED = re.compile(r"\w+ '([^'/]+)/[^'/]+'")
 SETTLES_S = 3.0
 """Longer than a fact takes from the API server into the log on a busy machine."""
 CORRECTED_WITHIN_S = 30.0
-LOOK_BACK_RECORDS = 100_000
-"""How far back the doctor looks for when a node went."""
-CHUNK_RECORDS = 2048
 SCHEDULING = ("watcher", "filter", "scorer", "binder")
 """Without one of these no pod is scheduled."""
 
@@ -152,7 +157,12 @@ def _kinds(
 
 @click.command()
 @source_options
-@click.option("-n", "--namespace", help="Only problems that affect pods of this namespace.")
+@click.option(
+    "-n",
+    "--namespace",
+    shell_complete=completion.namespaces,
+    help="Only problems that affect pods of this namespace.",
+)
 @click.option(
     "--severity", type=click.Choice((ERROR, WARNING)), help="Only problems of this severity."
 )
@@ -162,6 +172,7 @@ def _kinds(
     metavar="KIND",
     multiple=True,
     callback=_kinds,
+    shell_complete=completion.words(PLATFORM, TENANT, *REASONS),
     help="Only problems of this kind: platform, tenant, or a code (may be repeated).",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 for problems of tenants, too.")
@@ -404,7 +415,7 @@ async def _examine(origin: Origin, at: str | None, fix: bool, answers: _Answers)
         found += await _standstill(source, folded, earlier)
         if at is None:
             found += await _of_nats(source, folded.time_ms)
-        return folded, summary, await _dated(source, folded, found), drift
+        return folded, summary, await dated(source, found, folded.seq), drift
 
 
 async def _of_nats(source: logs.Source, now_ms: int) -> list[Finding]:
@@ -610,47 +621,6 @@ def _decides(record: Record) -> bool:
     return any(isinstance(event, Decided) for event in events)
 
 
-async def _dated(source: logs.Source, folded: Folded, found: list[Finding]) -> list[Finding]:
-    """The findings; those about nodes that are gone say since when."""
-    gone = {one.subject.removeprefix("node ") for one in found if one.code == "NodeGone"}
-    if not gone:
-        return found
-    when = await _last_gone(source, gone, folded.seq)
-    return [
-        msgspec.structs.replace(one, seq=when[name][0], since=rfc3339(when[name][1]))
-        if one.code == "NodeGone" and (name := one.subject.removeprefix("node ")) in when
-        else one
-        for one in found
-    ]
-
-
-async def _last_gone(
-    source: logs.Source, names: Iterable[str], last_seq: int
-) -> dict[str, tuple[int, int]]:
-    """Of nodes that are gone the record that says so, and its time; the newest part of the log is
-    looked at, from its end.
-    """
-    wanted, found = set(names), dict[str, tuple[int, int]]()
-    end = last_seq
-    while wanted and end > max(0, last_seq - LOOK_BACK_RECORDS):
-        first = max(1, end - CHUNK_RECORDS + 1)
-        async with aclosing(source.read(first, end)) as batches:
-            async for batch in batches:
-                for record in batch:
-                    if b"NodeGone" not in record.payload:
-                        continue
-                    try:
-                        events = decode_envelope(record.payload, record.subject).events
-                    except UndecodableError:
-                        continue
-                    for event in events:
-                        if isinstance(event, NodeGone) and event.name in wanted:
-                            found[event.name] = record.seq, record.time_ns // 1_000_000
-        wanted -= found.keys()
-        end = first - 1
-    return found
-
-
 def _stream_of(info: dict[str, Any], storage: dict[str, Any] | None, now_ms: int) -> LogStream:
     """What JetStream's answers say of the log, and of its account's storage."""
     account = storage or {}
@@ -783,7 +753,7 @@ def _finding_lines(one: Finding, now_ms: int | None) -> list[str]:
     head = Prose(f"{one.severity:<8}{one.code}   {one.subject}{seq}", len(INDENT))
     lines = [heading(head), _indented(one.message)]
     if one.since and now_ms is not None:
-        lines.append(_indented(f"since {_since_text(one.since, now_ms)}"))
+        lines.append(_indented(f"since {moments.since_text(one.since, now_ms)}"))
     return [*lines, _indented(one.remedy)]
 
 
@@ -805,9 +775,3 @@ def _corrected_lines(corrected: Sequence[Finding]) -> list[str]:
 def _indented(text: str) -> str:
     """A text below its heading."""
     return Prose(INDENT + text, len(INDENT))
-
-
-def _since_text(since: str, now_ms: int) -> str:
-    """A moment as a person reads it, and how long ago it was."""
-    at_ms = int(datetime.fromisoformat(since).timestamp() * 1000)
-    return f"{moments.moment_text(at_ms)} ({age_text(max(now_ms - at_ms, 0) // 1000)})"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import anyio
 import click
+import msgspec
 from click.shell_completion import CompletionItem
 
 from allotment.core.explain.life import PodExplanation
@@ -16,7 +17,7 @@ from allotment.core.logport import Record
 from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import OVER, explanation_lines
-from allotment_cli.folding import Folded, Foreseer, Observer, fold, fold_at
+from allotment_cli.folding import Folded, Foreseer, Observer, dated, fold, fold_at
 from allotment_cli.lazy import KindGroup
 from allotment_cli.moments import AtSequence
 from allotment_cli.names import near, no_such_node, pod_name
@@ -195,7 +196,7 @@ class _Asked:
         last = None if placed is None else self.bases.stood_on(placed.seq)
         kin = await kin_of(source, story, told, folded)
         with waiting("trying what would make it fit"):
-            return explain_pod(
+            found = explain_pod(
                 state,
                 story,
                 folded.time_ms,
@@ -206,6 +207,8 @@ class _Asked:
                 told=told,
                 advised=advised,
             )
+        problems = await dated(source, found.problems, folded.seq)
+        return msgspec.structs.replace(found, problems=tuple(problems))
 
 
 async def collect(

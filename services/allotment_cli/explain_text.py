@@ -27,7 +27,7 @@ from allotment.core.reasons import VOLUME_NOT_READY
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli import explain_sections as sections
 from allotment_cli.advice_text import advice_lines
-from allotment_cli.moments import moment_text
+from allotment_cli.moments import moment_text, since_text
 from allotment_cli.output import Prose, heading
 
 LABEL = 11
@@ -97,6 +97,10 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
     yield field("Wants", unknown if status.problem and not is_read else wants or "no device")
     if found.life is not None:
         yield from ask_fields(found.life)
+    for one in found.problems:
+        since = f", since {since_text(one.since, found.as_of.time_ms)}" if one.since else ""
+        yield field("Problem", f"{one.code}: {one.subject}: {one.message}{since}")
+        yield field("", one.remedy)
     if status.problem:
         yield field("Problem", status.problem)
     elif status.cause:

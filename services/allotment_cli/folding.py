@@ -4,15 +4,17 @@ From its beginning, or from what an earlier command kept in the user's cache; bo
 state. A question that must see every record as it takes effect always starts at the beginning.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from allotment.adapters.log.snapshots import SnapshotStore, digests_of
 from allotment.adapters.service.heap import uncollected
 from allotment.adapters.telemetry.log import one_line
+from allotment.core.explain.doctor import Began, Finding, Moment, Open
+from allotment.core.explain.schema import OpenProblem
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
@@ -30,6 +32,9 @@ from allotment_proto.events import Envelope
 
 KEEP_AFTER_EVENTS = 50_000
 """A fold of so many events is worth keeping."""
+LOOK_BACK_RECORDS = 100_000
+"""How far back is searched for when a problem began."""
+CHUNK_RECORDS = 2048
 
 Observer = Callable[[Record, Envelope, ClusterState], None]
 """Called with every record after it took effect."""
@@ -212,6 +217,46 @@ async def _keep(snapshots: SnapshotStore, folded: Folded, latest_ms: int, record
         await snapshots.save(folded.seq, msgspec.msgpack.encode(kept), record)
     except OSError as error:
         note(f"the cache of this log cannot be written; each command reads the log again: {error}")
+
+
+Dated = TypeVar("Dated", Finding, OpenProblem)
+
+
+async def dated(source: Source, found: Sequence[Dated], last_seq: int) -> list[Dated]:
+    """The problems at a record; those of nodes and their cards say since when, unless they began
+    before the last `LOOK_BACK_RECORDS`.
+    """
+    open_of = {
+        one: Open(one.subject.removeprefix("node "), one.code, one.place)
+        for one in found
+        if one.subject.startswith("node ") and not one.since
+    }
+    since = await _began(source, open_of.values(), last_seq)
+    return [
+        msgspec.structs.replace(one, seq=one.seq or at.seq, since=rfc3339(at.time_ms))
+        if one in open_of and (at := since.get(open_of[one]))
+        else one
+        for one in found
+    ]
+
+
+async def _began(source: Source, problems: Iterable[Open], last_seq: int) -> dict[Open, Moment]:
+    asked, end = Began(problems), last_seq
+    first = max(0, last_seq - LOOK_BACK_RECORDS)
+    while asked.sought and end > first:
+        wanted = {subjects.node(name) for name in asked.sought}
+        start = max(first, end - CHUNK_RECORDS) + 1
+        async with aclosing(source.read(start, end)) as batches:
+            found = [record async for batch in batches for record in batch]
+        for record in reversed([record for record in found if record.subject in wanted]):
+            try:
+                events = decode_envelope(record.payload, record.subject).events
+            except UndecodableError:
+                continue
+            for event in reversed(events):
+                asked.back(record.seq, record.time_ns // 1_000_000, event)
+        end = start - 1
+    return asked.known(is_whole=end == 0)
 
 
 def take(

@@ -1,5 +1,7 @@
 """`--at` and `--since`: a sequence, the one before it, a clock time, an age, or RFC 3339."""
 
+from datetime import datetime
+
 from allotment.adapters.service import moments
 from allotment.adapters.service.moments import (
     FORMS,
@@ -12,6 +14,7 @@ from allotment.adapters.service.moments import (
     moment_text,
     zone_text,
 )
+from allotment.core.units import age_text
 from allotment_cli.errors import CliError
 
 __all__ = [
@@ -23,6 +26,7 @@ __all__ = [
     "local_text",
     "moment_text",
     "parse",
+    "since_text",
     "zone_text",
 ]
 
@@ -36,3 +40,9 @@ def parse(text: str, now_ms: int, option: str = "--at") -> At:
         return moments.parse(text, now_ms)
     except MomentError as error:
         raise CliError(f"{option} {error}", f"give {FORMS}") from None
+
+
+def since_text(since: str, now_ms: int) -> str:
+    """An RFC 3339 moment as a person reads it, and how long ago it was."""
+    at_ms = int(datetime.fromisoformat(since).timestamp() * 1000)
+    return f"{moment_text(at_ms)} ({age_text(max(now_ms - at_ms, 0) // 1000)})"

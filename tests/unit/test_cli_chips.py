@@ -105,7 +105,7 @@ def test_pods_that_hold_chips() -> None:
 def test_an_unhealthy_chip_without_memory_of_its_own_is_unhealthy_and_not_idle() -> None:
     state = cluster()
     (found,) = node_problems(state, state.nodes["n310"])
-    assert found.message == "registered as unhealthy; the card is idle"
+    assert found.message == "registered as unhealthy by its device plugin; the card is idle"
     assert [view.cards_idle for view in node_views(state)] == [0, 0]
 
 

@@ -172,8 +172,10 @@ def test_who_holds_an_unhealthy_card_is_said() -> None:
     runs = build.pod("a", node="n1", phase="Running", holdings=(build.holding(),))
     ill = build.node("n1", [build.card(0, healthy=False), build.card(1, healthy=False)])
     held, free = findings(build.state_of(ill, runs), NOW_MS)
-    assert held.message == "GPU-0: registered as unhealthy; held by default/pod-a"
-    assert free.message == "GPU-1: registered as unhealthy; the card is idle"
+    assert (
+        held.message == "GPU-0: registered as unhealthy by its device plugin; held by default/pod-a"
+    )
+    assert free.message == "GPU-1: registered as unhealthy by its device plugin; the card is idle"
 
 
 STREAM = LogStream("LOG", (), (), (), replicas=1, is_clustered=False)

@@ -139,6 +139,7 @@ def test_shared_cards_come_from_capacity_and_unhealthy_ones_are_marked() -> None
     fact = node(node_json({"volcano.sh/gpu-unhealthy-ids": "1, x"}, amounts))
     (inventory,) = fact.inventories
     assert [(c.memory_mib, c.healthy) for c in inventory.cards] == [(16000, True), (16000, False)]
+    assert [c.unhealthy_by for c in inventory.cards] == ["", f"annotation {UNHEALTHY}"]
     assert [problem.code for problem in fact.problems] == ["BrokenIndexList"]
 
 
@@ -166,7 +167,10 @@ def test_a_card_that_is_named_unhealthy_takes_nothing(
 ) -> None:
     register = TWO_CARDS.replace("false", "true")
     fact = node(node_json({REGISTER: register, UNHEALTHY: ids}, VGPU_AMOUNTS))
-    assert [card.healthy for card in fact.inventories[0].cards] == healthy
+    cards = fact.inventories[0].cards
+    assert [card.healthy for card in cards] == healthy
+    named = ["" if is_healthy else f"annotation {UNHEALTHY}" for is_healthy in healthy]
+    assert [card.unhealthy_by for card in cards] == named
     assert [p.code for p in fact.problems] == ["UnhealthyCardUnknown"] * len(unknown)
     assert all(name in p.message for name, p in zip(unknown, fact.problems, strict=True))
 

@@ -31,6 +31,7 @@ def cards_from_capacity(
             memory_mib=memory_mib // number,
             cores_pct=100,
             healthy=index not in unhealthy,
+            unhealthy_by=f"annotation {keys.GPU_UNHEALTHY_IDS}" * (index in unhealthy),
             mode="",
         )
         for index in range(number)

@@ -20,6 +20,7 @@ from allotment.core.explain.acknowledgement import (
 )
 from allotment.core.explain.advice import advice
 from allotment.core.explain.competition import competition, decided_by
+from allotment.core.explain.doctor import of_pod
 from allotment.core.explain.life import PodExplanation
 from allotment.core.explain.made_groups import place_in_queue
 from allotment.core.explain.nodes import (
@@ -45,6 +46,7 @@ from allotment.core.explain.schema import (
     Counterfactual,
     DecisionRef,
     Held,
+    OpenProblem,
     Placed,
     Status,
     Subject,
@@ -151,6 +153,7 @@ def explain(
         queue=ruled.queue if waits else "",
         advice=_general(status),
         placement=_placed(state, told, pod),
+        problems=_problems(state, pod, as_of_ms),
         candidates=candidates,
         candidates_total=total,
         decided_by=decided_by(candidates),
@@ -349,6 +352,22 @@ def _waits(state: ClusterState, pod: Pod | None) -> str:
     if ahead is None or question is None:
         return ""
     return wait_text(pod.allocation.node, question, ahead)
+
+
+def _problems(state: ClusterState, pod: Pod | None, as_of_ms: int) -> tuple[OpenProblem, ...]:
+    found = () if pod is None else of_pod(state, pod, as_of_ms)
+    return tuple(
+        OpenProblem(
+            severity=one.severity,
+            code=one.code,
+            subject=one.subject,
+            message=one.message,
+            remedy=one.remedy,
+            place=one.place,
+            seq=one.seq,
+        )
+        for one in found
+    )
 
 
 def _where(told: PodLife, pod: Pod | None) -> str:

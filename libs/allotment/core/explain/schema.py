@@ -112,6 +112,22 @@ class Status(_Sparse, frozen=True, kw_only=True):
     """What stands behind reasons that are about others: for whom nodes are kept."""
 
 
+class OpenProblem(_Sparse, frozen=True, kw_only=True):
+    """A problem of what a placed pod stands on, as `allot doctor` words it: of its node, its card,
+    its device plugin or its own annotations. `since` is when it began (RFC 3339), empty if unknown;
+    `place` is where on the node it was found.
+    """
+
+    severity: str
+    code: str
+    subject: str
+    message: str
+    remedy: str
+    place: str = ""
+    seq: int = 0
+    since: str = ""
+
+
 class DeviceAsk(_Fact, frozen=True, kw_only=True):
     """What one container asks per card; `memory_percent` above 0 replaces the amount."""
 
@@ -394,6 +410,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """Its position among those who wait in its queue."""
     queue: str = ""
     placement: Placed | None = None
+    problems: tuple[OpenProblem, ...] = ()
+    """Open problems of what a placed pod stands on."""
     candidates: tuple[Candidate, ...] = ()
     candidates_total: int = 0
     decided_by: DecidedBy | None = None

@@ -108,12 +108,15 @@ class CountedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NodeProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """`seq` is the record to look at first, 0 if there is none."""
+    """`seq` is the record to look at first, 0 if there is none; `card` is the id of the card that
+    the problem is about, empty if it is about the node.
+    """
 
     code: str
     place: str
     message: str
     seq: int = 0
+    card: str = ""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -483,7 +486,8 @@ def node_problems(state: ClusterState, node: Node) -> list[NodeProblem]:
                     NodeProblem(
                         code="CardUnhealthy",
                         place=card_name(card),
-                        message=f"registered {why}; {_holders_text(node, card)}",
+                        message=f"{_unhealthy_text(card, why)}; {_holders_text(node, card)}",
+                        card=card.fact.id,
                     )
                 )
             if card.state == CONTRADICTORY and not card.perhaps:
@@ -496,6 +500,7 @@ def node_problems(state: ClusterState, node: Node) -> list[NodeProblem]:
                             f"its holders say {pieces}: not pieces of one geometry of its table, "
                             "so it takes nothing new until they are gone or the table knows them"
                         ),
+                        card=card.fact.id,
                     )
                 )
             if card.oversold:
@@ -508,6 +513,7 @@ def node_problems(state: ClusterState, node: Node) -> list[NodeProblem]:
                             f"{-min(card.free_cores_pct, 0)}% compute and "
                             f"{-min(card.free_slots, 0)} slots more are held than it has"
                         ),
+                        card=card.fact.id,
                     )
                 )
     return problems
@@ -528,6 +534,7 @@ def _held_back(state: ClusterState, node: Node) -> Iterator[NodeProblem]:
                 place=names.get((family, card), card) if family else _failing_part(health),
                 message=_health_text(state, place),
                 seq=health.counted[-1].seq,
+                card=card,
             )
 
 
@@ -595,6 +602,12 @@ def _overbooked(state: ClusterState, node: Node, fact: NodeObserved) -> Iterator
                 f" in use by {', '.join(f'{who} ({text(name, n)})' for who, n in most)}{more}"
             ),
         )
+
+
+def _unhealthy_text(card: Card, why: str) -> str:
+    """Which of the sources declares a card unhealthy."""
+    by = card.fact.unhealthy_by
+    return f"declared unhealthy by {by}" if by else f"registered {why} by its device plugin"
 
 
 def _holders_text(node: Node, card: Card) -> str:

@@ -155,7 +155,12 @@ def _whole(ask: DeviceAsk, request: Request) -> int:
 
 
 def status_text(found: PodExplanation) -> str:
-    """Where a pod is in its life, and since when."""
+    """Where a pod is in its life, since when, and the problems of what it stands on."""
+    codes = dict.fromkeys(one.code for one in found.problems)
+    return _status_text(found) + (f"; open problems: {', '.join(codes)}" if codes else "")
+
+
+def _status_text(found: PodExplanation) -> str:
     status, placement = found.status, found.placement
     if status.phase == "Pending" and placement is None:
         text = f"Pending {age_text(status.since_seconds or 0)}"

@@ -3,6 +3,7 @@
 * `summary_of`: nodes, cards, and the pods that wait by cause.
 * `findings`: all problems that follow from one state.
 * `work_of`, `of_standstill`: no decisions although a pod fits, from two states.
+* `of_pod`: the problems of what one pod stands on; `Began`: since when problems of nodes are open.
 * `of_drift`: differences between the log and the API server.
 * `of_log`, `of_leases`: about the stream that holds the log, and which replicas are active.
 
@@ -10,7 +11,14 @@ Everything is pure: what has to be asked of NATS, of services and of the API ser
 caller and handed in.
 """
 
-from allotment.core.explain.doctor.cluster import Source, of_cluster, of_configuration, sources
+from allotment.core.explain.doctor.began import Began, Moment, Open
+from allotment.core.explain.doctor.cluster import (
+    Source,
+    of_cluster,
+    of_configuration,
+    of_pod,
+    sources,
+)
 from allotment.core.explain.doctor.drift import of_drift
 from allotment.core.explain.doctor.finding import (
     ERROR,
@@ -36,10 +44,13 @@ __all__ = [
     "PLATFORM",
     "TENANT",
     "WARNING",
+    "Began",
     "Copy",
     "Finding",
     "Limit",
     "LogStream",
+    "Moment",
+    "Open",
     "Source",
     "Summary",
     "counted",
@@ -48,6 +59,7 @@ __all__ = [
     "of_drift",
     "of_leases",
     "of_log",
+    "of_pod",
     "of_standstill",
     "sources",
     "summary_of",

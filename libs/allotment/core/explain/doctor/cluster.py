@@ -2,7 +2,7 @@
 quotas. Kubernetes and NATS are not asked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
@@ -39,6 +39,7 @@ from allotment.core.placement.devices import FAMILIES
 from allotment.core.queues.round.guaranteed import guaranteed, guaranteed_text
 from allotment.core.queues.round.verdict import Holder, quota_waits
 from allotment.core.reasons import (
+    CARDS_QUARANTINED,
     GUARANTEE_TOO_LARGE,
     NODE_NOT_READY,
     NOT_ACKNOWLEDGED,
@@ -100,7 +101,7 @@ def of_cluster(state: ClusterState, time_ms: int) -> list[Finding]:
         *(_books(state)),
         *(one for node in state.nodes.values() for one in _of_node(state, node)),
         *_of_failing_nodes(state),
-        *_of_pods(state, time_ms // 1000),
+        *_of_pods(state, state.pods.values(), time_ms // 1000),
         *_of_bindings(state),
         *_of_groups(state),
         *_of_guarantees(state),
@@ -177,13 +178,15 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
             message=f"{problem.place}: {problem.message}",
             remedy=f"allot ledger --node {node.name}" if reason is None else reason.advice,
             seq=problem.seq,
+            place=problem.place,
+            card=problem.card,
         )
     for uid in sorted(node.broken):
         pod = state.pods[uid].fact
         why = "" if pod.broken is None else f": {pod.broken.place} {pod.broken.message}"
         yield Finding(
             severity=ERROR,
-            code="CardsQuarantined",
+            code=CARDS_QUARANTINED,
             subject=subject,
             message=f"no new pods are placed on its cards because of pod {pod.namespace}/"
             f"{pod.name}{why}",
@@ -215,6 +218,7 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
                     remedy="check the device plugin, or delete the pod",
                     seq=held.seq,
                     namespaces=(pod.namespace,),
+                    card=holding.card,
                 )
 
 
@@ -291,9 +295,34 @@ def _of_bindings(state: ClusterState) -> Iterator[Finding]:
             )
 
 
-def _of_pods(state: ClusterState, now_s: int) -> Iterator[Finding]:
+def of_pod(state: ClusterState, pod: Pod, time_ms: int) -> list[Finding]:
+    """The problems of what a pod with a place stands on: its node, its cards, its device plugin and
+    what its annotations claim. None for a pod without a place.
+    """
+    held = pod.allocation
+    node = None if held is None else state.nodes.get(held.node)
+    if held is None or node is None:
+        return []
+    cards = {holding.card for holding in held.holdings}
+    who = f"pod {pod.fact.namespace}/{pod.fact.name}"
+    on_node = [one for one in _of_node(state, node) if _is_under(one, who, cards)]
+    return [*on_node, *_of_pods(state, [pod], time_ms // 1000)]
+
+
+def _is_under(one: Finding, who: str, cards: Collection[str]) -> bool:
+    """Whether a problem of a node is one for a pod there that holds these cards."""
+    if one.code in (_NODE_GONE, NODE_NOT_READY):
+        return True
+    if one.card:
+        return one.card in cards
+    if one.subject.startswith("pod "):
+        return one.subject == who
+    return bool(cards) and one.code not in (CARDS_QUARANTINED, "UnknownFamily")
+
+
+def _of_pods(state: ClusterState, pods: Iterable[Pod], now_s: int) -> Iterator[Finding]:
     by_another = _is_read_by_another(state)
-    for pod in state.pods.values():
+    for pod in pods:
         fact, held = pod.fact, pod.allocation
         who = f"pod {fact.namespace}/{fact.name}"
         claim = mismatch(pod)

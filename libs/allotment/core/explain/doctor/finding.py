@@ -33,7 +33,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     empty if unknown. `pods` are the pods that it affects, the first `PODS_MAX`, `pods_total` how
     many there are, `namespaces` those of all of them, and `never_start` how many of them cannot
     start as they are. `blame` says which is wrong where log, API server and device plugin differ:
-    ``log``, ``annotation`` or ``plugin``.
+    ``log``, ``annotation`` or ``plugin``. Of a problem of a node, `place` says where it was found,
+    and `card` is the id of the card that it is about.
     """
 
     severity: str
@@ -49,6 +50,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     blame: str = ""
     kind: str = PLATFORM
     namespaces: tuple[str, ...] = ()
+    place: str = ""
+    card: str = ""
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:

@@ -118,8 +118,12 @@ def _configured(card: CardFact, config: DeviceConfig, own: NodeConfig, *, is_ill
     memory_milli = own.memory_scaling_milli or nvidia.memory_scaling_milli
     cores_milli = own.cores_scaling_milli or nvidia.cores_scaling_milli
     is_hidden = card.id in own.hidden_ids  # hidden indexes are the plugin's, not the register's
+    by = ""
+    if card.healthy and (is_ill or is_hidden):
+        by = f"annotation {keys.GPU_UNHEALTHY_IDS}" if is_ill else "the device configuration"
     return msgspec.structs.replace(
         card,
+        unhealthy_by=by,
         memory_mib=card.memory_mib * memory_milli // _MILLI,
         cores_pct=min(card.cores_pct * cores_milli // _MILLI, CORES_MOST_PCT),
         # all of nothing would fit on a card without memory, and fail there
