@@ -23,6 +23,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import BLOCKED
 from allotment_cli import completion
 from allotment_cli.advice_text import gang_advice_lines
+from allotment_cli.alike import grouped, many
 from allotment_cli.errors import CliError
 from allotment_cli.explaining import Asked, answer, explanation_options
 from allotment_cli.folding import Folded
@@ -98,11 +99,12 @@ def gang_lines(found: GangExplanation, *, everything: bool = False) -> list[str]
     """The whole screen."""
     lines: list[str] = [_prose(label, text) for label, text in _head(found)]
     if found.members:
-        shown = found.members if everything else found.members[:MEMBERS_SHOWN]
+        alike = [[m] for m in found.members] if everything else grouped(found.members, _shape)
+        shown = alike if everything else alike[:MEMBERS_SHOWN]
         lines += ["", heading(f"Members{'':<24}as of seq {found.as_of.seq}")]
         lines += _member_lines(shown)
-        if len(shown) < len(found.members):
-            lines.append(f"  {len(found.members) - len(shown)} more: --all")
+        if len(shown) < len(alike):
+            lines.append(f"  {sum(map(len, alike[len(shown) :])):,} more: --all")
     lines += gang_advice_lines(found.counterfactuals)
     lines += [_prose(label, text) for label, text in _tail(found, everything)]
     return lines
@@ -145,14 +147,20 @@ def _head(found: GangExplanation) -> Iterator[tuple[str, str]]:
         yield "Evicts", "nobody: a preemptionPolicy of its class or pods is Never"
 
 
-def _member_lines(members: Sequence[Member]) -> list[str]:
+def _shape(member: Member) -> tuple[str, ...]:
+    return member.role, member.state, member.node, member_text(member)
+
+
+def _member_lines(groups: Sequence[Sequence[Member]]) -> list[str]:
+    """A row for members that are alike; a reason that was given is not repeated."""
     rows = []
     first: dict[str, str] = {}
-    for member in members:
-        why = member_text(member)
+    for members in groups:
+        member, why = members[0], member_text(members[0])
         shown = first.setdefault(why, member.name) if why else member.name
         blocked = why if shown == member.name else f"same as {shown}"
-        rows.append([member.name, member.role, member.state, member.node, blocked])
+        names = many([each.name for each in members])
+        rows.append([names, member.role, member.state, member.node, blocked])
     headers = ["MEMBER", "ROLE", "STATE", "NODE", "BLOCKED BY"]
     return table(headers, rows, indent="  ")
 

@@ -16,6 +16,7 @@ from allotment.core.explain.words import (
 )
 from allotment.core.units import age_text
 from allotment_cli import completion
+from allotment_cli.alike import many, runs
 from allotment_cli.errors import CliError
 from allotment_cli.explain_text import field
 from allotment_cli.explaining import Asked, answer, explanation_options
@@ -66,20 +67,22 @@ def queue_lines(found: QueueExplanation, *, everything: bool = False) -> list[st
             heading(Prose(f"Limits ({plugin_text(found.plugin)})", 2)),
             *_limit_lines(found),
         ]
-    shown = found.waiting if everything else found.waiting[:GROUPS_SHOWN]
+    waiting = [[g] for g in found.waiting] if everything else runs(found.waiting, _wait_of)
+    shown = waiting if everything else waiting[:GROUPS_SHOWN]
     if shown:
         lines += ["", heading("Waiting, in order"), *_group_lines(shown, found.refuses)]
-        if len(shown) < len(found.waiting):
-            lines.append(f"  {len(found.waiting) - len(shown)} more: --all")
-    holders = found.holders if everything else found.holders[:GROUPS_SHOWN]
+        if len(shown) < len(waiting):
+            lines.append(f"  {sum(map(len, waiting[len(shown) :])):,} more: --all")
+    using = [[h] for h in found.holders] if everything else runs(found.holders, _use_of)
+    holders = using if everything else using[:GROUPS_SHOWN]
     if holders:
         lines += [
             "",
             heading("Groups that use the quota, largest first"),
             *_holder_lines(holders, found.units),
         ]
-        if len(holders) < len(found.holders):
-            lines.append(f"  {len(found.holders) - len(holders)} more: --all")
+        if len(holders) < len(using):
+            lines.append(f"  {sum(map(len, using[len(holders) :])):,} more: --all")
     return lines
 
 
@@ -136,43 +139,58 @@ def _who(each: QueueGroup | QueueHolder) -> str:
     return f"{'pod ' * each.is_pod}{each.namespace}/{each.owner or each.name}"
 
 
-def _group_lines(groups: Sequence[QueueGroup], refuses: Reason | None) -> list[str]:
-    """A row a group, and below it why it waits, unless that was said of the queue."""
+def _wait_of(group: QueueGroup) -> tuple[object, ...]:
+    """What the row of a group that waits says, but for its name, position and age."""
+    shape = group.is_pod, group.phase, group.min_member, group.waiting, group.priority
+    return *shape, group.namespace, group.reason
+
+
+def _use_of(holder: QueueHolder) -> tuple[object, ...]:
+    """What the row of a group that uses the quota says, but for its name."""
+    shape = holder.is_pod, holder.namespace, holder.queue, holder.phase, holder.pods
+    return *shape, holder.allocated, holder.promised
+
+
+def _group_lines(groups: Sequence[Sequence[QueueGroup]], refuses: Reason | None) -> list[str]:
+    """A row for groups that are alike, and below it why they wait, unless the queue said that. The
+    age is that of the oldest.
+    """
     rows = [
         [
-            str(group.position),
-            _who(group),
-            group.phase,
-            str(group.min_member),
-            str(group.waiting),
-            str(group.priority),
-            age_text(group.since_seconds),
+            str(alike[0].position) + f"-{alike[-1].position}" * (len(alike) > 1),
+            many([_who(group) for group in alike]),
+            alike[0].phase,
+            str(alike[0].min_member),
+            str(alike[0].waiting),
+            str(alike[0].priority),
+            age_text(max(group.since_seconds for group in alike)),
         ]
-        for group in groups
+        for alike in groups
     ]
     headers = ["#", "GROUP", "PHASE", "MIN", "WAITING", "PRIORITY", "AGE"]
     first, *shown = table(headers, rows, right=("#", "MIN", "WAITING", "PRIORITY"), indent="  ")
     lines = [first]
-    for line, group in zip(shown, groups, strict=True):
+    for line, (group, *_) in zip(shown, groups, strict=True):
         lines.append(line)
         if group.reason is not None and group.reason != refuses:
             lines.append(Prose(f"{BELOW}{reason_text(group.reason, ': ')}", len(BELOW)))
     return lines
 
 
-def _holder_lines(holders: Sequence[QueueHolder], units: Mapping[str, int]) -> list[str]:
+def _holder_lines(holders: Sequence[Sequence[QueueHolder]], units: Mapping[str, int]) -> list[str]:
+    """A row for groups that are alike, and below it what each of them has."""
     rows = [
         [
-            _who(holder),
-            holder.queue,
-            holder.phase,
-            str(holder.pods),
+            many([_who(holder) for holder in alike]),
+            alike[0].queue,
+            alike[0].phase,
+            str(alike[0].pods),
         ]
-        for holder in holders
+        for alike in holders
     ]
     first, *shown = table(["GROUP", "QUEUE", "PHASE", "PODS"], rows, right=("PODS",), indent="  ")
     lines = [first]
-    for line, holder in zip(shown, holders, strict=True):
+    for line, (holder, *_) in zip(shown, holders, strict=True):
         lines.append(line)
         for word, amounts in (("has", holder.allocated), ("promised", holder.promised)):
             if amounts:

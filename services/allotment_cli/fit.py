@@ -13,6 +13,7 @@ from allotment.core.ledger.state import apply
 from allotment_cli import completion
 from allotment_cli import explain_sections as sections
 from allotment_cli.advice_text import advice_lines
+from allotment_cli.alike import grouped, many, places
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold_at
 from allotment_cli.manifests import Made, Placed, documents_of, read
@@ -103,7 +104,9 @@ def _without_pods(made: Made) -> str:
 
 
 def fit_lines(found: Fit, *, everything: bool = False) -> list[str]:
-    """The whole screen: a row a pod, then why those wait that find no place."""
+    """The whole screen: a row for each shape of pods, or with `everything` for each pod; then why
+    those wait that find no place.
+    """
     fitting = sum(pod.fits for pod in found.pods)
     pods = f"pod{'s' * (len(found.pods) != 1)}"
     lines = [f"{'Fit':<{LABEL}}{fitting} of {len(found.pods)} {pods} fit now"]
@@ -111,16 +114,8 @@ def fit_lines(found: Fit, *, everything: bool = False) -> list[str]:
     if found.skipped:
         lines.append(_field("Skipped", ", ".join(found.skipped)))
     lines += [_field("Assumed", text) for text in found.assumed]
-    rows = [
-        [
-            f"{pod.namespace}/{pod.name}",
-            pod.node,
-            ",".join(pod.devices),
-            f"{pod.nodes_fit}/{pod.nodes}" if pod.nodes else "",
-            wants_text(pod.request),
-        ]
-        for pod in found.pods
-    ]
+    alike = [[pod] for pod in found.pods] if everything else grouped(found.pods, _shape)
+    rows = [_row(pods) for pods in alike]
     lines += ["", *table(["POD", "NODE", "CARDS", "NODES", "WANTS"], rows)]
     refused = _alike(pod for pod in found.pods if not pod.fits)
     shown = refused if everything else refused[:REFUSED_SHOWN]
@@ -130,6 +125,24 @@ def fit_lines(found: Fit, *, everything: bool = False) -> list[str]:
         more = sum(len(names) for names, _ in refused[REFUSED_SHOWN:])
         lines += ["", f"{more} more do not fit: --all"]
     return lines
+
+
+def _shape(pod: FitPod) -> tuple[object, ...]:
+    return pod.namespace, pod.fits, msgspec.json.encode(pod.request)
+
+
+def _row(pods: Sequence[FitPod]) -> list[str]:
+    """Pods that ask for the same. `NODES` is how many nodes the first of them could choose from."""
+    first = pods[0]
+    nodes = {pod.node for pod in pods}
+    devices = dict.fromkeys(device for pod in pods for device in pod.devices)
+    return [
+        many([f"{pod.namespace}/{pod.name}" for pod in pods]),
+        first.node if len(pods) == 1 else places(pod.node for pod in pods),
+        ",".join(devices) if len(nodes) == 1 else "",
+        f"{first.nodes_fit}/{first.nodes}" if first.nodes else "",
+        wants_text(first.request),
+    ]
 
 
 def _alike(pods: Iterable[FitPod]) -> list[tuple[list[str], FitPod]]:

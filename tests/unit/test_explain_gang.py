@@ -337,8 +337,35 @@ def test_without_queues_and_without_a_group_object() -> None:
 def test_members_that_are_blocked_alike_are_told_once() -> None:
     found = gang(_two_blocked(), "a")
     lines = text(found).splitlines()
-    assert sum("as a-w-0" in line for line in lines) == 1
+    assert sum("2 × a-w-0 …" in line for line in lines) == 1
+    each = [str(line) for line in gang_lines(found, everything=True)]
+    assert sum("same as a-w-0" in line for line in each) == 1
     assert all(isinstance(member, Member) for member in found.members)
+
+
+def test_members_that_say_the_same_are_one_row() -> None:
+    world = World(build.node("n1", 1))
+    world.gang("a", 200, memory_mib=99_000)
+    lines = text(gang(world, "a")).splitlines()
+    assert sum("a-w-" in line for line in lines) <= 2
+    assert any("200 × a-w-0 …" in line for line in lines)
+    assert not any("more: --all" in line for line in lines)
+
+
+def test_groups_and_pods_that_wait_alike_are_one_row() -> None:
+    world = World(build.node("n1", 1))
+    world.tell(QueueObserved(uid="d", name="default", rv=1))
+    asked = build.request(build.wants(99_000, 0))
+    for n in range(200):
+        name = f"p-{n:03}"
+        world.tell(group(f"podgroup-{name}", 1))
+        world.tell(build.pod(name, asked, name=name, group=f"default/podgroup-{name}", role="w"))
+    lines = [str(line) for line in queue_lines(queue(world))]
+    (row,) = [line for line in lines if "p-000" in line]
+    assert row.split()[:3] == ["1-200", "200", "×"]
+    assert not any("p-001" in line or "more: --all" in line for line in lines)
+    every = [str(line) for line in queue_lines(queue(world), everything=True)]
+    assert sum("p-1" in line for line in every) == 100
 
 
 def _two_blocked() -> World:
@@ -507,7 +534,8 @@ def test_a_group_that_was_made_for_pods_is_shown_by_whose_they_are(
         world.tell(build.pod(name, asked, name=name, group=f"default/podgroup-{uid}", role="w"))
     world.tell(group("zz", 1))
     world.tell(build.pod("zz", asked, name="zz", group="default/zz", role="w"))
-    (line,) = [line for line in queue_lines(queue(world)) if line.startswith("  1  ")]
+    lines = queue_lines(queue(world), everything=True)
+    (line,) = [line for line in lines if line.startswith("  1  ")]
     assert line.split()[1] == f"default/{shown}"
     place = gang(world, "zz").in_queue
     assert place is not None

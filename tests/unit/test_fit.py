@@ -436,3 +436,27 @@ def test_manifests_without_a_namespace_are_in_that_of_n(queues_file: Path) -> No
         queues_file, "-f", "-", "-n", "team", stdin=WITH_CLAIM.replace("VOLUME", "")
     ).pods
     assert pod.namespace == "team"
+
+
+def test_pods_of_one_shape_are_one_row(log_file: Path) -> None:
+    def shown(replicas: int, memory: int, *words: str) -> list[str]:
+        text = TEMPLATE.replace("replicas: 3", f"replicas: {replicas}")
+        text = text.replace("vgpu-memory: 20000", f"vgpu-memory: {memory}")
+        result = CliRunner(env={"COLUMNS": "200"}).invoke(
+            main, ["fit", "-f", "-", "--file", str(log_file), *words], input=text
+        )
+        assert result.exit_code == 0, result.output
+        return result.stdout.splitlines()
+
+    never = shown(200, 900_000)
+    (row,) = [line for line in never if line.startswith("200 × default/web-")]
+    assert "900000" in row or "GiB" in row
+    assert len(never) < 40
+    assert sum("web-" in line for line in shown(200, 900_000, "--all")) > 200
+    small = shown(3, 1_000)
+    (row,) = [line for line in small if line.startswith("3 × default/web-")]
+    assert "GPU-" in row, "where all are on one node, its cards"
+    mixed = shown(60, 20_000)
+    rows = [line for line in mixed if " × default/web-" in line]
+    assert len(rows) == 2, "those that fit, and those that do not"
+    assert sum(int(row.split()[0]) for row in rows) == 60
