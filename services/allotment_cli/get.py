@@ -1,5 +1,6 @@
 """`allot get nodes|pods|cards`: what the log knows of each, and what changes."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ import click
 import msgspec
 
 from allotment.core.explain.amounts import compute_text, whole_of_card
-from allotment.core.explain.pod_views import PodView, pod_views
+from allotment.core.explain.pod_views import ELSEWHERE, GATED, PodView, pod_views, stage_of
 from allotment.core.explain.views import (
     GONE,
     CardView,
@@ -27,7 +28,7 @@ from allotment_cli.lazy import KindGroup
 from allotment_cli.listing import ByColumn, Column, Kind, Wanted, amount, count, nearest, show
 from allotment_cli.moments import moment_text
 from allotment_cli.names import KINDS, near, no_such_node, pod_name, usual_namespace
-from allotment_cli.output import DOCUMENTS, Prose, emit, heading, suggest
+from allotment_cli.output import DOCUMENTS, Prose, emit, heading, note, suggest
 from allotment_cli.params import (
     at_option,
     label_test,
@@ -276,7 +277,11 @@ PODS = (
 @namespaces_options
 @click.option("-l", "--selector", metavar="SELECTOR", help="Only pods with these labels.")
 @click.option("--node", shell_complete=completion.nodes, help="Only pods on this node.")
-@click.option("--pending", is_flag=True, help="Only pods that wait.")
+@click.option(
+    "--pending",
+    is_flag=True,
+    help="Only pods that wait for this scheduler to place them.",
+)
 def pods(
     home: Path,
     nats: str | None,
@@ -299,11 +304,13 @@ def pods(
         return (
             scope.keeps(view)
             and (node is None or view.node == node)
-            and (not pending or view.status == "Pending")
+            and (not pending or view.uid in state.pending)
             and (selector is None or passes(dict(state.pods[view.uid].fact.labels)))
         )
 
     def after(folded: Folded, views: Sequence[PodView]) -> None:
+        if pending:
+            _note_left_out(folded.state, scope.namespace)
         _suggest_a_pod(folded, views)
         if not views and not scope.names and scope.namespace and folded.state.pods:
             suggest("allot get pods -A")
@@ -393,6 +400,18 @@ def cards(
     )
     bare = tuple(map(without_kind, names))
     show(kind, Wanted(Origin(home, nats, file), names=bare, **asked))
+
+
+def _note_left_out(state: ClusterState, namespace: str | None) -> None:
+    """Say how many pods are pending without waiting for this scheduler."""
+    counts = Counter(
+        stage_of(state, pod)
+        for pod in state.pods.values()
+        if namespace is None or pod.fact.namespace == namespace
+    )
+    left_out = [f"{counts[each]} {each}" for each in (GATED, ELSEWHERE) if counts[each]]
+    if left_out:
+        note(f"pending pods that do not wait for this scheduler: {', '.join(left_out)}")
 
 
 def _suggest_a_pod(folded: Folded, views: Iterable[PodView]) -> None:

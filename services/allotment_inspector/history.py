@@ -31,6 +31,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager
+from functools import cached_property
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 import anyio
@@ -41,6 +42,7 @@ import msgspec
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.service.reading import ReadableLog
 from allotment.adapters.telemetry.log import Logger
+from allotment.core.explain.why import ASKED_OFTEN, Whys
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
@@ -181,6 +183,11 @@ class Moment:
         self._refuse = refuse
         self.unread_seq = unread_seq
         """Up to this record the log is still being read: of what was there little is known yet."""
+
+    @cached_property
+    def whys(self) -> Whys:
+        """Why each pod waits."""
+        return Whys(self.state, ASKED_OFTEN)
 
     def refuse(self, kind: str, why: str) -> None:
         """Say where services say what they refuse that something cannot be made of this log."""

@@ -175,7 +175,7 @@ def test_pods_are_filtered_and_counted() -> None:
     log = busy_cluster()
     every = page(log, "pods")
     assert isinstance(every, PodsPage)
-    assert every.counts == {"waiting": 4, "placed": 4}
+    assert every.counts == {"waiting": 4, "running": 4}
     assert every.total == 8
     waiting = page(log, "pods", query={"state": "waiting", "namespace": "research"})
     assert [row.pod.text for row in waiting.rows] == ["llama", "never"]

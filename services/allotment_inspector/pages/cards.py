@@ -1,25 +1,25 @@
 """The map: every card of the cluster and who holds it; of a large cluster one cell a card."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from allotment.core.explain.doctor import ERROR, Finding, findings
+from allotment.core.explain.pod_views import ELSEWHERE, GATED, stage_of
 from allotment.core.explain.views import (
-    NodeProblem,
     asked_whole,
     card_name,
     card_word,
     counted_of,
     model_text,
-    node_problems,
     node_status,
     plain,
 )
-from allotment.core.explain.why import ASKED_OFTEN, Whys
+from allotment.core.explain.why import Whys
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.partitions.mig import largest_left_mib
-from allotment.core.reasons import CARD_FAILING, NODE_FAILING
 from allotment.core.units import mib_text
 from allotment_inspector.history import Moment
 from allotment_inspector.index import Gone
@@ -32,6 +32,8 @@ NODES_DRAWN_MAX = 100
 GONE_SHOWN_MS = 3_600_000
 WAITING_SHOWN = 12
 LOOK_SHOWN = 20
+_FOUND_MS = 10_000
+"""Findings depend on the time, too: they are looked for again after so long."""
 EMPTY, ILL, GONE = "0", "x", "-"
 
 
@@ -111,15 +113,19 @@ class Waits(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Look(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that somebody should look at."""
+    """A problem, as `allot doctor` lists it. `path` leads to its first object, `card` names the
+    card on the map that it is about; `since` is RFC 3339, empty if unknown.
+    """
 
     where: str
     path: str
     card: str
-    what: str
+    code: str
+    is_error: bool
     why: str
-    seq: int | None
-    since_ms: int | None
+    remedy: str
+    seq: int
+    since: str
 
 
 class CardsPage(msgspec.Struct, frozen=True, rename="camel"):
@@ -130,6 +136,8 @@ class CardsPage(msgspec.Struct, frozen=True, rename="camel"):
     nodes: tuple[NodeRow, ...]
     pools: tuple[Pool, ...]
     waiting: tuple[Waits, ...]
+    apart: dict[str, int]
+    """Pending pods that do not wait for this scheduler, by why."""
     nodes_without_cards: int
     waiting_shapes: int
     look: tuple[Look, ...]
@@ -153,10 +161,12 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     ]
     is_large = len(nodes) + len(gone) > NODES_DRAWN_MAX
     totals = totals_of(state, nodes)
-    look = _look(moment, there, gone)
-    waiting = _waiting(state)
+    look = _look(moment)
+    stages = Counter(stage_of(state, pod) for pod in state.pods.values())
+    waiting = _waiting(state, moment.whys)
     return CardsPage(
         said=_said(totals, len(look)),
+        apart={word: stages[word] for word in (GATED, ELSEWHERE) if stages[word]},
         totals=totals,
         nodes=() if is_large else _rows(moment, nodes, gone),
         pools=_pools(nodes, gone) if is_large else (),
@@ -226,18 +236,15 @@ def _largest_mib(node: Node, card: Card) -> int:
     return largest_left_mib(card.table, card.state) if card.table else max(card.free_memory_mib, 0)
 
 
-def _said(totals: Totals, look: int) -> str:
+def _said(totals: Totals, problems: int) -> str:
     """The cluster in one sentence."""
     if not totals.nodes:
-        return "The log knows of no node."
-    said = f"{totals.cards_in_use:,} of {totals.cards:,} cards are in use"
-    said += f"; {_pods(totals.waiting)}" if totals.waiting else "; no pod waits"
-    things = "1 thing needs" if look == 1 else f"{look:,} things need"
-    return f"{said}; {things} a look." if look else f"{said}."
-
-
-def _pods(count: int) -> str:
-    return "1 pod waits" if count == 1 else f"{count:,} pods wait"
+        return "No nodes in the log."
+    waits = f"{totals.waiting:,} pods wait" if totals.waiting else "no pod waits"
+    waits = "1 pod waits" if totals.waiting == 1 else waits
+    found = f"{problems:,} problems" if problems else "no problems"
+    found = "1 problem" if problems == 1 else found
+    return f"{totals.cards_in_use:,} of {totals.cards:,} cards in use; {waits}; {found}."
 
 
 # Rows of nodes
@@ -271,7 +278,7 @@ def node_row(moment: Moment, node: Node) -> NodeRow:
     status = node_status(node).split(",")
     words = ["not ready"] * (status[0] == "NotReady") + ["cordoned"] * ("Cordoned" in status)
     if node.blocked is not None:
-        words.append("takes nothing new")
+        words.append("accepts no pods")
     return NodeRow(
         name=node.name,
         path=path("nodes", node.name),
@@ -435,13 +442,12 @@ def _common(before: str, name: str) -> int:
     return count
 
 
-# Who waits, and what needs a look
+# Waiting pods, and problems
 
 
-def _waiting(state: ClusterState) -> list[Waits]:
-    """The pods that wait, those alike together; who has waited longest comes first."""
+def _waiting(state: ClusterState, whys: Whys) -> list[Waits]:
+    """The pods that wait, those alike together; the longest wait comes first."""
     found: dict[tuple[str, str, str], Waits] = {}
-    whys = Whys(state, ASKED_OFTEN)
     for uid in state.pending:
         pod = state.pods[uid]
         fact = pod.fact
@@ -480,61 +486,40 @@ def asks_text(request: PodRequest) -> str:
     return "; ".join(words) or "no device"
 
 
-def _look(moment: Moment, nodes: Iterable[Node], gone: Iterable[Gone]) -> list[Look]:
-    found = []
-    for node in nodes:
-        assert node.fact is not None
-        if not node.fact.ready:
-            found.append(_of_node(node.name, "not ready", "Kubernetes says so"))
-        problems = node_problems(moment.state, node)
-        found += [_of_problem(moment, node, problem) for problem in problems]
-        if node.blocked is not None:
-            why = "nobody can tell which cards pods on it hold"
-            found.append(_of_node(node.name, "takes nothing new", why))
-    found += [
-        Look(
-            where=one.node.name,
-            path=path("nodes", one.node.name),
-            card="",
-            what="node gone",
-            why="",
-            seq=one.seq,
-            since_ms=one.ms,
-        )
-        for one in gone
-    ]
-    return sorted(found, key=lambda look: (-(look.since_ms or 0), look.where, look.what))
+def _look(moment: Moment) -> list[Look]:
+    """The doctor's findings in the log, in its order."""
+    key = "findings", moment.seq, moment.now_ms // _FOUND_MS
+    found = moment.memo.get(key, lambda: findings(moment.state, moment.now_ms, moment.whys))
+    return [_look_of(each) for each in found]
 
 
-def _of_node(name: str, what: str, why: str) -> Look:
+def _look_of(found: Finding) -> Look:
+    """A finding; its first object is linked."""
+    kind, _, name = found.subject.partition(" ")
+    name, _, card = name.partition(", card ")
+    name = name.partition(",")[0].partition(" and ")[0]
+    place = found.message.partition(":")[0]
+    if kind == "node" and place.startswith(("GPU-", "NPU-")):
+        card = f"{name}/{place}"
+    paths = {
+        "node": lambda: path("nodes", name),
+        "nodes": lambda: path("nodes", name),
+        "queue": lambda: path("queues", name),
+        "group": lambda: path("gangs", *name.split("/", 1)),
+    }
+    to = paths[kind]() if kind in paths else ""
+    if found.pods and not to:
+        to = path("pods", *found.pods[0].split("/", 1))
+    elif kind == "pod" and "/" in name:
+        to = path("pods", *name.split("/", 1))
     return Look(
-        where=name, path=path("nodes", name), card="", what=what, why=why, seq=None, since_ms=None
+        where=found.subject,
+        path=to,
+        card=card if "/" in card else "",
+        code=found.code,
+        is_error=found.severity == ERROR,
+        why=found.message,
+        remedy=found.remedy,
+        seq=found.seq,
+        since=found.since,
     )
-
-
-def _of_problem(moment: Moment, node: Node, problem: NodeProblem) -> Look:
-    """What is wrong with a card or a node, since when as far as the index knows."""
-    card, family = "", ""
-    for name, ledger in node.ledgers.items():
-        for each in ledger.cards:
-            if card_name(each) == problem.place and not each.fact.healthy:
-                card, family = each.fact.id, name
-    seq = moment.index.ill_since(node.name, family, card, moment.seq) if card else problem.seq
-    named = problem.place.partition("-")[0] in ("GPU", "NPU")
-    return Look(
-        where=f"{node.name}/{problem.place}" if named else node.name,
-        path=path("nodes", node.name),
-        card=f"{node.name}/{problem.place}" if named else "",
-        what=_WHAT.get(problem.code, problem.code),
-        why=problem.message if named else f"{problem.place} {problem.message}",
-        seq=seq,
-        since_ms=moment.ms_of(seq) if seq else None,
-    )
-
-
-_WHAT = {
-    "CardUnhealthy": "unhealthy",
-    "CardOversold": "oversold",
-    NODE_FAILING: "held back",
-    CARD_FAILING: "held back",
-}

@@ -6,16 +6,21 @@ from collections.abc import Mapping
 import msgspec
 
 from allotment.core.explain.amounts import part_text
-from allotment.core.explain.pod_views import PodView, pod_view
-from allotment.core.explain.why import ASKED_OFTEN, Whys
-from allotment.core.ledger.model import ENDED, ClusterState, Pod
+from allotment.core.explain.pod_views import (
+    FINISHED,
+    RUNNING,
+    STAGES,
+    WAITING,
+    PodView,
+    pod_view,
+    stage_of,
+)
+from allotment.core.ledger.model import Pod
 from allotment_inspector.history import Moment
 from allotment_inspector.pages.asked import natural
 from allotment_inspector.said import Bit, node_link, pod_link, typed
 
 _PAGE = 200
-WAITING, PLACED, OVER = "waiting", "placed", "over"
-STATES = (WAITING, PLACED, OVER)
 
 
 class PodRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -42,6 +47,7 @@ class PodsPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     total: int
     first: int
     page: int
+    states: tuple[str, ...]
     counts: dict[str, int]
     causes: dict[str, int]
     namespaces: tuple[str, ...]
@@ -60,7 +66,7 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     found: list[tuple[tuple[int, str, str, int], Pod, str]] = []
     counts: Counter[str] = Counter()
     causes: Counter[str] = Counter()
-    whys = Whys(state, ASKED_OFTEN)
+    whys = moment.whys
     for pod in state.pods.values():
         fact = pod.fact
         if namespace and fact.namespace != namespace:
@@ -69,14 +75,14 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
             continue
         if node and _node_of(pod) != node:
             continue
-        word = _state_of(state, pod)
+        word = stage_of(state, pod)
         counts[word] += 1
         why = whys.of(pod).code if word == WAITING else ""
         if why:
             causes[why] += 1
         if (wanted and word != wanted) or (cause and why != cause):
             continue
-        order = STATES.index(word), fact.namespace, fact.name, fact.created_ms
+        order = STAGES.index(word), fact.namespace, fact.name, fact.created_ms
         found.append((order, pod, word))
     found.sort(key=lambda each: each[0])
     first = natural(query.get("first", "")) or 0
@@ -89,13 +95,14 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
         total=len(found),
         first=first,
         page=_PAGE,
-        counts={word: counts[word] for word in STATES if counts[word]},
+        states=STAGES,
+        counts={word: counts[word] for word in STAGES if counts[word]},
         causes=dict(causes.most_common()),
         namespaces=tuple(sorted({pod.fact.namespace for pod in state.pods.values()})),
         q=q,
         namespace=namespace,
         node=node,
-        state=wanted if wanted in STATES else "",
+        state=wanted if wanted in STAGES else "",
         cause=cause,
     )
 
@@ -117,21 +124,16 @@ def _node_of(pod: Pod) -> str:
     return pod.fact.node if pod.allocation is None else pod.allocation.node
 
 
-def _state_of(state: ClusterState, pod: Pod) -> str:
-    if pod.fact.phase in ENDED:
-        return OVER
-    return PLACED if pod.allocation is not None or pod.fact.node else WAITING
-
-
 def _row(view: PodView, word: str) -> PodRow:
-    looks = {WAITING: "wait", OVER: "end", PLACED: "" if view.status == "Running" else "wait"}
+    is_running = word == RUNNING and view.status == "Running"
+    look = "" if is_running else "end" if word == FINISHED else "wait"
     counted = ", ".join(f"{name}: {count}" for name, count in view.extended.items())
     holds = part_text(view.memory_bytes, view.compute_percent, view.compute_whole)
     return PodRow(
         namespace=view.namespace,
         pod=pod_link(view.namespace, view.name, view.uid),
         status="Waiting" if view.status == "Pending" and word == WAITING else view.status,
-        look="fail" if view.status == "Failed" else looks[word],
+        look="fail" if view.status == "Failed" else look,
         cause=view.cause,
         node=node_link(view.node) if view.node else None,
         cards=view.cards,

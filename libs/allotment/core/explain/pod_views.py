@@ -40,6 +40,28 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     created_ms: int
 
 
+WAITING, GATED, ELSEWHERE = "waiting", "gated", "of other schedulers"
+RUNNING, FINISHED = "running", "finished"
+STAGES = (WAITING, GATED, ELSEWHERE, RUNNING, FINISHED)
+"""Where pods are counted, in the order in which counts name them."""
+
+
+def stage_of(state: ClusterState, pod: Pod) -> str:
+    """Where a pod is counted, one of `STAGES`. Waiting pods are those that this scheduler is to
+    place now; pods behind a scheduling gate and pods of other schedulers are counted apart.
+    """
+    fact = pod.fact
+    if fact.uid in state.pending:
+        return WAITING
+    if fact.phase in ENDED:
+        return FINISHED
+    if pod.allocation is not None or fact.node:
+        return RUNNING
+    if fact.deleting:
+        return FINISHED
+    return ELSEWHERE if fact.scheduler not in state.policy.scheduler_names else GATED
+
+
 def pod_views(state: ClusterState, why: WhyOf) -> list[PodView]:
     """All pods by namespace and name."""
     ordered = sorted(
