@@ -13,7 +13,7 @@ HEIGHT = 28
 """Of the density, in its own units."""
 SENTENCE_CHARS_MAX = 400
 SIGNS = {REFUSED: "▽", EVICTED: "✕", ILL: "!", GONE: "◇"}
-WORDS = {REFUSED: "refused", EVICTED: "evicted", ILL: "card unhealthy", GONE: "node gone"}
+WORDS = {REFUSED: "rejected", EVICTED: "evicted", ILL: "card unhealthy", GONE: "node gone"}
 
 
 WINDOWS = {"5m": 300_000, "1h": 3_600_000, "1d": 86_400_000}

@@ -88,7 +88,7 @@ class Guard:
         """Answer who shows the token in a header: with a cookie."""
         if not self.admits_token(_bearer(request)):
             self.refused["token"] += 1
-            return web.Response(status=401, text="that is not the token\n")
+            return web.Response(status=401, text="wrong token\n")
         response = web.Response(text="welcome\n")
         if self._token is not None:
             response.set_cookie(
@@ -105,7 +105,9 @@ class Guard:
     def _refusal(self, request: web.Request) -> web.StreamResponse | None:
         if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
             self.refused["method"] += 1
-            response = self._said(request, 405, "Only reading", "The inspector changes nothing.")
+            response = self._said(
+                request, 405, "Read only", "The inspector accepts GET and HEAD only."
+            )
             response.headers[hdrs.ALLOW] = "GET, HEAD"
             return response
         host = host_of(request.headers.get(hdrs.HOST, ""))
@@ -115,15 +117,15 @@ class Guard:
                 f"This is not {host!r}. Ask by address, as localhost, or by a name that the"
                 " setting page_names lists."
             )
-            return self._said(request, 421, "Another name", text)
+            return self._said(request, 421, "Unknown host name", text)
         if _is_foreign(request):
             self.refused["site"] += 1
-            text = "Another site asked for this in your name. Open the address yourself."
-            return self._said(request, 403, "Another site", text)
+            text = "Another site sent this request. Open the address yourself."
+            return self._said(request, 403, "Cross-site request", text)
         if self._token is None or request.path.startswith(OPEN) or self._is_known(request):
             return None
         self.refused["token"] += 1
-        response = self._said(request, 401, "Token", "This inspector asks for a token.")
+        response = self._said(request, 401, "Sign in", "This inspector requires a token.")
         response.headers[hdrs.WWW_AUTHENTICATE] = 'Bearer realm="allotment-inspector"'
         return response
 

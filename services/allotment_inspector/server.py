@@ -186,24 +186,24 @@ class Pages:
         async def careful(request: web.Request, handler: Handler) -> web.StreamResponse:
             if len(request.query_string) > QUERY_CHARS_MAX:
                 return self._said(
-                    request, 414, "Too long", "The query of this address is too long."
+                    request, 414, "Address too long", "The query of this address is too long."
                 )
             try:
                 return await handler(request)
             except BadMoment as error:
-                return self._said(request, 400, "Not a moment", str(error))
+                return self._said(request, 400, "Invalid moment", str(error))
             except LogUnavailable as error:
-                return self._said(request, 503, "The log does not answer", str(error))
+                return self._said(request, 503, "Log unavailable", str(error))
             except web.HTTPNotFound:
-                text = f"There is no page {request.path}."
+                text = f"{request.path} does not exist."
                 return self._said(request, 404, "No such page", text)
             except web.HTTPException:
                 raise
             except Exception as error:
                 self.failures += 1
                 self._logger.error("defect; a page was not drawn", error=error, path=request.path)
-                text = "This page failed; the inspector's log says why."
-                return self._said(request, 500, "A defect", text)
+                text = "This page failed. See the log of the inspector for the cause."
+                return self._said(request, 500, "Internal error", text)
 
         return careful
 

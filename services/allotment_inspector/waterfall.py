@@ -32,15 +32,15 @@ _TOLD = frozenset(("placed", "void", "dropped"))
 """Outcomes of attempts that are drawn with their stages; refusals are ticks on their wait."""
 
 _LABELS = {
-    WAITING: "waits for a place",
-    RESERVED: "is being bound",
-    BOUND: "device plugin serves it",
-    STARTING: "kubelet starts it",
+    WAITING: "waiting",
+    RESERVED: "binding",
+    BOUND: "device plugin",
+    STARTING: "starting",
     RUNNING: "runs",
     TERMINATING: "ends",
 }
 _KINDS = {WAITING: "wait", RUNNING: "run"}
-STAGES = {"filter": "finds nodes that fit", "scorer": "chooses the best", "binder": "checks again"}
+STAGES = {"filter": "filter nodes", "scorer": "score", "binder": "check and commit"}
 """What each service does for a decision."""
 
 
@@ -101,12 +101,12 @@ def waterfalls(found: Life) -> tuple[Waterfall, ...]:
     is_over = not root.is_open
     so_far = "" if is_over else " so far"
     took = duration_text((end_us - start_us) // _US_PER_MS)
-    title = f"Its life, {took}{so_far}"
+    title = f"Lifetime {took}{so_far}"
     whole = _drawn(found, spans, title, start_us, end_us, is_short=is_hidden)
     if not is_hidden or began_us <= start_us:
         return (whole,)
     until_us = start_us + max((began_us - start_us) * 9 // 8, _US_PER_MS)
-    began = f"How it began: its first {duration_text((until_us - start_us) // _US_PER_MS)}"
+    began = f"Start: the first {duration_text((until_us - start_us) // _US_PER_MS)}"
     return whole, _drawn(found, spans, began, start_us, until_us, is_short=False)
 
 
@@ -199,7 +199,7 @@ def _phase(span: SpanView, same: Sequence[SpanView], scale: _Scale) -> Row:
         for each in same[-_TICKS_MAX:]
     )
     return Row(
-        label="waits for its turn" if reason == QUEUED else _LABELS.get(span.name, span.name),
+        label="queued" if reason == QUEUED else _LABELS.get(span.name, span.name),
         what=_what(span, reason, node),
         path=path("nodes", node) if span.name == RUNNING and node else "",
         kind=_KINDS.get(span.name, "step"),
@@ -262,7 +262,7 @@ def _eviction(found: Life, scale: _Scale) -> Row:
     place = scale.place(evicted.time_ms * _US_PER_MS)
     title = f"decision {evicted.decision} evicts it for {evicted.preemptor}"
     return Row(
-        label="is evicted",
+        label="evicted",
         what=f"by decision {evicted.decision}",
         path=f"/decisions/{evicted.decision}",
         kind="tick",
@@ -285,7 +285,7 @@ def _made_room(found: Life, scale: _Scale) -> Iterator[Row]:
         pods = f"{len(names)} pod{'s' * (len(names) != 1)}"
         verb = "are" if len(names) != 1 else "is"
         yield Row(
-            label="evicts others",
+            label="evicts pods",
             what=pods,
             path=f"/decisions/{seq}",
             kind="tick",

@@ -83,7 +83,7 @@ async def test_from_the_map_to_pod_and_decision_and_back_at_one_moment(browser: 
         await follow(page, "record 11")
         assert page.url.startswith(f"{address}/decisions/11?")
         assert "at=20" in page.url
-        await expect(page.locator("#then")).to_contain_text("not now")
+        await expect(page.locator("#then")).to_contain_text("Past state")
         await follow(page, "big")
         assert "at=20" in page.url
         await page.go_back()

@@ -380,7 +380,7 @@ def test_the_token_is_asked_for_once(tmp_path: Path, browser: Browser) -> None:
             page = eyes.open("/?card=x")
             page.fill("#shown", "not-the-token-at-all")
             page.click("form button")
-            until_so(lambda: "not the token" in page.locator("#answer").inner_text())
+            until_so(lambda: "Wrong token" in page.locator("#answer").inner_text())
             page.fill("#shown", "a-token-that-is-long-enough")
             page.click("form button")
             page.wait_for_selector(".stats")

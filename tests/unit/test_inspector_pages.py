@@ -73,7 +73,7 @@ def test_a_running_pod_says_where_it_is_and_how_long_it_waited() -> None:
     assert isinstance(found, PodPage)
     assert words(found.sentence) == (
         "Runs on gpu-01/GPU-2 since 14:00:04 and holds 19.5 GiB memory, 60% compute."
-        " It waited 250 ms for its place, and was never refused."
+        " It waited 250 ms and was placed at the first attempt."
     )
     assert found.sentence[1].path == "/nodes/gpu-01"
     assert (found.status, found.look, found.wants_advice) == ("Running", "", False)
@@ -83,13 +83,13 @@ def test_the_waterfall_encloses_and_adds_up() -> None:
     found = pod(busy_cluster(), "default/big")
     rows = found.falls[0].rows
     assert [(row.label, row.kind, row.depth) for row in rows] == [
-        ("waits for its turn", "wait", 0),
+        ("queued", "wait", 0),
         ("attempt 1", "step", 1),
-        ("finds nodes that fit", "work", 2),
-        ("chooses the best", "work", 2),
-        ("checks again", "work", 2),
-        ("is being bound", "step", 0),
-        ("device plugin serves it", "step", 0),
+        ("filter nodes", "work", 2),
+        ("score", "work", 2),
+        ("check and commit", "work", 2),
+        ("binding", "step", 0),
+        ("device plugin", "step", 0),
         ("runs", "run", 0),
     ]
     tops = [row for row in rows if row.depth == 0]
@@ -106,8 +106,8 @@ def test_what_a_long_life_hides_is_drawn_once_more() -> None:
     log.observe(uid_of("default/big"), labels=(("a", "b"),))
     whole, began = pod(log, "default/big").falls
     assert [row.depth for row in whole.rows] == [0, 0, 0, 0]
-    assert whole.title == "Its life, 1h00m so far"
-    assert began.title.startswith("How it began")
+    assert whole.title == "Lifetime 1h00m so far"
+    assert began.title.startswith("Start: ")
     assert began.end_ms - began.start_ms < 3_000
     assert {row.depth for row in began.rows} == {0, 1, 2}
 
@@ -317,7 +317,7 @@ def test_a_decision_says_what_it_did_and_why_the_winner_won() -> None:
     assert found.score.recorded == ((second.node, second.total),)
     other = page(log, "decision", query={"pod": uid_of("default/big")}, seq="11")
     assert other.score.pod.text == "big"
-    assert [led.relation for led in found.before_and_after] == ["stood on"] + ["led to"] * 3
+    assert [led.relation for led in found.before_and_after] == ["based on"] + ["led to"] * 3
 
 
 def test_a_pod_that_a_decision_did_not_place_is_no_other_question() -> None:
@@ -436,10 +436,10 @@ def test_the_sentence_of_a_queue_says_each_thing_once() -> None:
     log.group("second", 1, 0, 1_000, queue="closed", phase="Pending", min_resources=(("cpu", 5),))
     closed = "QueueClosed: queue closed is Closed, and takes new pods only when Open"
     assert words(page(log, "queue", name="closed").sentence) == (
-        f"Lets nobody in now: {closed}. 2 groups and pods wait in it. First is default/late."
+        f"Admits no pods now: {closed}. 2 groups and pods are waiting. First is default/late."
     )
     alone = page(busy_queues(), "queue", name="closed")
-    assert words(alone.sentence) == f"Lets nobody in now: {closed}. default/late waits in it."
+    assert words(alone.sentence) == f"Admits no pods now: {closed}. default/late is waiting."
     assert all(bit.text for bit in alone.sentence)
 
 
@@ -509,7 +509,7 @@ def test_a_queue_or_gang_that_does_not_exist_is_said() -> None:
 
 @pytest.mark.parametrize(
     ("compute", "is_percent", "text"),
-    [(1, False, "1 AI core"), (4, False, "4 AI cores"), (50, True, "50 %")],
+    [(1, False, "1 AI core"), (4, False, "4 AI cores"), (50, True, "50%")],
 )
 def test_compute_is_counted_as_people_do(compute: int, is_percent: bool, text: str) -> None:
     assert amount_text(0, compute, is_percent=is_percent) == text

@@ -58,7 +58,7 @@ async def test_a_record_of_later_is_said_to_be_one() -> None:
             async with session.get(f"{address}{path}?at=12") as response:
                 text = await response.text()
             assert response.status == 404
-            assert "It was written after this moment" in text
+            assert "It was created after this moment" in text
             assert f'href="{path}?at=29"' in text
 
 
@@ -71,7 +71,7 @@ async def test_a_page_says_that_it_shows_the_past() -> None:
                 text = await response.text()
             banner = text.partition('id="then"')[2].partition("</span>")[0]
             assert banner.startswith(" hidden") is hidden
-            assert "The past: 14:00:03, not now" in banner or hidden
+            assert "Past state: 14:00:03" in banner or hidden
             joint = "&" if query else "?"
             async with session.get(f"{address}/pods{query}{joint}format=json") as response:
                 assert (await response.json())["isNow"] is hidden

@@ -61,10 +61,10 @@ class CardCell(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def amount_text(memory_mib: int, compute: int, *, is_percent: bool) -> str:
-    """``2.9 GiB, 50 %``; ``4 AI cores``."""
+    """``2.9 GiB, 50%``; ``4 AI cores``."""
     words = [mib_text(memory_mib)] if memory_mib else []
     if compute or not words:
-        words.append(f"{compute} %" if is_percent else compute_text(compute, 0))
+        words.append(f"{compute}%" if is_percent else compute_text(compute, 0))
     return ", ".join(words)
 
 
@@ -164,9 +164,9 @@ def free_text(state: ClusterState, node: Node, card: Card) -> str:
     if card.oversold:
         return f"over by {over_text(card)}"
     if _is_closed(state, node, card):
-        return "takes nothing" if node.blocked is not None else "held back"
+        return "no new pods" if node.blocked is not None else "held back"
     if not card.holders:
-        return "empty"
+        return "idle"
     if is_full(card):
         return "full"
     if fact.memory_mib:
@@ -202,10 +202,10 @@ def about_text(fact: CardFact, pods: int, card: Card) -> str:
         words.append(mib_text(fact.memory_mib))
     if fact.mode:
         words.append(fact.mode)
-    holders = "nobody holds any of it" if not pods else f"{pods} pod{'s' * (pods != 1)} on it"
+    holders = "idle" if not pods else f"{pods} pod{'s' * (pods != 1)} on it"
     used = f", {card.used_slots} of {fact.slots} slots" if fact.slots > 1 else ""
     compute = ""
     if fact.cores_pct:
-        unit = " %" if fact.cores_pct in PERCENT else f" of {fact.cores_pct} AI cores"
+        unit = "%" if fact.cores_pct in PERCENT else f" of {fact.cores_pct} AI cores"
         compute = f", compute {card.used_cores_pct}{unit} reserved"
     return f"{', '.join(words)}: {holders}{used}{compute}"

@@ -472,15 +472,15 @@ def _waiting(state: ClusterState, whys: Whys) -> list[Waits]:
 
 
 def asks_text(request: PodRequest) -> str:
-    """What a pod asks for, in short: ``2 cards: 24.0 GiB, 40 %``; ``nvidia.com/gpu: 4``."""
+    """What a pod asks for, in short: ``2 cards: 24.0 GiB, 40%``; ``nvidia.com/gpu: 4``."""
     words = []
     for wanted in request.devices:
         cards = "1 card" if wanted.count == 1 else f"{wanted.count} cards"
         is_percent = asked_whole(wanted.family) == 100
         amount = amount_text(wanted.memory_mib, wanted.cores_pct, is_percent=is_percent)
         if wanted.memory_pct:
-            compute = f", {wanted.cores_pct} %" if wanted.cores_pct else ""
-            amount = f"{wanted.memory_pct} % of its memory{compute}"
+            compute = f", {wanted.cores_pct}%" if wanted.cores_pct else ""
+            amount = f"{wanted.memory_pct}% of its memory{compute}"
         words.append(f"{cards}: {amount}")
     words += [f"{name}: {amount}" for name, amount in plain(request.extended).items()]
     return "; ".join(words) or "no device"

@@ -82,7 +82,7 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where the nodes went of a pod that fits nowhere."""
+    """Why nodes were rejected of a pod that fits nowhere."""
 
     pod: Bit
     nodes: int
@@ -227,13 +227,13 @@ def _outcomes(event: Decided, seq: int, state: ClusterState) -> Iterator[Outcome
             word="nominated",
             who=pod_link(nomination.namespace, nomination.name, nomination.uid),
             where=node_link(nomination.node),
-            why=said("the node is kept for it until those evicted are gone"),
+            why=said("the node is reserved for it until the evicted pods are gone"),
             uid=nomination.uid,
         )
     for refusal in event.refusals:
         yield Outcome(
             kind="refused",
-            word="refused",
+            word="rejected",
             who=pod_link(refusal.namespace, refusal.name, refusal.uid),
             why=said(refusal_text(refusal)),
             uid=refusal.uid,
@@ -248,7 +248,7 @@ def _outcomes(event: Decided, seq: int, state: ClusterState) -> Iterator[Outcome
     for admission in event.admissions:
         yield Outcome(
             kind="held" if admission.code else "admitted",
-            word="held at the gate" if admission.code else "admitted",
+            word="not admitted" if admission.code else "admitted",
             who=group_link(admission.group),
             why=said(f"{admission.code}: {admission.message}") if admission.code else (),
         )
@@ -259,7 +259,7 @@ def _outcomes(event: Decided, seq: int, state: ClusterState) -> Iterator[Outcome
             word="dropped",
             who=pod_link(placement.namespace, placement.name, placement.uid),
             where=node_link(placement.node),
-            why=said(f"{dropped.code}: it no longer fitted when it was checked again"),
+            why=said(f"{dropped.code}: it no longer fit when it was checked again"),
             uid=placement.uid,
         )
     for placement in event.placements:
@@ -269,7 +269,7 @@ def _outcomes(event: Decided, seq: int, state: ClusterState) -> Iterator[Outcome
             word="void" if is_void else "placed",
             who=pod_link(placement.namespace, placement.name, placement.uid),
             where=node_link(placement.node, _cards(state, placement)),
-            why=said("facts that landed first took the room")
+            why=said("another record took the room first")
             if is_void
             else said(f"best of {placement.feasible} that fit, of {placement.nodes} nodes"),
             uid=placement.uid,
@@ -295,12 +295,12 @@ def _sentence(event: Decided, outcomes: Sequence[Outcome]) -> Iterator[Bit]:
     """The first of each kind by name, the others counted."""
     verbs = {
         "evicted": "evicts",
-        "refused": "refuses",
-        "short": "leaves waiting",
-        "held": "holds at the gate",
+        "refused": "rejects",
+        "short": "keeps waiting",
+        "held": "does not admit",
         "admitted": "admits",
         "dropped": "drops",
-        "void": "places in vain",
+        "void": "fails to place",
         "placed": "places",
     }
     said_any = False
@@ -319,7 +319,7 @@ def _sentence(event: Decided, outcomes: Sequence[Outcome]) -> Iterator[Bit]:
         said_any = True
     repeated = len(event.batch)
     pods = f"{repeated:,} pod{'s' * (repeated != 1)}"
-    yield Bit(text="." if said_any else f"Looked at {pods} again, with the answers of before.")
+    yield Bit(text="." if said_any else f"Checked {pods} again, with the same results.")
 
 
 def _facts(entry: Entry, event: Decided, state: ClusterState) -> Iterator[Fact]:
@@ -327,21 +327,21 @@ def _facts(entry: Entry, event: Decided, state: ClusterState) -> Iterator[Fact]:
     yield Fact(
         label="Record", bits=said(Bit(text=str(entry.seq), path=path("log", str(entry.seq))))
     )
-    yield Fact(label="Looked at", bits=said(f"{len(event.batch):,} pods that wait"))
-    yield Fact(label="Read", bits=said(f"the state at record {event.basis}{on_top(event)}"))
-    same = ", nothing had changed" if event.checked == event.basis else ""
+    yield Fact(label="Considered", bits=said(f"{len(event.batch):,} waiting pods"))
+    yield Fact(label="Based on", bits=said(f"the state at record {event.basis}{on_top(event)}"))
+    same = ", unchanged" if event.checked == event.basis else ""
     yield Fact(label="Checked", bits=said(f"on record {event.checked}{same}"))
     name = policy.device_policy
     hosts = "" if policy.host_policy == name else f", hosts {policy.host_policy}"
     yield Fact(label="Policy", bits=said(f"{name}{hosts}, of record {event.policy}"))
     yield Fact(label="Actions", bits=said(", ".join(policy.actions)))
-    yield Fact(label="Made by", bits=said(entry.by))
+    yield Fact(label="Decided by", bits=said(entry.by))
     yield Fact(label="Cycle", bits=said(event.cycle), is_id=True)
 
 
 def on_top(event: Decided) -> str:
     """What it took for granted beside the state that it read."""
-    return f", and what cycle {', '.join(event.assumed)} was to take" if event.assumed else ""
+    return f", plus cycle {', '.join(event.assumed)}" if event.assumed else ""
 
 
 def _score_table(
@@ -431,7 +431,7 @@ def _related(moment: Moment, entry: Entry, event: Decided) -> Iterator[Led]:
     envelope = Envelope(v=0, at_ms=entry.time_ms, by=entry.by, events=entry.events)
     for text in stood_on(envelope):
         yield Led(
-            relation="stood on", seq=event.basis, time_ms=moment.ms_of(event.basis), text=text
+            relation="based on", seq=event.basis, time_ms=moment.ms_of(event.basis), text=text
         )
     uids = {placement.uid for placement in event.placements}
     uids |= {eviction.uid for eviction in event.evictions}

@@ -132,11 +132,11 @@ def _facts(found: GangExplanation) -> Iterator[Fact]:
     yield fact("Has", counts or "no pods")
     for wanted in found.wants:
         each = wants_text(wanted.request) or "no device"
-        yield fact("Wants", f"{wanted.pods} pod{'s' * (wanted.pods != 1)}, each {each}")
+        yield fact("Request", f"{wanted.pods} pod{'s' * (wanted.pods != 1)}, each {each}")
     if found.min_resources:
         least = found.min_resources.items()
         asked = (f"{name} {amount_text(name, n, found.units)}" for name, n in least)
-        yield fact("Gate needs", ", ".join(asked))
+        yield fact("Admission needs", ", ".join(asked))
     if found.queue:
         state = found.queue_state or "does not exist"
         yield fact("Queue", queue_link(found.queue), f" ({state})")
@@ -150,9 +150,9 @@ def _facts(found: GangExplanation) -> Iterator[Fact]:
     if found.in_queue is not None:
         yield fact("Order", place_text(found.in_queue, "in its queue"))
     if found.queues is not None and found.queues.length > 1:
-        yield fact("Of queues", place_text(found.queues, "of the queues that wait"))
+        yield fact("Queue order", place_text(found.queues, "of the waiting queues"))
     if found.never_preempts:
-        yield fact("Evicts", "nobody: a preemptionPolicy of its class or pods is Never")
+        yield fact("Evicts", "none: preemptionPolicy is Never")
     if found.said is not None and found.said.since:
         yield fact("Short since", decision_link(found.said.since))
     if found.subject.uid:

@@ -56,10 +56,10 @@ _HOLDERS_SHOWN = 24
 _CARDS_NAMED = 4
 _GAINS_SHOWN = 4
 _VERBS = {
-    "Reserved": "Has its place, and is being bound: ",
-    "Bound": "Is bound, and its device plugin has to serve it: ",
+    "Reserved": "Reserved, being bound: ",
+    "Bound": "Bound, waiting for its device plugin: ",
     "Pending": "Starts on ",
-    "Terminating": "Is ending on ",
+    "Terminating": "Terminating on ",
 }
 
 
@@ -195,7 +195,7 @@ class Status(NamedTuple):
         """The pod's own end says more than that it is gone."""
         end = life.end
         if end is not None and (life.status in _OVER or end.kind == EVICTED):
-            words = {"RefusedByNode": "Refused by its node", "NodeGone": "Ended with its node"}
+            words = {"RefusedByNode": "Rejected by its node", "NodeGone": "Ended with its node"}
             word = words.get(end.kind, "Deleted" if end.kind.startswith("Deleted") else end.kind)
             return cls(word, "fail" if end.kind in _BAD else "end")
         if life.status == "Pending":
@@ -276,20 +276,20 @@ def _placed(life: Life, found: PodExplanation) -> Iterator[Bit]:
         yield Bit(text=f" and {'may hold' if placement.phase == PERHAPS else 'holds'} {part}")
     yield Bit(text=".")
     if placement.others:
-        yield Bit(text=" Another scheduler put it there.")
+        yield Bit(text=" Another scheduler placed it.")
     elif status.latency_ms is not None:
         tries = status.attempts - 1
-        refused = "was never refused" if tries < 1 else f"was placed at attempt {status.attempts}"
-        yield Bit(
-            text=f" It waited {duration_text(status.latency_ms)} for its place, and {refused}."
+        refused = (
+            "was placed at the first attempt"
+            if tries < 1
+            else f"was placed at attempt {status.attempts}"
         )
+        yield Bit(text=f" It waited {duration_text(status.latency_ms)} and {refused}.")
     if status.waits:
         yield Bit(text=f" It waits {status.waits}.")
     if life.displaced:
         pods = f"{len(life.displaced)} pod{'s' * (len(life.displaced) != 1)}"
-        yield from said(
-            f" {pods} had to go for it by ", decision_link(life.displaced[0].decision), "."
-        )
+        yield from said(f" It evicted {pods} in ", decision_link(life.displaced[0].decision), ".")
 
 
 def _waits(life: Life, found: PodExplanation) -> Iterator[Bit]:
@@ -299,18 +299,18 @@ def _waits(life: Life, found: PodExplanation) -> Iterator[Bit]:
     )
     yield from said(f"{_cause(found)}.")
     if status.fits_empty_cluster is False:
-        yield Bit(text=" It can never fit on these nodes as it is: waiting does not cure that.")
+        yield Bit(text=" It can never fit on these nodes: waiting does not help.")
     elif found.waiting_for is not None:
         yield Bit(text=f" It waits {waiting_text(found.waiting_for)}.")
     if status.nominated:
         yield from said(
-            " ", node_link(status.nominated), " is kept for it: others are evicted there."
+            " ", node_link(status.nominated), " is reserved for it: pods are being evicted there."
         )
 
 
 def _cause(found: PodExplanation) -> str:
     """The one thing that keeps a pod waiting."""
-    return found.status.problem or found.status.why or "it was not tried yet"
+    return found.status.problem or found.status.why or "not tried yet"
 
 
 def _because(found: PodExplanation) -> Iterator[str]:
@@ -339,7 +339,7 @@ def _facts(life: Life, found: PodExplanation | None) -> Iterator[Fact]:
     def fact(label: str, *pieces: str | Bit, is_id: bool = False) -> Fact:
         return Fact(label=label, bits=said(*pieces), is_id=is_id)
 
-    yield fact("Wants", wants_text(ask.request) or "no device")
+    yield fact("Request", wants_text(ask.request) or "no device")
     placement = None if found is None else found.placement
     if placement is not None:
         verb = {"released": "Held", PERHAPS: "May hold"}.get(placement.phase, "Holds")
@@ -368,13 +368,13 @@ def _facts(life: Life, found: PodExplanation | None) -> Iterator[Fact]:
     if ask.queue:
         place = ""
         if found is not None and found.in_queue is not None:
-            place = f": {place_text(found.in_queue, 'of those that wait')}"
+            place = f": {place_text(found.in_queue, 'of the waiting pods')}"
         yield fact("Queue", queue_link(ask.queue), place)
     if ask.group:
         yield fact("Group", group_link(ask.group), f" as {ask.role}" if ask.role else "")
     if ask.priority or ask.priority_class:
         klass = f" ({ask.priority_class})" if ask.priority_class else ""
-        never = ", evicts nobody" if ask.never_preempts else ""
+        never = ", never preempts" if ask.never_preempts else ""
         yield fact("Priority", f"{ask.priority}{klass}{never}")
     yield fact("Scheduler", ask.scheduler)
     if life.owner:
@@ -384,7 +384,7 @@ def _facts(life: Life, found: PodExplanation | None) -> Iterator[Fact]:
         policy = f", policy {decision.policy} of record {decision.policy_version}"
         yield fact("Decision", decision_link(decision.seq, f"record {decision.seq}"), policy)
         on = "".join(f" on top of cycle {cycle}" for cycle in decision.assumed)
-        yield fact("Read", f"record {decision.basis}{on}, checked on {decision.checked}")
+        yield fact("Based on", f"record {decision.basis}{on}, checked on {decision.checked}")
     yield fact("UID", life.subject.uid, is_id=True)
     yield fact("Trace", life.trace_id, is_id=True)
 

@@ -121,17 +121,17 @@ def _sentence(found: QueueExplanation) -> Iterator[Bit]:
     count = len(found.waiting)
     gap = ""
     if found.refuses is not None:
-        yield Bit(text=f"Lets nobody in now: {_reason(found.refuses)}.")
+        yield Bit(text=f"Admits no pods now: {_reason(found.refuses)}.")
         gap = " "
     if not count:
-        yield Bit(text=f"{gap}Nothing waits in it.")
+        yield Bit(text=f"{gap}Nothing is waiting.")
         return
     first = found.waiting[0]
     who = _who(first)
     if count > 1:
-        yield from said(f"{gap}{count:,} groups and pods wait in it. First is ", who)
+        yield from said(f"{gap}{count:,} groups and pods are waiting. First is ", who)
     else:
-        yield from said(gap, who, " waits in it")
+        yield from said(gap, who, " is waiting")
     if first.reason is not None and first.reason != found.refuses:
         yield Bit(text=f": {_reason(first.reason)}")
     yield Bit(text=".")
@@ -147,13 +147,13 @@ def _facts(found: QueueExplanation) -> Iterator[Fact]:
 
     yield fact("State", found.state)
     if found.parent:
-        yield fact("Part of", queue_link(found.parent))
+        yield fact("Parent", queue_link(found.parent))
     if found.children:
-        yield fact("Below it", *joined(map(queue_link, found.children)))
+        yield fact("Children", *joined(map(queue_link, found.children)))
     lends = "reclaimable" if found.reclaimable else "not reclaimable"
     yield fact("Rank", f"priority {found.priority}, weight {found.weight}, {lends}")
     if found.queues is not None and found.queues.length > 1:
-        yield fact("Order", place_text(found.queues, "of the queues that wait"))
+        yield fact("Order", place_text(found.queues, "of the waiting queues"))
     counts = ", ".join(f"{count} {phase}" for phase, count in found.groups.items())
     yield fact("Groups", counts or "none")
     if found.problem is not None:

@@ -128,7 +128,7 @@ def _pods(moment: Moment, q: str) -> _Found:
             link = _named(pod_link(namespace, bare), name)
             yield (
                 q in (name, bare, *uids),
-                partial(Hit, link=link, about="not there at this moment"),
+                partial(Hit, link=link, about="does not exist at this moment"),
             )
 
 

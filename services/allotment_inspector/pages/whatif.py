@@ -1,4 +1,4 @@
-"""What other policies would have done with one decision: its batch again, on the state it read."""
+"""One decision under other policies: its batch once more, on the state that it used."""
 
 from collections.abc import Mapping
 

@@ -52,7 +52,7 @@ function show(said, outline) {
 }
 function mode() {
   document.body.classList.toggle('live-now', live);
-  $('#then').hidden = live; $('#then').textContent = `The past: ${$('#when').textContent.slice(0, 8)}, not now`;
+  $('#then').hidden = live; $('#then').textContent = `Past state: ${$('#when').textContent.slice(0, 8)}`;
   $('#live').setAttribute('aria-pressed', live); $('#live').textContent = live ? 'Live' : 'Go live';
   $$('.mark').forEach(m => m.classList.toggle('future', +m.dataset.at > here));
   const query = new URLSearchParams(location.search);
@@ -88,7 +88,7 @@ async function seek(wish) {                    // {at} a moment, null for the ne
       if (said.parts) show(said, Boolean(ask.by || ask.go)); else trouble(said.message);
       if (answer.status === 401) location.reload();
     }
-  } catch { trouble('the inspector does not answer'); } finally { busy = false; }
+  } catch { trouble('no answer from the inspector'); } finally { busy = false; }
 }
 const back = () => seek({ by: -1 }), next = () => seek({ by: 1 });
 const follow = () => seek({ at: null }), goLive = () => live ? seek({ at: here }) : follow();

@@ -2,7 +2,7 @@
 // One cell a card: each .strip has one digit a card (0 empty to 5 full, x unhealthy, - gone), drawn as
 // one SVG path per level, so that thousands of cards are a few elements, follow the theme and print.
 const CELL = 7, PX = 8, PY = 5, SVG = 'http://www.w3.org/2000/svg';
-const WORDS = { 0: 'empty', 1: 'up to 25 %', 2: 'up to 50 %', 3: 'up to 75 %', 4: 'over 75 %', 5: 'full', x: 'unhealthy', '-': 'gone' };
+const WORDS = { 0: 'idle', 1: 'up to 25%', 2: 'up to 50%', 3: 'up to 75%', 4: 'over 75%', 5: 'full', x: 'unhealthy', '-': 'gone' };
 const LEVEL = { '-': 'hg' };
 const parsed = new WeakMap();
 function pool(svg) {                       // names travel without what they share with the one before

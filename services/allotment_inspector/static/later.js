@@ -19,7 +19,7 @@
         box.innerHTML = found[1];                     // drawn and escaped by the server, as every part
         part.replaceChildren(...box.content.firstElementChild.childNodes);
       }
-    } catch { /* the page says itself when the inspector does not answer */ } finally {
+    } catch { /* the page says itself when no answer from the inspector */ } finally {
       busy = false;
       part.removeAttribute('aria-busy');
     }

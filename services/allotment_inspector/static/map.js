@@ -23,7 +23,7 @@ function pick(key) {
   $('ol', box).replaceChildren(...$$('.seg', card).map(s => {
     const li = document.createElement('li'), a = make('a', s.dataset.pod, 'cut');
     a.href = s.href; a.title = s.dataset.pod; a.dataset.go = '';
-    const state = { reserved: 'decided, not bound yet', going: 'being deleted', perhaps: 'perhaps: nobody can tell' }[s.dataset.phase];
+    const state = { reserved: 'reserved, not bound yet', going: 'being deleted', perhaps: 'which card is unknown' }[s.dataset.phase];
     const since = s.dataset.since ? 'since ' + clock(+s.dataset.since).slice(0, 8) : '';
     li.append(a, make('span', s.dataset.amount), make('span', [since, state].filter(Boolean).join('; '), 'why'));
     return li;

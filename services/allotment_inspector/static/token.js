@@ -5,5 +5,5 @@ document.getElementById('token').onsubmit = async e => {
   const token = document.getElementById('shown').value.trim();
   const answer = await fetch('/token', { headers: { Authorization: 'Bearer ' + token } }).catch(() => null);
   if (answer?.ok) location.reload();
-  else document.getElementById('answer').textContent = answer ? 'That is not the token.' : 'The inspector does not answer.';
+  else document.getElementById('answer').textContent = answer ? 'Wrong token.' : 'No answer from the inspector.';
 };
