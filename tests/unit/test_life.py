@@ -206,7 +206,10 @@ def test_a_pod_deleted_while_it_waits_says_what_it_waited_for() -> None:
     log.gone(uid)
     found = end(told(log, "default", "a"))
     assert found.kind == life.DELETED_WAITING
-    wanted = "InsufficientGPUMemory: 0/1 nodes are available: 1 InsufficientGPUMemory"
+    wanted = (
+        "InsufficientGPUMemory: 97.7 GiB of one GPU requested; the largest GPU that the pod "
+        "accepts has 40.0 GiB"
+    )
     assert found.waited_for == wanted
     assert found.text == f"deleted after it waited 500 ms for {wanted}"
 

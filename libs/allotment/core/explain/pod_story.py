@@ -13,6 +13,7 @@ from allotment.core.explain import life
 from allotment.core.explain.acknowledgement import is_acknowledged
 from allotment.core.explain.pod_views import group_cause, pod_status, preemptor_name
 from allotment.core.explain.story import corrected_text
+from allotment.core.explain.why import Why, Whys
 from allotment.core.ledger.claims import mismatch, unreadable
 from allotment.core.ledger.model import ENDED, SINGLE, ClusterState, Pod
 from allotment.core.reasons import problem_text, refusal_text
@@ -125,11 +126,17 @@ class EvictionHere(msgspec.Struct, kw_only=True):
 class PodLife:
     """One pod's life. `follow` every record after its fold.
 
-    Only the last attempts are kept; `attempts_total` counts all.
+    Only the last attempts are kept; `attempts_total` counts all. With `asks_nodes` a wait is told
+    with its main cause (`why`), for which the nodes are asked each time that they refuse the pod
+    for other reasons than before; without, by what the decision counted.
     """
 
-    def __init__(self, fact: PodObserved, moment: Moment) -> None:
+    def __init__(self, fact: PodObserved, moment: Moment, *, asks_nodes: bool = False) -> None:
         self.uid = fact.uid
+        self._asks_nodes = asks_nodes
+        self._counted: frozenset[str] = frozenset()
+        self._cause = Why("", "")
+        """The main cause for which nodes refused it for the counted reasons."""
         self.fact = self.asked = fact
         """As it was seen last; as it was seen last while it waited."""
         self.first = _say(moment, "pod seen")
@@ -253,6 +260,17 @@ class PodLife:
         self.attempts.extend(kept)
         if self.placed is not None:
             self.placed = _without_others(self.placed)
+
+    def _why(self, state: ClusterState, pod: Pod) -> Why | None:
+        """The main cause of a pod that nodes refuse; None for what else a pod waits for."""
+        refusal = pod.refusal
+        is_by_nodes = refusal is not None and refusal.problem is None and pod.fact.problem is None
+        if not self._asks_nodes or not is_by_nodes or refusal is None:
+            return None
+        counted = frozenset(code for code, _ in refusal.reasons)
+        if counted != self._counted:
+            self._counted, self._cause = counted, Whys(state).of(pod)
+        return self._cause
 
     def _is_over(self) -> bool:
         return self.ended is not None or self.gone is not None
@@ -411,7 +429,7 @@ class PodLife:
             return
         if pod.allocation is not None or pod.fact.node:
             return
-        code, text, key = _why_waiting(state, pod)
+        code, text, key = _why_waiting(state, pod, self._why(state, pod))
         group = state.groups.get(pod.fact.group)
         if group is not None and group.fact is not None:
             self.queue = group.fact.queue
@@ -541,7 +559,7 @@ class PodStory:
             if known is not None:
                 known.observed(event, moment, state)
             else:
-                self.lives[event.uid] = new = PodLife(event, moment)
+                self.lives[event.uid] = new = PodLife(event, moment, asks_nodes=True)
                 while len(self.lives) > _LIVES_KEPT:
                     del self.lives[next(iter(self.lives))]
                 new.begin(state)
@@ -606,14 +624,14 @@ def generated_base(name: str) -> str:
     return base if dash and is_generated else ""
 
 
-def _why_waiting(state: ClusterState, pod: Pod) -> tuple[str, str, object]:
+def _why_waiting(state: ClusterState, pod: Pod, why: Why | None) -> tuple[str, str, object]:
     """The reason code of a pod that waits, its words, and what two equal ones have in common."""
     fact = pod.fact
-    _, code = pod_status(state, pod)
+    code = pod_status(state, pod)[1] if why is None else why.code
     nominated = next(
         (n.nodes[fact.uid] for n in state.nominated.values() if fact.uid in n.nodes), ""
     )
-    text = _why_text(state, pod, code)
+    text = _why_text(state, pod, code) if why is None else why.text
     key: object = (code, text, nominated)
     if pod.refusal is not None and pod.refusal.problem is None and fact.problem is None:
         key = (code, nominated)  # nodes come and go: the counts beside it are not another cause
