@@ -11,7 +11,8 @@ from allotment.adapters.log.nats_users import SERVICES
 from allotment.adapters.service.moments import silence_text
 from allotment_cli import in_cluster
 from allotment_cli.errors import CliError
-from allotment_cli.output import emit, emit_json, heading, note, suggest, table
+from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note, suggest, table
+from allotment_cli.params import output_option
 from allotment_cli.source import (
     Origin,
     chosen_cluster,
@@ -51,7 +52,7 @@ NOT_READY = 1
     help="How long a node's device plugin takes to serve a container, where --nodes does not say.",
 )
 @click.option("--no-inspector", is_flag=True, help="Leave out the web pages.")
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@output_option(*DOCUMENTS)
 def up(
     home: Path,
     detach: bool,
@@ -88,7 +89,7 @@ def down(home: Path) -> None:
 
 @click.command()
 @source_options
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@output_option(*DOCUMENTS)
 @click.pass_context
 def status(
     context: click.Context, home: Path, nats: str | None, file: Path | None, output: str
@@ -180,8 +181,8 @@ def ready_text(found: dict[str, Any]) -> str:
 
 def show_status(found: dict[str, Any], output: str) -> None:
     """Print what `status` found."""
-    if output == "json":
-        emit_json(found)
+    if output in DOCUMENTS:
+        emit_document(found, output)
         return
     where = (
         ("Home", "home"),

@@ -232,11 +232,6 @@ def emit(lines: Iterable[str], *, wide: bool = False) -> None:
         note(f"no room for {', '.join(left_out)}: -o wide shows all columns")
 
 
-def emit_json(value: object) -> None:
-    """One JSON document, indented, to stdout."""
-    click.echo(json_text(value))
-
-
 def emit_document(value: object, output: str) -> None:
     """One document in one of `DOCUMENTS`, to stdout: the same facts in either."""
     click.echo(yaml_text(value) if output == "yaml" else json_text(value))

@@ -13,7 +13,8 @@ from allotment_cli import moments
 from allotment_cli.errors import CliError
 from allotment_cli.folding import reading
 from allotment_cli.moments import AtSequence
-from allotment_cli.output import emit, emit_json, suggest
+from allotment_cli.output import DOCUMENTS, emit, emit_document, suggest
+from allotment_cli.params import output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
 
 DIFFERENCES = 1
@@ -36,7 +37,7 @@ class ReplayDocument(msgspec.Struct, frozen=True):
 @click.option("--verify/--no-verify", default=False, help="Make every decision again and compare.")
 @click.option("--from", "first", metavar="MOMENT", help="First decision (default: the log's).")
 @click.option("--to", "--at", "last", metavar="MOMENT", help="Last record (default: the log's).")
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@output_option(*DOCUMENTS)
 @click.pass_context
 def replay(
     ctx: click.Context,
@@ -53,16 +54,14 @@ def replay(
     Exit codes: 0 all the same, 1 differences found, 2 could not run.
     """
     document = anyio.run(run, Origin(home, nats, file), verify, first, last)
-    if output == "json":
+    if output in DOCUMENTS:
         facts = msgspec.to_builtins(document.report)
-        emit_json(
-            {
-                **facts,
-                "from_seq": document.from_seq,
-                "to_seq": document.to_seq,
-                "verified": document.verified,
-            }
-        )
+        covered = {
+            "from_seq": document.from_seq,
+            "to_seq": document.to_seq,
+            "verified": document.verified,
+        }
+        emit_document({**facts, **covered}, output)
     else:
         emit(report_lines(document))
         if document.report.first_difference is not None:

@@ -5,13 +5,14 @@ from importlib.metadata import version as installed
 
 import click
 
-from allotment_cli.output import emit, emit_json
+from allotment_cli.output import DOCUMENTS, emit, emit_document
+from allotment_cli.params import output_option
 from allotment_proto.events import ENVELOPE_VERSION
 from allotment_proto.messages import MESSAGE_VERSION
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text")
+@output_option(*DOCUMENTS)
 def version(output: str) -> None:
     """Versions of what is installed."""
     facts = {
@@ -20,7 +21,7 @@ def version(output: str) -> None:
         "recordVersion": ENVELOPE_VERSION,
         "messageVersion": MESSAGE_VERSION,
     }
-    if output == "json":
-        emit_json(facts)
+    if output in DOCUMENTS:
+        emit_document(facts, output)
     else:
         emit(f"{name:<15} {value}" for name, value in facts.items())

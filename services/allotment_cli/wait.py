@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import anyio
 import click
+import msgspec
 
 from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.why import Whys
@@ -17,19 +18,20 @@ from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.folding import fold, take
 from allotment_cli.names import pod_name
-from allotment_cli.output import emit, note, suggest
-from allotment_cli.params import namespace_option
+from allotment_cli.output import DOCUMENTS, emit, emit_document, note, suggest
+from allotment_cli.params import namespace_option, output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
 
 IMPOSSIBLE, TIMED_OUT = 1, 3
 GONE = "gone"
+SCHEMA = "allotment.dev/wait/v1"
 
 
 class Answer(Enum):
     """Whether what is waited for is so."""
 
     YES = "yes"
-    NOT_YET = "not yet"
+    NOT_YET = "notYet"
     NEVER = "never"
 
 
@@ -62,6 +64,23 @@ class Waited(NamedTuple):
     said: dict[tuple[str, str], str]
 
 
+class WaitedPod(msgspec.Struct, frozen=True):
+    """One pod, whether it is so, and its status."""
+
+    namespace: str
+    name: str
+    answer: Answer
+    status: str
+
+
+class WaitDocument(msgspec.Struct, frozen=True):
+    """The answers as JSON."""
+
+    schema: str
+    condition: str
+    pods: tuple[WaitedPod, ...]
+
+
 @click.command()
 @click.argument(
     "pods",
@@ -87,6 +106,7 @@ class Waited(NamedTuple):
 )
 @namespace_option
 @source_options
+@output_option(*DOCUMENTS)
 @click.pass_context
 def wait(
     ctx: click.Context,
@@ -97,6 +117,7 @@ def wait(
     home: Path,
     nats: str | None,
     file: Path | None,
+    output: str,
 ) -> None:
     """Wait until the log says that all these pods are placed (a decision reserved room), bound,
     running, ended (succeeded, failed or gone) or gone. A pod that the log does not know yet is
@@ -110,8 +131,11 @@ def wait(
         raise CliError(f"--timeout {timeout!r} is not a duration", "give one like 90s, 5m or 0")
     names = [pod_name(text, "pod", namespace) for text in pods]
     waited = anyio.run(_wait, Origin(home, nats, file), names, condition, limit_ms)
+    if output in DOCUMENTS:
+        pods_waited = (WaitedPod(*name, waited.answers[name], waited.said[name]) for name in names)
+        emit_document(WaitDocument(SCHEMA, condition, tuple(pods_waited)), output)
     for name in names:
-        if waited.answers[name] is Answer.YES:
+        if waited.answers[name] is Answer.YES and output not in DOCUMENTS:
             emit([f"pod/{name[0]}/{name[1]} {condition}"])
     missing = [name for name in names if waited.answers[name] is not Answer.YES]
     for name in missing:

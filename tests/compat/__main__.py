@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from allotment_cli.ending import ended_in_order
-from allotment_cli.output import emit, emit_json
+from allotment_cli.output import emit, emit_document
 from tests.compat import file
 from tests.compat.report import lines, report
 from tests.compat.verdicts import judge_all
@@ -35,7 +35,7 @@ def compat(ctx: click.Context, vectors: Path, output: str) -> None:
     with ended_in_order(ctx):
         found = report(str(vectors), judge_all(file.read(vectors)))
         if output == "json":
-            emit_json(found)
+            emit_document(found, "json")
         else:
             emit(lines(found))
     if not found.is_compatible:

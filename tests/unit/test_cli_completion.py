@@ -98,6 +98,14 @@ def test_whatever_names_something_is_completed(
     assert param._custom_shell_complete is not None
 
 
+def test_whatever_answers_in_json_answers_in_yaml() -> None:
+    for words, command in commands():
+        for param in command.params:
+            if "--output" in param.opts and isinstance(param.type, click.Choice):
+                choices = {str(choice) for choice in param.type.choices}
+                assert {"json", "yaml"} <= choices, words
+
+
 def test_a_policy_of_a_bench_is_completed() -> None:
     for words, command in commands():
         for param in command.params:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 import msgspec
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from allotment.core.explain.difference import differences
@@ -309,6 +310,26 @@ def test_wait_looks_once(condition: str, pod: str, code: int, log: Path) -> None
     result = allot(*words)
     assert result.exit_code == code, result.output
     assert bool(result.stdout) == (code == 0)
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_wait_answers_programs(output: str, log: Path) -> None:
+    words = ("wait", "--for=running", "big", "research/llama", "--timeout", "0", "-o", output)
+    result = allot(*words, "--file", str(log))
+    assert result.exit_code == 3
+    found = yaml.safe_load(result.stdout)  # JSON is YAML
+    assert (found["schema"], found["condition"]) == ("allotment.dev/wait/v1", "running")
+    assert [(pod["name"], pod["answer"]) for pod in found["pods"]] == [
+        ("big", "yes"),
+        ("llama", "notYet"),
+    ]
+    assert found["pods"][1]["status"].startswith("Pending (")
+
+
+def test_replay_answers_in_yaml_as_in_json(log: Path) -> None:
+    words = ("replay", "--verify", "--file", str(log))
+    as_json = json.loads(allot(*words, "-o", "json").stdout)
+    assert yaml.safe_load(allot(*words, "-o", "yaml").stdout) == as_json
 
 
 def test_wait_says_that_a_pod_ended_instead(tmp_path: Path) -> None:
