@@ -105,7 +105,7 @@ def closest(closest: Sequence[Closest]) -> list[str]:
 
 def node(steps: NodeSteps) -> list[str]:
     rows = [[step.step, step.verdict, step.detail] for step in steps.host]
-    lines = [f"  the node answers: {steps.verdict}", ""]
+    lines = [f"  Verdict: {steps.verdict}", ""]
     lines += table(["STEP", "VERDICT", "DETAIL"], rows, indent="  ")
     if steps.cards:
         cards = [
@@ -115,7 +115,7 @@ def node(steps: NodeSteps) -> list[str]:
                 str(card.free_slots),
                 bytes_text(card.free_memory_bytes) if card.memory_bytes else "",
                 compute_text(card.free_compute_percent, card.compute_whole),
-                card.verdict,
+                card.verdict + ", chosen" * card.chosen,
                 "; ".join(holder_text(holder, card.compute_whole) for holder in card.holders),
             ]
             for card in steps.cards

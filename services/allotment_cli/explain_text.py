@@ -70,7 +70,9 @@ def explanation_lines(found: PodExplanation, *, everything: bool = False) -> lis
     if found.in_queue is not None:
         lines += ["", field("Queue", place_text(found.in_queue, f"in {found.queue}"))]
     if found.node_steps is not None:
-        lines += _section(f"On node {found.node_steps.node}", sections.node(found.node_steps))
+        steps = found.node_steps
+        then = f" at its decision (seq {steps.decision})" if steps.decision else ""
+        lines += _section(f"On node {steps.node}{then}", sections.node(steps))
     if found.timeline:
         lines += _section("Timeline", sections.timeline(found.timeline, everything))
     return lines

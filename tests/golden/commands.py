@@ -49,6 +49,7 @@ COMMANDS = {
     "explain-pending": "explain pod research/llama",
     "explain-pending-json": "explain pod research/llama -o json",
     "explain-pending-node": "explain pod research/llama --node gpu-02 --exit-code",
+    "explain-scheduled-node": "explain pod big --node gpu-02",
     "explain-counted": "explain pod whole-more",
     "explain-never": "explain pod research/never",
     "explain-problem": "explain pod wrong",

@@ -143,3 +143,24 @@ def test_a_problem_began_where_the_records_have_it_without_a_gap() -> None:
     assert asked.known(is_whole=False) == {Open("n1", "a", "here"): Moment(7, 7000)}
     assert asked.known(is_whole=True)[Open("n1", "b", "here")] == Moment(3, 3000)
     assert set(asked.sought) == {"n1", "n2"}
+
+
+def test_a_node_is_asked_as_the_decision_of_a_running_pod_saw_it(
+    log: Recorder, tmp_path: Path
+) -> None:
+    """It was asked for a second copy of the pod, today: the pod's own card was in its way."""
+    whole = vgpu(memory_mib=40_960, cores_pct=100)
+    first, second = log.pod("first", whole), log.pod("second", vgpu(memory_mib=20_000))
+    decision = log.decide(first, second)
+    log.bind(second)
+    asked = ("explain", "pod", "second", "--node", "n1")
+    steps = json.loads(allot(log, tmp_path, *asked, "-o", "json"))["nodeSteps"]
+    assert (steps["verdict"], steps["decision"]) == ("fits", decision)
+    cards = {card["verdict"]: card for card in steps["cards"]}
+    assert cards["fits"]["chosen"]
+    assert [holder["name"] for holder in cards["fits"]["holders"]] == ["runs"]
+    other = next(card for card in steps["cards"] if card["verdict"] != "fits")
+    assert [holder["name"] for holder in other["holders"]] == ["first"], "placed before it"
+    text = allot(log, tmp_path, *asked)
+    assert f"On node n1 at its decision (seq {decision})" in text
+    assert "fits, chosen" in text

@@ -30,12 +30,7 @@ def competition(
     """Funnel and ranking as the decision saw them that gave the pod this node, with earlier pods of
     its batch assumed, and those of `last`, the decision before it, if it stands on that.
     """
-    evaluator, trial = Evaluator(before), Trial(before)
-    earlier = _earlier(decided, fact.uid)
-    assumed = () if last is None else proposed(last)
-    for placement in (*assumed, *(p for p in proposed(decided) if p.uid in earlier)):
-        if placement.node in before.nodes:
-            trial.assume(placement)
+    evaluator, trial = Evaluator(before), _trial(before, decided, fact.uid, last)
 
     def find(request: PodRequest) -> tuple[PodRequest, Mapping[int, Place | str]] | None:
         verdicts = dict(evaluator.verdicts(request, trial))
@@ -65,6 +60,29 @@ def competition(
         for rank, place in enumerate(places[:_CANDIDATES_SHOWN], 1)
     )
     return tuple(funnel(codes)), candidates, len(places)
+
+
+def node_at_decision(
+    before: ClusterState,
+    decided: Decided,
+    fact: PodObserved,
+    node: str,
+    last: Decided | None = None,
+) -> tuple[Node | None, PodRequest]:
+    """A node as the decision saw it when it was the pod's turn, and what it was asked; None if it
+    did not have the node.
+    """
+    return _trial(before, decided, fact.uid, last).node(node), _anywhere(before, fact)
+
+
+def _trial(before: ClusterState, decided: Decided, uid: str, last: Decided | None) -> Trial:
+    """The nodes with what was assumed before a pod's turn."""
+    trial, earlier = Trial(before), _earlier(decided, uid)
+    assumed = () if last is None else proposed(last)
+    for placement in (*assumed, *(p for p in proposed(decided) if p.uid in earlier)):
+        if placement.node in before.nodes:
+            trial.assume(placement)
+    return trial
 
 
 def _anywhere(before: ClusterState, fact: PodObserved) -> PodRequest:

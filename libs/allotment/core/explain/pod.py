@@ -19,7 +19,7 @@ from allotment.core.explain.acknowledgement import (
     wait_text,
 )
 from allotment.core.explain.advice import advice
-from allotment.core.explain.competition import competition, decided_by
+from allotment.core.explain.competition import competition, decided_by, node_at_decision
 from allotment.core.explain.doctor import of_pod
 from allotment.core.explain.life import PodExplanation
 from allotment.core.explain.made_groups import place_in_queue
@@ -46,6 +46,7 @@ from allotment.core.explain.schema import (
     Counterfactual,
     DecisionRef,
     Held,
+    NodeSteps,
     OpenProblem,
     Placed,
     Status,
@@ -158,7 +159,7 @@ def explain(
         candidates_total=total,
         decided_by=decided_by(candidates),
         decision=_decision(state, placed, before),
-        node_steps=None if node is None else node_steps(state, state.nodes[node], asked, fact),
+        node_steps=None if node is None else _node_steps(state, told, asked, node, before, last),
         timeline=life.timeline,
         trace=TraceRef(trace_id=trace_id(fact.uid)),
         life=msgspec.structs.replace(life, timeline=()),
@@ -352,6 +353,29 @@ def _waits(state: ClusterState, pod: Pod | None) -> str:
     if ahead is None or question is None:
         return ""
     return wait_text(pod.allocation.node, question, ahead)
+
+
+def _node_steps(
+    state: ClusterState,
+    told: PodLife,
+    asked: PodRequest,
+    name: str,
+    before: ClusterState | None,
+    last: Decided | None,
+) -> NodeSteps:
+    """Every step on one node: of a placed pod at its decision, since now it would be asked for a
+    second copy of the pod. A node that came later is asked as it is now.
+    """
+    fact, placed = told.fact, told.placed
+    if placed is not None and before is not None:
+        node, request = node_at_decision(before, placed.decided, fact, name, last)
+        if node is not None:
+            steps = node_steps(before, node, request, fact)
+            given = placed.placement
+            ids = {h.card for h in given.holdings} if given and given.node == name else ()
+            cards = (msgspec.structs.replace(card, chosen=card.id in ids) for card in steps.cards)
+            return msgspec.structs.replace(steps, cards=tuple(cards), decision=placed.seq)
+    return node_steps(state, state.nodes[name], asked, fact)
 
 
 def _problems(state: ClusterState, pod: Pod | None, as_of_ms: int) -> tuple[OpenProblem, ...]:

@@ -370,6 +370,8 @@ class CardStep(_Fact, frozen=True, kw_only=True):
     free_compute_percent: int
     verdict: str
     holders: tuple[Holder, ...]
+    chosen: bool = False
+    """Whether the decision gave the pod this card."""
 
 
 class HostStep(_Fact, frozen=True, kw_only=True):
@@ -379,12 +381,15 @@ class HostStep(_Fact, frozen=True, kw_only=True):
 
 
 class NodeSteps(_Fact, frozen=True, kw_only=True):
-    """Every step on one node: `verdict` is ``fits`` or the reason the node is charged with."""
+    """Every step on one node: `verdict` is ``fits`` or the reason the node is charged with.
+    `decision` is the record of the decision at which the node was asked, 0 for now.
+    """
 
     node: str
     verdict: str
     host: tuple[HostStep, ...]
     cards: tuple[CardStep, ...]
+    decision: int = 0
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
