@@ -212,10 +212,12 @@ class _Asked:
 
 
 async def collect(
-    source: Source, namespace: str, name: str, at: str | None
+    source: Source, namespace: str, name: str, at: str | None, *, asks_nodes: bool
 ) -> tuple[Folded, PodStory]:
-    """The story of the pods of a name, up to a moment. Raises `CliError` if there is none."""
-    story = PodStory(namespace, name)
+    """The story of the pods of a name, up to a moment; `asks_nodes` as in `PodLife`. Raises
+    `CliError` if there is none.
+    """
+    story = PodStory(namespace, name, asks_nodes=asks_nodes)
     return await followed(source, story, at), story
 
 

@@ -58,10 +58,18 @@ def story(
     suggest(f"allot {'explain pod' if waits else 'log --pod'} {space}/{bare}")
 
 
-async def run(origin: Origin, namespace: str, name: str, at: str | None, previous: bool) -> Life:
+async def run(
+    origin: Origin,
+    namespace: str,
+    name: str,
+    at: str | None,
+    previous: bool,
+    *,
+    asks_nodes: bool = True,
+) -> Life:
     """The story of the latest pod of a name up to a moment, or of the one before it."""
     async with open_source(origin) as source:
-        folded, collected = await collect(source, namespace, name, at)
+        folded, collected = await collect(source, namespace, name, at, asks_nodes=asks_nodes)
         told = told_of(collected, folded, previous)
         kin = await kin_of(source, collected, told, folded)
     before, after = neighbours(folded.state, collected, told, kin)

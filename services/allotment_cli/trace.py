@@ -6,6 +6,7 @@ traced it or not.
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -90,7 +91,9 @@ def trace(
     the same, but for what went on meanwhile.
     """
     space, bare = pod_name(name, "pod", namespace)
-    found = anyio.run(story.run, Origin(home, nats, file), space, bare, at, previous)
+    # The words of the spans that services export, which ask no nodes.
+    told = partial(story.run, asks_nodes=False)
+    found = anyio.run(told, Origin(home, nats, file), space, bare, at, previous)
     spans = spans_of(found)
     if target is not None:
         _export(target, spans)

@@ -49,7 +49,7 @@ def exported(records: list[Record], lives: Lives, *, pods_a_turn: int = 1_000) -
 
 def on_demand(records: list[Record], seen: PodObserved) -> list[SpanView]:
     """The spans of one pod as `allot trace` makes them of the whole log."""
-    story, state = PodStory(seen.namespace, seen.name), ClusterState()
+    story, state = PodStory(seen.namespace, seen.name, asks_nodes=False), ClusterState()
     for record in records:
         envelope = decode_envelope(record.payload)
         apply_all(state, envelope.events, record.seq)

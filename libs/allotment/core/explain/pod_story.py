@@ -514,11 +514,14 @@ class Kin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodStory:
-    """Collects the lives of the pods of one name. `follow` every record after its fold."""
+    """Collects the lives of the pods of one name. `follow` every record after its fold.
+    `asks_nodes` as in `PodLife`.
+    """
 
-    def __init__(self, namespace: str, name: str) -> None:
+    def __init__(self, namespace: str, name: str, *, asks_nodes: bool = True) -> None:
         self.namespace = namespace
         self.name = name
+        self._asks_nodes = asks_nodes
         self.lives: dict[str, PodLife] = {}
         """By uid, the newest last."""
         self.before: dict[str, Kin] = {}
@@ -559,7 +562,7 @@ class PodStory:
             if known is not None:
                 known.observed(event, moment, state)
             else:
-                self.lives[event.uid] = new = PodLife(event, moment, asks_nodes=True)
+                self.lives[event.uid] = new = PodLife(event, moment, asks_nodes=self._asks_nodes)
                 while len(self.lives) > _LIVES_KEPT:
                     del self.lives[next(iter(self.lives))]
                 new.begin(state)

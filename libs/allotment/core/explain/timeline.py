@@ -12,6 +12,7 @@ from allotment.core.explain.life import End, EvictedFor, Life, Phase, Relative, 
 from allotment.core.explain.pod_story import Attempt, Moment, PodLife, PodStory, Span
 from allotment.core.explain.pod_views import asked_by, pod_status, request_of
 from allotment.core.explain.schema import AsOf, Line, Subject
+from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ENDED, ClusterState
 from allotment.core.reasons import refusal_text
 from allotment.core.trace_ids import trace_id
@@ -82,7 +83,9 @@ def life_of(
 
 def _standing(state: ClusterState, told: PodLife) -> tuple[str, str]:
     pod = state.pods.get(told.uid)
-    return ("Gone", "") if pod is None else pod_status(state, pod)
+    if pod is None:
+        return "Gone", ""
+    return pod_status(state, pod)[0], Whys(state).of(pod).code
 
 
 def _relative_of(state: ClusterState, told: PodLife, *, is_of_owner: bool = False) -> Relative:
