@@ -13,8 +13,9 @@ import yaml
 from allotment.adapters.telemetry.log import file_trouble
 from allotment.core.config.known import PLUGINS_WITHOUT_EFFECT
 from allotment.core.config.policy import PolicyError, parse
+from allotment.core.explain.preferences import ignored
 from allotment_cli.errors import CliError
-from allotment_cli.output import DOCUMENTS, emit, emit_document, heading
+from allotment_cli.output import DOCUMENTS, Prose, emit, emit_document, heading
 from allotment_cli.params import output_option
 from allotment_proto.facts import Policy
 from allotment_proto.volcano import keys
@@ -45,7 +46,9 @@ class Plugin(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What would be in force; without `isUsable` all of it is empty, and what is stays in force."""
+    """What would be in force; without `isUsable` all of it is empty, and what is stays in force.
+    `ignoredPreferences` are the kinds of preferences of pods and nodes that would not count.
+    """
 
     actions: tuple[str, ...] = ()
     plugins: tuple[Plugin, ...] = ()
@@ -54,6 +57,7 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     device_weight: int = 0
     host_policy: str = ""
     host_weight: int = 0
+    ignored_preferences: tuple[str, ...] = ()
 
 
 class Check(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -219,6 +223,7 @@ def _outcome(made: Policy) -> Outcome:
         device_weight=made.device_weight,
         host_policy=made.host_policy,
         host_weight=made.host_weight,
+        ignored_preferences=ignored(made),
     )
 
 
@@ -251,6 +256,9 @@ def _outcome_lines(outcome: Outcome) -> Iterator[str]:
     weight = _weight_text(outcome.device_policy, outcome.device_weight)
     yield f"  cards    {weight}; served: {_listed(outcome.families)}"
     yield f"  hosts    {_weight_text(outcome.host_policy, outcome.host_weight)}"
+    if outcome.ignored_preferences:
+        kinds = ", ".join(outcome.ignored_preferences)
+        yield Prose(f"  ignored  {kinds} (only plugin nodeorder weighs these)", 11)
 
 
 def _plugin_text(plugin: Plugin) -> str:

@@ -148,6 +148,15 @@ def test_a_configuration_that_is_followed_whole_exits_0(tmp_path: Path) -> None:
     assert (result.exit_code, "every line has its effect" in result.stdout) == (0, True)
 
 
+def test_preferences_that_would_not_count_are_named(tmp_path: Path) -> None:
+    weighs = "tiers:\n- plugins:\n  - name: nodeorder\n"
+    file = tmp_path / "volcano-scheduler.conf"
+    for text, kinds in ((FROM_VOLCANO, 4), (weighs, 0)):
+        file.write_text(text)
+        assert len(answer(file)["outcome"]["ignoredPreferences"]) == kinds
+        assert ("  ignored  preferred node affinity" in check(file).stdout) == bool(kinds)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -1,9 +1,11 @@
-"""Preferences that no plugin weighs are reported, with the pods that have them."""
+"""Preferences that no plugin weighs are reported: by doctor with the pods that have them, on the
+pod itself, and for a policy before it is applied."""
 
 import msgspec
 import pytest
 
-from allotment.core.explain.doctor import WARNING, findings
+from allotment.core.explain.doctor import PLATFORM, TENANT, WARNING, findings
+from allotment.core.explain.preferences import ignored
 from allotment_proto.events import PodObserved, PolicyLoaded
 from allotment_proto.facts import (
     Company,
@@ -23,6 +25,7 @@ from tests import build
 TERM = PodTerm("kubernetes.io/hostname", ("default",), (Expression("app", "In", ("a",)),))
 NODE = Constraints(preferred=(Preference(100, NodeTerm((Expression("z", "In", ("b",)),))),))
 PODS = Company(preferred=(PodPreference(-100, TERM),))
+WITHOUT = Policy(tiers=((PluginUse("predicates"),),))
 SPREAD = Company(spread=(Spread(TERM, 1, False, False),))
 
 
@@ -54,9 +57,11 @@ def test_what_has_no_effect_is_said(
 ) -> None:
     wishes, plain = pod("wishes", constraints, company), build.pod("plain", name="plain")
     others = msgspec.structs.replace(wishes, uid="o", name="o", scheduler="default-scheduler")
-    (found,) = told(Policy(), wishes, plain, others)
+    (found,) = told(WITHOUT, wishes, plain, others)
     assert found[:2] == (WARNING, "pod default/wishes")
     assert found[2] == f"{kind} of 1 pod: no effect, the policy has no plugin nodeorder"
+    (found,) = told(Policy(), wishes)
+    assert found[2] == f"{kind} of 1 pod: no effect, the built-in policy does not weigh them"
     assert told(Policy(tiers=((PluginUse("nodeorder"),),)), wishes, plain) == []
     zero = PluginUse("nodeorder", arguments=((argument, 0),))
     (found,) = told(Policy(tiers=((zero,),)), wishes)
@@ -69,4 +74,19 @@ def test_so_are_taints_that_nobody_weighs() -> None:
         loaded = PolicyLoaded(policy=policy, source="test", text_sha256="")
         state = build.state_of(loaded, build.node(), tainted)
         found = [each for each in findings(state, 0) if each.code == "PreferencesIgnored"]
-        assert [each.subject for each in found] == ["node n2"][:number]
+        assert [(each.subject, each.kind) for each in found] == [("node n2", PLATFORM)][:number]
+
+
+def test_what_pods_prefer_is_no_fault_of_the_platform() -> None:
+    wishes = pod("wishes", NODE, Company())
+    loaded = PolicyLoaded(policy=WITHOUT, source="test", text_sha256="")
+    found = findings(build.state_of(loaded, build.node(), wishes), 0)
+    (about,) = (each for each in found if each.code == "PreferencesIgnored")
+    assert (about.kind, about.namespaces) == (TENANT, ("default",))
+
+
+def test_a_policy_ignores_what_it_gives_no_weight() -> None:
+    assert len(ignored(WITHOUT)) == 4
+    zero = PluginUse("nodeorder", arguments=(("tainttoleration.weight", 0),))
+    assert ignored(Policy(tiers=((zero,),))) == ("PreferNoSchedule taints",)
+    assert ignored(Policy(tiers=((PluginUse("nodeorder"),),))) == ()

@@ -19,7 +19,16 @@ from allotment.core.reasons import main_cause
 from allotment.core.trace_ids import trace_id
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Refusal
-from allotment_proto.facts import PodRequest, Selection
+from allotment_proto.facts import (
+    Constraints,
+    Expression,
+    NodeTerm,
+    PluginUse,
+    PodRequest,
+    Policy,
+    Preference,
+    Selection,
+)
 from tests.recording import Recorder, busy_cluster, fold, uid_of, vgpu
 
 
@@ -302,3 +311,29 @@ def test_nodes_show_what_is_wrong_with_them() -> None:
     assert problems["gpu-02"] == [("CardUnhealthy", "GPU-1")]
     assert ("CardOversold", "GPU-2") in problems["gpu-01"]
     assert problems["gpu-04"] == []
+
+
+@pytest.mark.parametrize(
+    ("tiers", "notes"),
+    [
+        (
+            ((PluginUse("predicates"),),),
+            ("preferred node affinity: no effect, the policy has no plugin nodeorder",),
+        ),
+        (((PluginUse("nodeorder"),),), ()),
+    ],
+)
+def test_a_placed_pod_says_that_what_it_prefers_did_not_count(
+    tiers: tuple[tuple[PluginUse, ...], ...], notes: tuple[str, ...]
+) -> None:
+    log = Recorder()
+    log.policy(Policy(tiers=tiers))
+    log.node("n1")
+    zone = NodeTerm((Expression("zone", "In", ("b",)),))
+    prefers = Constraints(preferred=(Preference(100, zone),))
+    uid = log.pod("a", constraints=prefers)
+    assert explained(log, "default", "a").status.notes == ()  # not why it waits
+    log.decide()
+    log.bind(uid)
+    found = explained(log, "default", "a")
+    assert (found.status.phase, found.status.notes) == ("Running", notes)

@@ -16,6 +16,7 @@ What others may use:
   one. `views`, `pod_views`: nodes, cards and pods as plain rows.
 * `why`: the main cause for which a pod waits, in one sentence.
 * `lives`: the lives of all pods at once, for traces that are exported while they happen.
+* `preferences`: which kinds of preferences a policy ignores.
 * `attempts`: attempts and waits counted by their reasons.
 * `acknowledgement`: which bound pods a device plugin still has to serve; the binder paces by it.
 

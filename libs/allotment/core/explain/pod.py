@@ -39,6 +39,7 @@ from allotment.core.explain.pod_views import (
     preemptor_name,
     request_of,
 )
+from allotment.core.explain.preferences import ignored_of, why_ignored
 from allotment.core.explain.schema import (
     SCHEMA,
     AsOf,
@@ -308,8 +309,15 @@ def _status(
         + notes_of(state, asked, Counter(counted).items())
         + (unserved(state, asked) if is_asked else ())
         + parts_note(fact.request, state)
-        + misread(fact),
+        + misread(fact)
+        + (() if waits or not is_ours else _preference_note(state, fact)),
     )
+
+
+def _preference_note(state: ClusterState, fact: PodObserved) -> tuple[str, ...]:
+    """That the pod's place has nothing to do with what it prefers."""
+    kinds, why = ignored_of(state.policy, fact), why_ignored(state.policy)
+    return (f"{', '.join(kinds)}: no effect, {why}",) if kinds else ()
 
 
 def _group_note(state: ClusterState, fact: PodObserved) -> tuple[str, ...]:

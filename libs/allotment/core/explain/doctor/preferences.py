@@ -1,23 +1,20 @@
-"""Pods and nodes whose preferences have no effect, because the policy does not weigh them.
-
-Preferred affinity and anti-affinity, soft spread constraints and PreferNoSchedule taints are points
-of plugin nodeorder. Without it, or with a weight of 0, they are read and go for nothing.
-"""
+"""Pods and nodes whose preferences have no effect, because the policy does not weigh them."""
 
 from collections.abc import Iterator
 
 from allotment.core.explain.doctor.finding import (
     PODS_MAX,
+    TENANT,
     WARNING,
     Finding,
     about_pods,
     counted,
     names_of,
+    namespaces_of,
     shown_names,
 )
+from allotment.core.explain.preferences import TAINTS, ignored, ignored_of, why_ignored
 from allotment.core.ledger.model import ENDED, ClusterState
-from allotment.core.placement.rules.terms import weights_of
-from allotment_proto.events import PodObserved
 
 _CODE = "PreferencesIgnored"
 _AVOIDED = "PreferNoSchedule"
@@ -25,60 +22,40 @@ _AVOIDED = "PreferNoSchedule"
 
 def of_preferences(state: ClusterState) -> Iterator[Finding]:
     """One finding about all such pods, and one about nodes that are to be avoided."""
-    order = weights_of(state.policy).nodeorder
-    why = "has no plugin nodeorder" if order is None else "gives them a weight of 0 in nodeorder"
+    kinds, why = ignored(state.policy), why_ignored(state.policy)
     tainted = sorted(
         node.name
         for node in state.nodes.values()
         if node.fact is not None and any(t.effect == _AVOIDED for t in node.fact.taints)
     )
-    if tainted and not (order and order.taints):
+    if tainted and TAINTS in kinds:
         nodes = "nodes" if len(tainted) > 1 else "node"
         yield Finding(
             severity=WARNING,
             code=_CODE,
             subject=f"{nodes} {shown_names(tainted)}",
-            message=f"{_AVOIDED} taints: no effect, the policy {why}",
+            message=f"{TAINTS}: no effect, {why}",
             remedy="add plugin nodeorder to the policy's tiers, or remove the taints",
         )
-    ignored = (
-        ("preferred node affinity", not (order and order.affinity), _of_nodes),
-        ("preferred pod affinity or anti-affinity", not (order and order.pods), _of_pods),
-        ("soft topology spread", not (order and order.spread), _of_spread),
-    )
-    facts = [
+    ours = (
         pod.fact
         for pod in state.pods.values()
         if pod.fact.scheduler in state.policy.scheduler_names and pod.fact.phase not in ENDED
-    ]
-    about: dict[str, PodObserved] = {}
-    kinds = []
-    for name, is_ignored, has in ignored:
-        found = {fact.uid: fact for fact in facts if is_ignored and has(fact)}
-        if found:
-            kinds.append(name)
-            about.update(found)
-    if not about:
+    )
+    by_pod = [(fact, found) for fact in ours if (found := ignored_of(state.policy, fact))]
+    if not by_pod:
         return
-    names = names_of(about.values())
+    about = [fact for fact, _ in by_pod]
+    names = names_of(about)
+    shown = [kind for kind in kinds if any(kind in found for _, found in by_pod)]
     yield Finding(
         severity=WARNING,
         code=_CODE,
         subject=about_pods(names),
-        message=f"{', '.join(kinds)} of {counted(len(names), 'pod')}: no effect, the policy {why}",
+        message=f"{', '.join(shown)} of {counted(len(names), 'pod')}: no effect, {why}",
         remedy="add plugin nodeorder to the policy's tiers, or remove the preferences",
         pods=tuple(names[:PODS_MAX]),
         pods_total=len(names),
+        kind=TENANT,
+        namespaces=namespaces_of(about),
     )
-
-
-def _of_nodes(fact: PodObserved) -> bool:
-    return bool(fact.request.constraints.preferred)
-
-
-def _of_pods(fact: PodObserved) -> bool:
-    return bool(fact.request.company.preferred)
-
-
-def _of_spread(fact: PodObserved) -> bool:
-    return any(not rule.is_required for rule in fact.request.company.spread)
