@@ -43,6 +43,32 @@ tiers:
 
 
 @pytest.mark.parametrize(
+    ("plugins", "weight"),
+    [
+        ("{name: nodeorder}", 0),
+        ("{name: binpack}, {name: deviceshare}", 0),
+        ("{name: nodeorder}, {name: deviceshare, arguments: {deviceshare.VGPUEnable: true}}", 0),
+        (
+            "{name: nodeorder}, "
+            "{name: deviceshare, arguments: {deviceshare.SchedulePolicy: spread}}",
+            10,
+        ),
+        (
+            "{name: nodeorder}, {name: deviceshare, arguments: {deviceshare.ScheduleWeight: 3}}",
+            3,
+        ),
+        ("{name: deviceshare}", 10),
+        ("{name: predicates}", 10),
+    ],
+)
+def test_where_plugins_score_nodes_cards_count_only_if_the_file_says_so(
+    plugins: str, weight: int
+) -> None:
+    found = parsed(f"tiers: [{{plugins: [{plugins}]}}]").policy
+    assert (found.device_weight, found.fit_weight) == (weight, weight)
+
+
+@pytest.mark.parametrize(
     ("argument", "field", "value"),
     [
         ("deviceshare.SchedulePolicy: spread", "device_policy", "spread"),

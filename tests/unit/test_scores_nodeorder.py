@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from allotment.core.config.policy import parse
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.board.board import Board
@@ -298,6 +299,24 @@ def test_preferred_pod_affinity_counts_both_ways() -> None:
     near, away = decide(state, policy(pods=1), "a", "b")
     assert (near.node, away.node) == ("n2", "n1")
     assert dict(near.terms)["nodeorder"] == dict(away.terms)["nodeorder"] == 100 * POINT_MICRO
+
+
+def test_replicas_that_prefer_to_be_apart_are_so_though_one_card_would_be_packed() -> None:
+    """Volcano's default configuration: nodeorder and binpack, and nothing about cards."""
+    web = PodTerm("host", ("default",), (Expression("app", "In", ("web",)),))
+    request = build.request(
+        build.wants(1_000), company=Company(preferred=(PodPreference(-100, web),))
+    )
+    labels = (("app", "web"),)
+    state = build.state_of(
+        build.node("n1", labels=(("host", "1"),)),
+        build.node("n2", labels=(("host", "2"),)),
+        build.pod("a", request, labels=labels),
+        build.pod("b", request, labels=labels),
+    )
+    text = "tiers: [{plugins: [{name: predicates}, {name: nodeorder}, {name: binpack}]}]"
+    first, second = decide(state, parse(text, "conf", ("allotment",)).policy, "a", "b")
+    assert {first.node, second.node} == {"n1", "n2"}
 
 
 def test_a_wished_spread_prefers_the_zone_with_fewer_pods() -> None:

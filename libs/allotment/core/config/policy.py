@@ -107,12 +107,16 @@ def _fields(report: Report, root: Mapping) -> Fields:
                 read_metrics(report, entry.value)
             case _:
                 continue
+    weighs_hosts = _weighs_hosts(fields)
+    if weighs_hosts and not fields.keys() & {"device_policy", "device_weight"}:
+        # As in Volcano: packed cards would outweigh all that pods prefer and plugins say of nodes.
+        fields["device_weight"] = 0
     if "fit_weight" not in fields:
         is_scored = fields.get("device_policy", Policy().device_policy) != "none"
         weight = fields.get("device_weight", Policy().device_weight)
         fields["fit_weight"] = weight if is_scored else 0
     is_host_said = fields.keys() & {"host_policy", "host_weight"}
-    if not is_host_said and (fields.get("device_policy") in LEARNERS or _weighs_hosts(fields)):
+    if not is_host_said and (fields.get("device_policy") in LEARNERS or weighs_hosts):
         # they weigh the host's room themselves: another opinion on it would be one too many
         fields["host_weight"] = 0
     return fields
