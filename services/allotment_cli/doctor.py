@@ -19,6 +19,7 @@ from allotment.core.explain.doctor import (
     PLATFORM,
     TENANT,
     WARNING,
+    Backlog,
     Copy,
     Finding,
     Limit,
@@ -693,10 +694,7 @@ def _summary_lines(summary: Summary, read: Sequence[Source], now_ms: int | None)
     oldest_ms = min(row.since_ms for row in backlog)
     total = counted(sum(row.pods for row in backlog), "pod")
     lines.append(_field("Waiting", f"{total}, the oldest for {_age(oldest_ms, now_ms)}"))
-    rows = [
-        [str(row.pods), _age(row.since_ms, now_ms), row.code, _until(row.cured_by)]
-        for row in backlog
-    ]
+    rows = [[str(row.pods), _age(row.since_ms, now_ms), row.code, _until(row)] for row in backlog]
     headers = ["PODS", "OLDEST", "CAUSE", "UNTIL"]
     return [*lines, *table(headers, rows, right=("PODS", "OLDEST"), indent=" " * LABEL)]
 
@@ -713,9 +711,12 @@ def _field(label: str, text: str) -> str:
     return Prose(f"{label:<{LABEL}}{text}", LABEL)
 
 
-def _until(cured_by: str) -> str:
+def _until(row: Backlog) -> str:
     """What ends a wait, in words."""
-    return Cure[cured_by.upper()].value if cured_by else ""
+    if row.never == row.pods:
+        return "the request or the nodes change"
+    cure = Cure[row.cured_by.upper()].value if row.cured_by else ""
+    return cure + (f" (for {row.never}: the request or the nodes change)" if row.never else "")
 
 
 def _age(since_ms: int, now_ms: int | None) -> str:

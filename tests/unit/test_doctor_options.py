@@ -13,6 +13,7 @@ from tests.recording import Recorder, vgpu
 
 WRONG = Problem("InvalidRequest", "volcano.sh/vgpu-cores", "is 120; 0 to 100")
 WHOLE = vgpu(memory_mib=40_000)
+BEYOND = vgpu(memory_mib=99_000)
 
 
 @pytest.fixture
@@ -81,18 +82,19 @@ def test_a_kind_that_there_is_not(log: Path) -> None:
     assert "'tenants' is not platform, tenant or a code like NodeGone" in answer.stderr
 
 
-def test_pods_that_wait_are_counted_first_although_nothing_is_wrong(tmp_path: Path) -> None:
+def test_pods_that_wait_are_counted_first_and_what_ends_their_wait(tmp_path: Path) -> None:
     """With 108 of 200 pods waiting it said "no problems found" and nothing else."""
     recorder = Recorder()
     recorder.node("gpu-01", cards=1)
     recorder.decide(recorder.pod("first", WHOLE))
     for number in range(3):
-        recorder.decide(recorder.pod(f"next-{number}", WHOLE))
+        recorder.decide(recorder.pod(f"next-{number}", WHOLE if number else BEYOND))
     log = recorder.write(tmp_path / "log.jsonl")
     summary = json.loads(allot(log, "-o", "json").stdout)["summary"]
     assert summary["nodes"] == {"ready": 1, "notReady": 0, "gone": 0, "cordoned": 0}
     (row,) = summary["waiting"]
-    assert (row["pods"], row["code"]) == (3, "InsufficientGPUMemory")
+    assert (row["pods"], row["never"], row["code"]) == (3, 1, "InsufficientGPUMemory")
     lines = allot(log).stdout.splitlines()
     assert lines[3].startswith("Waiting  3 pods, the oldest for ")
-    assert lines[-1] == "no problems found"
+    assert "a pod on the node ends (for 1: the request or the nodes change)" in lines[5]
+    assert lines[-1] == "tenants: 1 warning"

@@ -19,7 +19,7 @@ Cards    1 idle, 1 partly in use
 Config   scheduler built in; device built in
 Waiting  3 pods, the oldest for 2h00m
          PODS  OLDEST  CAUSE   UNTIL
-            3   2h00m  Queued  the pod is tried
+            3   2h00m  Queued  the request or the nodes change
 
 Platform
 warning NodeNotReady   node n1

@@ -33,7 +33,7 @@ from allotment.core.explain.doctor.keeping_off import of_keeping_off
 from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_leases, of_log
 from allotment.core.explain.doctor.preferences import of_preferences
 from allotment.core.explain.doctor.standstill import IDLE_AFTER_S, of_standstill, work_of
-from allotment.core.explain.doctor.summary import Summary, summary_of
+from allotment.core.explain.doctor.summary import Backlog, Summary, summary_of
 from allotment.core.explain.doctor.waiting import of_waiting
 from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState
@@ -44,6 +44,7 @@ __all__ = [
     "PLATFORM",
     "TENANT",
     "WARNING",
+    "Backlog",
     "Began",
     "Copy",
     "Finding",

@@ -1,5 +1,6 @@
 """The cluster in a few numbers: nodes, cards, and the pods that wait by cause."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from allotment.core.explain.attempts import waiting
 from allotment.core.explain.views import summaries
 from allotment.core.explain.why import Whys
-from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.units import rfc3339
 
 
@@ -33,13 +34,15 @@ class Cards(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The pods that wait for one cause: `cured_by` names what ends the wait, and `since` is when
-    the oldest of them was created (RFC 3339).
+    """The pods that wait for one cause: `cured_by` names what ends the wait, except for the `never`
+    of them that no node would fit even if no other pod ran. `since` is when the oldest of them was
+    created (RFC 3339).
     """
 
     code: str
     cured_by: str
     pods: int
+    never: int
     since: str
     since_ms: int
 
@@ -57,11 +60,13 @@ def summary_of(state: ClusterState, whys: Whys) -> Summary:
     nodes = state.nodes.values()
     facts = [node.fact for node in nodes if node.fact is not None]
     cards = summaries(state, nodes, by_zone=False)
+    never = _never(state, whys)
     backlog = [
         Backlog(
             code=code,
             cured_by=cure,
             pods=found.pods,
+            never=never[code],
             since=rfc3339(found.oldest_ms),
             since_ms=found.oldest_ms,
         )
@@ -82,3 +87,16 @@ def summary_of(state: ClusterState, whys: Whys) -> Summary:
         ),
         waiting=sorted(backlog, key=lambda row: (-row.pods, row.since_ms, row.code)),
     )
+
+
+def _never(state: ClusterState, whys: Whys) -> Counter[str]:
+    """The pods that no node would fit even if no other pod ran, by cause."""
+    pods = (state.pods[uid] for uid in state.pending)
+    return Counter(whys.of(pod).code for pod in pods if _is_never(pod, whys))
+
+
+def _is_never(pod: Pod, whys: Whys) -> bool:
+    if pod.fact.problem is not None:
+        return False
+    found = whys.nodes_of(pod.fact)
+    return found is not None and found.ever is False
