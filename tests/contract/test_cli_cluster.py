@@ -217,7 +217,7 @@ def test_the_log_is_read_through_the_api_server_with_the_readers_key(
     scene: Scene, tmp_path: Path
 ) -> None:
     exported = busy_cluster().write(tmp_path / "same.jsonl")
-    for words in (("get", "pods", "-o", "wide"), ("ledger",), ("get", "cards")):
+    for words in (("get", "pods", "-A", "-o", "wide"), ("ledger",), ("get", "cards")):
         through = scene.allot(*words)
         assert through.exit_code == 0, through.output
         assert through.stdout == scene.allot(*words, "--file", str(exported)).stdout
@@ -231,6 +231,9 @@ def test_names_are_those_of_the_contexts_namespace(scene: Scene) -> None:
     assert "Pod        research/llama" in scene.allot("explain", "llama", *named).stdout
     assert scene.allot("explain", "big").exit_code == 2
     assert scene.allot("explain", "big", "-n", "default").exit_code == 0
+    listed = scene.allot("get", "pods", "-o", "name").stdout.split()
+    assert "pod/llama" in listed
+    assert "pod/big" not in listed
 
 
 def test_a_pod_that_cannot_be_reached_is_passed_over(scene: Scene) -> None:
