@@ -33,7 +33,7 @@ from allotment_proto.facts import PodRequest
 from allotment_proto.observed import Death, Standing
 from allotment_watcher.__main__ import held_back as held_back_metric
 from allotment_watcher.timekeeper import UNSERVED_AFTER_S, Turns
-from tests.build import decided, node, placement, pod, policy, request, state_of, wants
+from tests.build import decided, holding, node, placement, pod, policy, request, state_of, wants
 from tests.recording import Recorder, vgpu
 from tests.unit.both_rankers import chosen
 from tests.unit.replaying import verify
@@ -706,6 +706,62 @@ def test_a_tenant_whose_pods_crash_everywhere_is_remembered_to_a_bound() -> None
         cluster.crash(f"p{number}")
     assert len(cluster.state.health) == health.PLACES_MAX
     assert cluster.state.health["n149", "", ""].strikes[0].pod == "default/pod-p298"
+
+
+def test_who_lets_the_images_of_others_crash_elsewhere_excuses_no_sick_node() -> None:
+    """Images have well-known names: one tenant freed a sick node with pods that run `false`."""
+    cluster = Cluster("a", "b", cards=0)
+    assert [cluster.burn(f"p{n}", **STRANGERS[n]) for n in range(3)] == ["a"] * 3
+    for count in range(3):
+        cluster.burn(f"x{count}", image=f"i{count}", namespace="red")
+    assert "a" in cluster.held()
+    assert cluster.node_of("blue", COUNTED, namespace="blue") == "b"
+
+
+def test_what_several_tenants_have_shown_is_not_pushed_out_by_the_crashes_of_one() -> None:
+    """A sick node was free again as soon as one tenant had crashed pods on 128 nodes and cards."""
+    cluster = Cluster(*(f"n{number}" for number in range(150)))
+    for count, about in enumerate(STRANGERS[:3]):
+        cluster.tell(pod(f"x{count}", **about))
+        cluster.tell(decided(placement(f"x{count}", "n0", holding(f"GPU-{count}"))))
+        cluster.crash(f"x{count}")
+    assert cluster.held() == {"n0"}
+    for number in range(1, 150):
+        cluster.tell(pod(f"p{number}", image=f"r{number}", namespace=f"red{number % 2}"))
+        cluster.tell(decided(placement(f"p{number}", f"n{number}")))
+        cluster.crash(f"p{number}")
+    assert len(cluster.state.health) == health.PLACES_MAX
+    assert cluster.held() == {"n0"}
+
+
+@pytest.mark.parametrize(
+    ("why", "is_held"),
+    [
+        ("rpc error: code = Unknown desc = no device", True),
+        ("requested number of devices unavailable for nvidia.com/gpu", True),
+        ("not enough cpus available to satisfy request: requested=8, available=7", False),
+        (
+            "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough "
+            "memory is available",
+            False,
+        ),
+    ],
+)
+def test_two_tenants_whose_cpus_or_memory_cannot_be_pinned_hold_no_node_back(
+    why: str, *, is_held: bool
+) -> None:
+    """kubelet gives the same reason for them: two tenants' large pods held a healthy node back."""
+    cluster = Cluster("a", "b", cards=0)
+    ending = Ending(f"Allocate failed due to {why}, which is unexpected")
+    for count in range(2):
+        cluster.make(
+            f"x{count}", COUNTED, namespace=f"ns{count}", image=f"i{count}", owner=f"o{count}"
+        )
+        cluster.refuse(f"x{count}", ending=ending)
+    assert cluster.held() == ({"a"} if is_held else set())
+    assert cluster.node_of("blue", COUNTED, namespace="blue") == ("b" if is_held else "a")
+    again = cluster.node_of("again", COUNTED, namespace="ns0", image="i0", owner="o0")
+    assert again == "b", "it had better try another node"
 
 
 def hung(*more: str) -> Cluster:

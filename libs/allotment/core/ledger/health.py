@@ -19,8 +19,9 @@ What counts is kept narrow, because whoever can hold back a healthy node harms o
 * Strikes from one namespace hold a place back for the pods of that namespace only.
 * How a container ends is up to its owner. So it takes three strangers that died, of three
   namespaces to hold a node back for all; pods with the same image are one stranger unless the
-  image runs elsewhere; and an image that died on two nodes says nothing of either (its strikes are
-  *excused*).
+  image runs elsewhere; and if a namespace's pods with one image died on two nodes, they say nothing
+  of either (their strikes are *excused*). They excuse no strikes of other namespaces: whoever lets
+  a well-known image crash elsewhere must not free a sick node.
 
 A pod that was turned away shows that the plugin failed; one that starts shows that it works. One
 that died is only outweighed by one that lived: that ended well, or has run for a while.
@@ -50,6 +51,9 @@ from allotment_proto.volcano import keys
 
 NOT_ADMITTED = "UnexpectedAdmissionError"
 """What kubelet says (`reason`) of a pod whose devices it could not allocate."""
+_OF_HOST = ("[memorymanager]", "not enough cpus available")
+"""In its message: it could not pin the pod's CPUs or memory. A node is well on which that happens,
+and how much a pod asks for is up to its owner: it counts as little as one that died."""
 _STRANGERS = 2
 """So many pods of different owners that are turned away one after the other hold a place back."""
 _DEAD_STRANGERS = 3
@@ -293,7 +297,11 @@ def _places(node: str, cards: tuple[tuple[str, str], ...]) -> list[CardPlace]:
 
 
 def _turned_away(fact: PodObserved, held: Allocation, seq: int) -> Strike:
-    return _struck_by(fact, held, seq, "" if fact.ending is None else fact.ending.message)
+    said = "" if fact.ending is None else fact.ending.message
+    strike = _struck_by(fact, held, seq, said)
+    if any(words in said for words in _OF_HOST):
+        strike = msgspec.structs.replace(strike, has_died=True, image=fact.image)
+    return strike
 
 
 def _died(fact: PodObserved, held: Allocation, seq: int) -> Strike:
@@ -336,27 +344,33 @@ def _strike(state: ClusterState, name: str, strike: Strike) -> None:
 
 
 def _forget_oldest(state: ClusterState) -> None:
-    """How pods die is up to tenants, and every pod that is placed asks of all places."""
+    """How pods die is up to tenants, and every pod that is placed asks of all places. One tenant's
+    many pods do not push out what more namespaces have shown.
+    """
     died = [
-        (health.strikes[-1].seq, place)
+        (len(health.namespaces), health.strikes[-1].seq, place)
         for place, health in state.health.items()
         if all(strike.has_died for strike in health.strikes)
     ]
-    for _, place in sorted(died)[:-PLACES_MAX]:
+    for *_, place in sorted(died)[:-PLACES_MAX]:
         if state.health.pop(place).since:
             state.room_seq = state.seq
 
 
 def _excuse(state: ClusterState, name: str, strike: Strike) -> bool:
-    """Whether an image died on another node, too: then it is to blame, and no node."""
+    """Whether a namespace's image died on another node, too: then it is to blame, and no node."""
+
+    def is_same(other: Strike) -> bool:
+        return _is_alike(other, strike) and other.namespace == strike.namespace
+
     found = [
         place
         for place, health in state.health.items()
-        if place[0] != name and any(_is_alike(s, strike) for s in health.strikes)
+        if place[0] != name and any(map(is_same, health.strikes))
     ]
     for place in found:
         strikes = tuple(
-            msgspec.structs.replace(s, is_excused=s.is_excused or _is_alike(s, strike))
+            msgspec.structs.replace(s, is_excused=s.is_excused or is_same(s))
             for s in state.health[place].strikes
         )
         _keep(state, place, strikes, strike.seq)

@@ -172,13 +172,13 @@ class Strike(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Family and id of each."""
     message: str
     has_died: bool = False
-    """It was admitted, and failed within seconds."""
+    """It was admitted and failed within seconds, or its CPUs or memory could not be pinned."""
     image: str = ""
     """Of one that died."""
     has_run: bool = False
     """Pods with that image ran on other nodes then."""
     is_excused: bool = False
-    """Its image died on another node, too: it does not count."""
+    """Its namespace's image died on another node, too: it does not count."""
     is_unserved: bool = False
     """It was bound, and its device plugin has not acknowledged it for long. It names no cards."""
 
