@@ -18,6 +18,7 @@ from allotment.core.placement.unserved import unserved
 from allotment.core.queues.eligible import NEVER, is_never
 from allotment.core.reasons import OF_CLUSTER, cut
 from allotment_binder.notices import Notice, Notices, Refused
+from allotment_binder.readers import Readers
 from allotment_binder.settings import BinderSettings
 
 ASKED_MOST = 2_000
@@ -29,10 +30,17 @@ PAUSE_TIMES = 9
 class Causes:
     """Stands before `Notices`: refusals pass through it and get their sentence."""
 
-    def __init__(self, ctx: ServiceContext[BinderSettings], fold: Fold, notices: Notices) -> None:
+    def __init__(
+        self,
+        ctx: ServiceContext[BinderSettings],
+        fold: Fold,
+        notices: Notices,
+        readers: Readers,
+    ) -> None:
         self._log = ctx.log
         self._fold = fold
         self._notices = notices
+        self._readers = readers
         self._refused: dict[str, Refused] = {}
         self._stirred = anyio.Event()
 
@@ -70,7 +78,7 @@ class Causes:
 
     def _text(self, whys: Whys, notice: Refused) -> str:
         try:
-            return told(self._fold.state, whys, notice)
+            return told(self._fold.state, whys, notice, self._readers)
         except Exception as error:  # a defect of an explanation must not keep the refusal back
             self._log.error(
                 "the cause of a refusal cannot be explained",
@@ -81,8 +89,9 @@ class Causes:
             return notice.message
 
 
-def told(state: ClusterState, whys: Whys, notice: Refused) -> str:
-    """The whole text: the cause, what was counted, and the command that tells more."""
+def told(state: ClusterState, whys: Whys, notice: Refused, readers: Readers) -> str:
+    """The whole text: the cause, what was counted, and the command that tells more. It is cut as
+    its readers see it, so that the command is not lost."""
     pod = state.pods.get(notice.uid)
     sentences = [notice.message]
     if pod is not None and notice.uid in state.pending:
@@ -93,7 +102,7 @@ def told(state: ClusterState, whys: Whys, notice: Refused) -> str:
         sentences += [text for text in absent if text != why.text]
         sentences += [NEVER] if is_never(state, pod.fact) else []
     more = f" Ask: allot explain pod {notice.namespace}/{notice.name}"
-    return cut(" ".join(map(_ended, sentences)), len(more)) + more
+    return cut(readers.text(notice.namespace, " ".join(map(_ended, sentences))), len(more)) + more
 
 
 def _beside(pod: Pod, why: Why, message: str) -> tuple[str, ...]:

@@ -14,9 +14,11 @@ from allotment_proto.events import Envelope, GroupObserved, PodObserved
 
 _NAMED = re.compile(
     r"(?:\b(pod|PodGroup|group|gang|Job|job) )?"
-    r"(?<![\w./-])([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)/[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?(?![\w/-])"
+    r"(?<![\w./-])(?!\d+/\d+ nodes )([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)/"
+    r"(?:[^\s,;()]*[^\s,;().:…'\"])?"
 )
-"""``<namespace>/<name>``, with the kind before it if it is said."""
+"""``<namespace>/<name>``, with the kind before it if it is said. To the end of the word, whatever
+stands there: annotations give groups any name, and a text may be cut in the middle of one."""
 
 
 class Readers:

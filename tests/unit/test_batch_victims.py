@@ -10,6 +10,7 @@ from allotment.core.queues.eligible import NEVER, is_never
 from allotment.core.queues.round.rounds import Rounds
 from allotment_binder.causes import told
 from allotment_binder.notices import Refused
+from allotment_binder.readers import Readers
 from allotment_proto.events import (
     Evicted,
     PodGone,
@@ -179,9 +180,8 @@ def test_nobody_goes_for_one_who_never_preempts(by: str, action: str) -> None:
     top = build.pod("top-0", counted, name="top-0", **member)
     world.tell(top)
     assert world.decide().evictions == ()
-    assert NEVER in told(
-        world.state, Whys(world.state), Refused("top-0", "default", "top-0", "", True)
-    )
+    refused = Refused("top-0", "default", "top-0", "", True)
+    assert NEVER in told(world.state, Whys(world.state), refused, Readers())
     world.tell(msgspec.structs.replace(high, rv=3))
     world.tell(msgspec.structs.replace(top, rv=3, preempts=True))
     assert [e.action for e in world.decide(["top-0"]).evictions] == [action]

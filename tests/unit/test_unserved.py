@@ -18,6 +18,7 @@ from allotment.core.placement.unserved import unserved
 from allotment.core.reasons import main_cause, shown_cause
 from allotment_binder.causes import told
 from allotment_binder.notices import Refused
+from allotment_binder.readers import Readers
 from allotment_proto.device_config import DeviceConfig, Nvidia
 from allotment_proto.events import DevicesConfigured, NodeObserved, PolicyLoaded
 from allotment_proto.facts import Inventory, PodRequest, Policy, Problem
@@ -73,7 +74,7 @@ def test_a_family_that_is_switched_off_is_said_with_its_line(
     assert ("in place of" in said) is bool(instead)
     assert instead in said
     refused = Refused(pod.uid, pod.namespace, pod.name, "0/1 nodes are available: 1 NoGPU.", True)
-    assert f"{said}." in told(state, Whys(state), refused)
+    assert f"{said}." in told(state, Whys(state), refused, Readers())
     (found,) = [one for one in findings(state, 0) if one.code == "NotOffered"]
     assert (found.subject, found.message) == ("pod default/pod-a", said)
 

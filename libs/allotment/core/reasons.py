@@ -1120,6 +1120,7 @@ def refusal_text(refusal: Refusal) -> str:
 
 
 def cut(text: str, more: int = 0) -> str:
-    """A text that API servers take as an Event's note, with room for so many characters more."""
+    """A text that API servers take as an Event's note, with room for so many characters more. It is
+    cut between two words: half a name is not known for the name that it is."""
     most = _MESSAGE_CHARS_MAX - more
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= most else text[: most - 1].rsplit(" ", 1)[0] + "…"
