@@ -13,7 +13,14 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from allotment.adapters.service.http import listening
-from allotment.adapters.service.moments import FORMS, AtSequence, MomentError, parse, silence_text
+from allotment.adapters.service.moments import (
+    FORMS,
+    AtSequence,
+    MomentError,
+    parse,
+    show_in_zone,
+    silence_text,
+)
 from allotment.adapters.telemetry.log import Logger
 from allotment.core.logport import LogUnavailable
 from allotment_inspector.frame import BINS, HEIGHT, Frame, frame_of
@@ -23,6 +30,8 @@ from allotment_inspector.pages import PAGES, NotFound, Page
 from allotment_inspector.rendering import HERE, Drawn, draw, static_version
 
 VIEWS_AT_ONCE = 2
+ZONE_COOKIE, ZONE_MINUTES_MAX = "allotment_zone", 840
+"""How many minutes the browser's clock is ahead of UTC, as app.js says."""
 STREAM_PAUSE_S = 0.25
 """At most so often a browser is told that there is something new."""
 STREAM_ALIVE_S = 2.0
@@ -101,6 +110,9 @@ class Pages:
     def _handler(self, page: Page) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             began_s = time.perf_counter()
+            zone = request.cookies.get(ZONE_COOKIE, "")
+            if re.fullmatch(r"-?\d{1,3}", zone) and abs(int(zone)) <= ZONE_MINUTES_MAX:
+                show_in_zone(int(zone))
             asked = Asked(
                 page,
                 dict(request.match_info),

@@ -3,7 +3,7 @@ what is asked for later, and an accessibility check. Skipped where there is no C
 """
 
 import shlex
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,81 @@ async def test_without_news_the_page_says_so_first_and_its_ages_stand_still(
         await page.keyboard.press("l")
         await expect(page.locator("#silence")).to_be_hidden()
         await page.close()
+
+
+@pytest.mark.parametrize("make", [busy_cluster, busy_queues])
+async def test_no_page_scrolls_sideways_on_a_phone(
+    browser: Browser, make: Callable[[], Recorder]
+) -> None:
+    records = make().records
+    async with browsing(browser, records, width=420) as (page, address, fold):
+        pods = [f"{pod.fact.namespace}/{pod.fact.name}" for pod in fold.state.pods.values()][:3]
+        nodes = [f"/nodes/{name}" for name in list(fold.state.nodes)[:1]]
+        for path in ("/", *nodes, *every_page(records, fold, pods)):
+            await page.goto(address + path)
+            wide = await page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= 420, (path, wide)
+
+
+async def test_a_table_is_sorted_by_a_click_and_stays_sorted(browser: Browser) -> None:
+    async with browsing(browser, busy_cluster().records) as (page, address, _):
+        await page.goto(f"{address}/pods?at=30")
+        names = page.locator("main tbody tr td:nth-child(2)")
+        await page.locator("th", has_text="name").last.click()
+        shown = await names.all_inner_texts()
+        assert shown == sorted(shown)
+        await page.locator("th[aria-sort]").click()
+        await expect(page.locator("th[aria-sort=descending]")).to_have_count(1)
+        shown = await names.all_inner_texts()
+        assert shown == sorted(shown, reverse=True)
+        await page.keyboard.press("[")
+        await expect(page.locator("#seq")).to_have_text("seq 29")
+        shown = await names.all_inner_texts()
+        assert shown == sorted(shown, reverse=True)
+
+
+async def test_the_map_is_filtered_and_lights_up_cards_of_a_pod_or_namespace(
+    browser: Browser,
+) -> None:
+    async with browsing(browser, busy_cluster().records) as (page, address, _):
+        await page.goto(address)
+        await page.get_by_label("nodes").fill("A100")
+        await expect(page.locator("#map .node:visible")).to_have_count(2)
+        await expect(page.locator("#sifted")).to_contain_text("2 of 5 nodes")
+        await page.get_by_label("nodes").fill("")
+        for light, lit in (("research", 1), ("default/big", 1), ("nobody", 0)):
+            await page.get_by_label("highlight").fill(light)
+            await expect(page.locator(".seg.lit")).to_have_count(lit)
+        await page.get_by_label("highlight").fill("research")
+        await page.wait_for_url("**light=research*")
+        await page.reload()
+        await expect(page.locator(".seg.lit")).to_have_count(1)
+        await page.keyboard.press("Escape")
+
+
+async def test_help_names_every_key(browser: Browser) -> None:
+    async with browsing(browser, busy_cluster().records) as (page, address, _):
+        await page.goto(address)
+        await page.keyboard.press("?")
+        help_box = page.locator("#help")
+        await expect(help_box).to_be_visible()
+        for key in ("[", "]", "{", "}", "l", "/", "?", "Esc"):
+            assert await help_box.locator("kbd", has_text=key).count(), key
+        await page.keyboard.press("Escape")
+        await expect(help_box).to_be_hidden()
+
+
+async def test_times_are_in_the_zone_of_the_browser(browser: Browser) -> None:
+    history, _ = history_of(busy_cluster().records)
+    async with served(history) as address:
+        context = await browser.new_context(timezone_id="Asia/Kolkata")
+        page = await context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        await page.goto(f"{address}/pods/default/big?at=17")
+        await expect(page.locator("#zone")).to_have_text("UTC+05:30")
+        await expect(page.locator("#when")).to_contain_text("19:30:0")
+        await expect(page.locator(".said")).to_contain_text("19:30:0")
+        await context.close()
 
 
 async def test_advice_comes_after_the_page_and_is_there_without_script(browser: Browser) -> None:

@@ -21,6 +21,7 @@ from allotment_inspector.pages.found import NotFound
 from allotment_inspector.pages.gang import GangPage
 from allotment_inspector.pages.gang_advice import GangAdvicePage
 from allotment_inspector.pages.log import LogPage
+from allotment_inspector.pages.node import NodePage
 from allotment_inspector.pages.pod import PodPage
 from allotment_inspector.pages.pod_advice import AdvicePage
 from allotment_inspector.pages.pods import PodsPage
@@ -409,6 +410,17 @@ def test_another_policy_may_choose_other_cards() -> None:
 
 
 # Queues and gangs
+
+
+def test_a_node_shows_its_pods_its_facts_and_what_it_answers_to_pods_that_wait() -> None:
+    found = page(busy_cluster(), "node", name="gpu-04")
+    assert isinstance(found, NodePage)
+    assert found.explanation.taints == ("dedicated=serving:NoSchedule",)
+    assert found.explanation.node.cpu_milli > 0
+    assert "TaintNotTolerated" in {each.verdict for each in found.explanation.answers}
+    used = page(busy_cluster(), "node", name="gpu-02")
+    assert isinstance(used, NodePage)
+    assert [view.name for view in used.explanation.pods] == ["a100-only"]
 
 
 def test_queues_count_who_waits() -> None:

@@ -10,10 +10,12 @@ import msgspec
 
 from allotment.core.explain.amounts import compute_text
 from allotment.core.explain.views import PERCENT, card_name, model_text, piece_name
+from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.units import mib_text
 from allotment_inspector.said import path
+from allotment_proto.events import PodObserved
 from allotment_proto.facts import CardFact, Holding
 
 CardState = Literal["", "ill", "over", "closed"]
@@ -34,6 +36,7 @@ class Segment(msgspec.Struct, frozen=True, rename="camel"):
     phase: str
     """``bound``, ``reserved``, ``perhaps`` (nobody can tell which card it is), or ``going``."""
     amount: str
+    queue: str
     seq: int
     """The decision that gave it, 0 if others did."""
     since_ms: int | None
@@ -99,6 +102,7 @@ def card_cell(
                     amount=amount_text(
                         holding.memory_mib, holding.cores_pct, is_percent=is_percent
                     ),
+                    queue=_queue_of(state, pod.fact),
                     seq=seq,
                     since_ms=since.get(seq) if seq else pod.fact.created_ms,
                     filled=_share(asked, size) if is_cut else None,
@@ -121,6 +125,13 @@ def card_cell(
         segments=pieces,
         is_cut=is_cut,
     )
+
+
+def _queue_of(state: ClusterState, fact: PodObserved) -> str:
+    """The queue that a pod's group or the pod itself names."""
+    group = state.groups.get(fact.group)
+    named = fact.queue if group is None or group.fact is None else group.fact.queue
+    return named or DEFAULT_QUEUE
 
 
 def _takes_all(card: Card, holding: Holding) -> bool:

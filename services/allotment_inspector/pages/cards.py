@@ -31,6 +31,7 @@ NODES_DRAWN_MAX = 100
 """Of a larger cluster the map has one cell a card."""
 GONE_SHOWN_MS = 3_600_000
 WAITING_SHOWN = 12
+ZONE_LABEL = "topology.kubernetes.io/zone"
 LOOK_SHOWN = 20
 _FOUND_MS = 10_000
 """Findings depend on the time, too: they are looked for again after so long."""
@@ -69,6 +70,7 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     path: str
     about: str
+    zone: str
     free: str
     words: tuple[str, ...]
     is_gone: bool
@@ -283,6 +285,7 @@ def node_row(moment: Moment, node: Node) -> NodeRow:
         name=node.name,
         path=path("nodes", node.name),
         about=about_text(node),
+        zone=node.labels.get(ZONE_LABEL, ""),
         free=_free_text(node, counted),
         words=tuple(words),
         is_gone=False,
@@ -339,6 +342,7 @@ def _gone_row(gone: Gone) -> NodeRow:
         name=fact.name,
         path=path("nodes", fact.name),
         about=_kinds_text((card.model, card.memory_mib) for _, card in cards) or "whole cards",
+        zone=dict(fact.labels).get(ZONE_LABEL, ""),
         free="",
         words=("gone",),
         is_gone=True,

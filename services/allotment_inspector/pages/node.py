@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allotment.core.explain.views import NodeView, node_view
+from allotment.core.explain.node import NodeExplanation, explain_node
 from allotment_inspector.frame import sentence
 from allotment_inspector.history import Moment
 from allotment_inspector.index import NODE
@@ -28,16 +28,15 @@ class NodePage(msgspec.Struct, frozen=True, rename="camel"):
 
     name: str
     row: NodeRow
-    node: NodeView
+    explanation: NodeExplanation
     labels: dict[str, str]
-    taints: tuple[str, ...]
     records: tuple[Told, ...]
     records_total: int
 
 
 def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the same answer."""
-    return typed("allot", "ledger", match["name"], at=moment.at)
+    return typed("allot", "explain", "node", match["name"], at=moment.at)
 
 
 def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> NodePage | NotFound:
@@ -52,9 +51,8 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     return NodePage(
         name=node.name,
         row=node_row(moment, node),
-        node=node_view(state, node),
+        explanation=explain_node(state, node.name, moment.time_ms),
         labels=dict(fact.labels) if fact else {},
-        taints=tuple(f"{t.key}={t.value}:{t.effect}" for t in fact.taints) if fact else (),
         records=tuple(Told(e.seq, e.time_ms, sentence(e)) for e in reversed(shown)),
         records_total=len(seqs),
     )

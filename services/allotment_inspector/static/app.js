@@ -6,6 +6,12 @@ const range = $('#at'), zone = +range.dataset.zone * 60000;
 const clock = ms => new Date(ms + zone).toISOString().slice(11, 23);
 // A word of a command line, as a shell reads it: shlex.quote.
 const quoted = word => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
+// Times are drawn by the server, in the zone that this cookie names: reload once when it is another.
+const ahead = -new Date().getTimezoneOffset(), kept = `allotment_zone=${ahead}`;
+if (!document.cookie.split('; ').includes(kept)) {
+  document.cookie = `${kept}; path=/; max-age=31536000; samesite=strict`;
+  if (document.cookie.split('; ').includes(kept) && ahead * 60000 !== zone) location.reload();
+}
 let here = +range.dataset.seq, ms = +range.value, nowMs = +range.dataset.now;
 let live = document.body.classList.contains('live-now');
 let wanted = null, busy = false;              // one question at a time; while it runs the last wish counts
@@ -47,7 +53,7 @@ function show(said, outline) {
   $('#when').textContent = said.clock; $('#seq').textContent = 'seq ' + here;
   $('#what').textContent = $('#what').title = said.text;
   $('.upto').style.setProperty('--x', said.x); $('#past').setAttribute('d', $('.density').getAttribute('d'));
-  mode(); ages(); silence(quiet.text, quiet.sinceMs);
+  sortAll(); mode(); ages(); silence(quiet.text, quiet.sinceMs);
   document.dispatchEvent(new CustomEvent('moment', { detail: said }));
 }
 function mode() {
@@ -68,6 +74,37 @@ function mode() {
     if (to !== a.getAttribute('href')) a.setAttribute('href', to);
   });
 }
+
+// -- tables: a click on a header sorts its rows, and they stay sorted over steps
+const sorted = {};                             // of each table, by its label: column and direction
+const UNITS = { ms: .001, s: 1, MiB: 1, GiB: 1024, TiB: 1048576 };
+function worth(cell) {                         // what a cell is sorted by: a number if it begins with one
+  const age = $('time.age', cell), text = cell.textContent.trim();
+  if (age) return -age.dataset.ms;
+  const [, number, unit] = text.match(/^(-?[\d,]+(?:\.\d+)?)\s*([a-zA-Z%]*)$/) || [];
+  return number === undefined ? text : +number.replaceAll(',', '') * (UNITS[unit] ?? 1);
+}
+function sortAll() {
+  $$('main table').forEach(table => {
+    const label = table.parentElement.getAttribute('aria-label'), heads = $$('thead th', table).filter(th => !th.querySelector('.sr'));
+    if (table.matches('[data-unsorted]') || $$('tbody tr', table).length < 2) return;
+    heads.forEach(th => { th.tabIndex = 0; th.classList.add('sort'); });
+    const by = sorted[label];
+    if (!by) return;
+    heads.forEach(th => th.removeAttribute('aria-sort'));
+    $$('thead th', table)[by.at].setAttribute('aria-sort', by.up ? 'ascending' : 'descending');
+    const rows = $$('tbody tr', table).map(tr => [worth(tr.cells[by.at]), tr]);
+    rows.sort(([a], [b]) => (by.up ? 1 : -1) * (typeof a === 'number' && typeof b === 'number' ? a - b : String(a).localeCompare(String(b), undefined, { numeric: true })));
+    $('tbody', table).append(...rows.map(([, tr]) => tr));
+  });
+}
+function sortBy(th) {
+  const label = th.closest('table').parentElement.getAttribute('aria-label'), at = th.cellIndex;
+  sorted[label] = { at, up: sorted[label]?.at === at ? !sorted[label].up : !th.matches('.n') };
+  sortAll();
+}
+document.addEventListener('click', e => { const th = e.target.closest?.('th.sort'); if (th) sortBy(th); });
+document.addEventListener('keydown', e => { if (e.key === 'Enter' && e.target.matches?.('th.sort')) sortBy(e.target); });
 
 // -- asking
 async function seek(wish) {                    // {at} a moment, null for the newest; {by} steps; {go} a marked record
@@ -104,6 +141,7 @@ $('#window').onchange = e => {
   history.replaceState(null, '', location.pathname + (query.size ? '?' + query : '') + location.hash);
   seek({ at: live ? null : here });
 };
+$('#help-button').onclick = () => $('#help').showModal();
 $('#back').onclick = back; $('#next').onclick = next; $('#live').onclick = goLive;
 document.addEventListener('click', e => {
   const mark = e.target.closest?.('.mark');
@@ -113,7 +151,7 @@ document.addEventListener('keydown', e => {
   if (e.ctrlKey || e.metaKey || e.altKey) return;
   if (e.target.matches('input:not([type=range]), select, textarea')) { if (e.key === 'Escape') e.target.blur(); return; }
   const act = { '[': back, ']': next, '{': () => seek({ go: '-mark' }), '}': () => seek({ go: 'mark' }),
-    l: follow, '/': () => $('#find').focus() }[e.key];
+    l: follow, '/': () => $('#find').focus(), '?': () => $('#help').showModal() }[e.key];
   if (act) { e.preventDefault(); act(); }
 });
 
@@ -149,5 +187,6 @@ stream.onmessage = m => {
   else if (!later) later = setTimeout(() => { later = 0; if (!live) seek({ at: here }); }, 5000);   // the slider grows
 };
 stream.onerror = () => silence(`No news from the inspector since ${clock(heardMs).slice(0, 8)}; this is the state of then`, heardMs);
+sortAll();
 setInterval(() => { if (live && !document.body.matches('.silent')) { nowMs += 1000; ages(); } }, 1000);
 mode();

@@ -47,4 +47,25 @@ document.addEventListener('keydown', e => {
   const to = { ArrowLeft: () => caps[k - 1], ArrowRight: () => caps[k + 1], ArrowUp: () => row(true), ArrowDown: () => row(false), Home: () => caps[0], End: () => caps.at(-1) }[e.key]?.();
   if (to) { e.preventDefault(); caps[k].tabIndex = -1; to.tabIndex = 0; to.focus(); }
 });
+
+// Nodes are filtered by every word of their name, model, zone and mode; pieces are lit up by their
+// pod (its name or namespace/name), namespace or queue. Both stay in the address.
+const sift = $('#sift');
+function apply() {
+  const words = sift.elements.find.value.toLowerCase().split(/\s+/).filter(Boolean), light = sift.elements.light.value.trim();
+  const nodes = $$('#map .node'), segs = $$('#map .seg');
+  nodes.forEach(n => { const text = n.dataset.find.toLowerCase(); n.hidden = !words.every(w => text.includes(w)); });
+  segs.forEach(s => s.classList.toggle('lit', Boolean(light) && [s.dataset.queue, s.dataset.pod, ...s.dataset.pod.split('/')].includes(light)));
+  $('#map').classList.toggle('lighting', Boolean(light));
+  const lit = segs.filter(s => s.matches('.lit')), shown = nodes.filter(n => !n.hidden).length;
+  $('#sifted').textContent = [words.length && `${shown} of ${nodes.length} nodes`, light && `${new Set(lit.map(s => s.dataset.uid)).size} pods on ${new Set(lit.map(s => s.closest('.card'))).size} cards`].filter(Boolean).join('; ');
+  const asked = query();
+  for (const name of ['find', 'light']) { const v = sift.elements[name].value; v ? asked.set(name, v) : asked.delete(name); }
+  history.replaceState(null, '', location.pathname + (asked.size ? '?' + asked : '') + location.hash);
+}
+if (sift) {
+  for (const name of ['find', 'light']) sift.elements[name].value = query().get(name) || '';
+  sift.oninput = apply; sift.onsubmit = e => e.preventDefault();
+  document.addEventListener('moment', apply); apply();
+}
 pick(query().get('card'));

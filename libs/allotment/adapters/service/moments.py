@@ -3,7 +3,8 @@ age, or RFC 3339. Clock times are those of the machine.
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import NamedTuple
 
 from allotment.core.units import duration_ns
@@ -30,6 +31,10 @@ At = AtSequence | AtTime
 
 class MomentError(ValueError):
     """Raised for a text that is not a moment; `FORMS` says what would be."""
+
+
+_reader_zone: ContextVar[tzinfo | None] = ContextVar("reader_zone", default=None)
+"""The zone of the person who reads, where it is known; else that of this process."""
 
 
 def parse(text: str, now_ms: int) -> At:
@@ -105,4 +110,9 @@ def zone_text(ms: int) -> str:
 
 
 def _local(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms // 1000, UTC).astimezone()
+    return datetime.fromtimestamp(ms // 1000, UTC).astimezone(_reader_zone.get())
+
+
+def show_in_zone(minutes: int) -> None:
+    """Show local times in the zone that is so far ahead of UTC, in this context."""
+    _reader_zone.set(timezone(timedelta(minutes=minutes)))
