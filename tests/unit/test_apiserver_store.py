@@ -68,6 +68,23 @@ def test_a_pod_that_has_ended_needs_no_grace() -> None:
     assert store.delete(PODS, "default", "p") is None
 
 
+@pytest.mark.parametrize(("own_s", "kept_s"), [(1 << 62, 1 << 33), (1 << 40, 1 << 33), (-5, 1)])
+def test_no_grace_period_keeps_a_pod_and_what_ends_with_it_from_being_deleted(
+    own_s: int, kept_s: int
+) -> None:
+    """The date of its deadline does not exist: its owner's other pods stayed as well."""
+    store = new_store()
+    owner = store.create(CONFIG_MAPS, "default", {"metadata": {"name": "owner"}})["metadata"]
+    owners = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}]
+    for name, grace_s in (("a", own_s), ("b", 30)):
+        body = pod(name, nodeName="n", terminationGracePeriodSeconds=grace_s)
+        body["metadata"]["ownerReferences"] = owners
+        store.create(PODS, "default", body)
+    store.delete(CONFIG_MAPS, "default", "owner")
+    ending = [store.get(PODS, "default", name)["metadata"] for name in ("a", "b")]
+    assert [meta.get("deletionGracePeriodSeconds") for meta in ending] == [kept_s, 30]
+
+
 def test_a_finalizer_outlives_the_kubelet() -> None:
     store = new_store()
     _on_node(store, "p", finalizers=["test/hold"])

@@ -16,6 +16,8 @@ from allotment_local.apiserver.quantities import parse_quantity
 GATED_REASON = "SchedulingGated"
 GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
 TERMINATION_GRACE_S = 30
+GRACE_S_MAX = 1 << 33
+"""Go's durations reach no further, and the dates of longer ones do not exist."""
 _DEFAULT_TOLERATIONS = [
     {
         "key": f"node.kubernetes.io/{state}",
@@ -204,6 +206,6 @@ def deletion_grace_s(pod: JsonObject, asked_s: int | None) -> int:
     spec, phase = pod["spec"], (pod.get("status") or {}).get("phase")
     if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
         return 0
-    if asked_s is not None:
-        return asked_s
-    return int(spec.get("terminationGracePeriodSeconds") or 0)
+    own_s = int(spec.get("terminationGracePeriodSeconds") or 0)
+    grace_s = own_s if asked_s is None else asked_s
+    return 1 if grace_s < 0 else min(grace_s, GRACE_S_MAX)
