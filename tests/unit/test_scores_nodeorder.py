@@ -305,7 +305,7 @@ def test_replicas_that_prefer_to_be_apart_are_so_though_one_card_would_be_packed
     """Volcano's default configuration: nodeorder and binpack, and nothing about cards."""
     web = PodTerm("host", ("default",), (Expression("app", "In", ("web",)),))
     request = build.request(
-        build.wants(1_000), company=Company(preferred=(PodPreference(-100, web),))
+        build.wants(8_000), company=Company(preferred=(PodPreference(-100, web),))
     )
     labels = (("app", "web"),)
     state = build.state_of(
