@@ -443,6 +443,18 @@ def test_a_queue_shows_its_limits_as_meters() -> None:
         assert [row.position for row in found.waiting] == list(range(1, len(found.waiting) + 1))
 
 
+def test_all_queues_show_their_quota_as_the_page_of_each_does() -> None:
+    found = page(busy_queues(), "queues")
+    assert isinstance(found, QueuesPage)
+    limited = {row.queue.text: row.limits for row in found.queues if row.limits}
+    assert limited
+    for name, limits in limited.items():
+        one = page(busy_queues(), "queue", name=name)
+        assert isinstance(one, QueuePage)
+        assert limits == tuple(each for each in one.limits if each.most is not None)
+    assert all(row.parent != row.queue.text for row in found.queues)
+
+
 def test_the_sentence_of_a_queue_says_each_thing_once() -> None:
     log = busy_queues()
     log.group("second", 1, 0, 1_000, queue="closed", phase="Pending", min_resources=(("cpu", 5),))

@@ -104,7 +104,7 @@ def view(
         sentence=tuple(_sentence(found)),
         facts=tuple(_facts(found)),
         plugin=plugin_text(found.plugin),
-        limits=tuple(_limit(limit, found.units) for limit in found.limits),
+        limits=tuple(limit_row(limit, found.units) for limit in found.limits),
         waiting=tuple(_waiting(each, moment.now_ms) for each in found.waiting[:_GROUPS_SHOWN]),
         more=max(len(found.waiting) - _GROUPS_SHOWN, 0),
         holders=tuple(_holder(each, found.units) for each in found.holders[:_GROUPS_SHOWN]),
@@ -163,7 +163,9 @@ def _facts(found: QueueExplanation) -> Iterator[Fact]:
     yield Fact(label="UID", bits=said(found.subject.uid), is_id=True)
 
 
-def _limit(limit: Limit, units: Mapping[str, int]) -> LimitRow:
+def limit_row(limit: Limit, units: Mapping[str, int]) -> LimitRow:
+    """A limit of a queue, with amounts as text and lengths of a bar in ten-thousandths."""
+
     def text(amount: int | None) -> str:
         return amount_text(limit.resource, amount, units)
 

@@ -5,9 +5,14 @@ from collections.abc import Mapping
 
 import msgspec
 
+from allotment.core.explain.queue import explain_queue
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment_inspector.history import Moment
+from allotment_inspector.pages.queue import LimitRow, limit_row
 from allotment_inspector.said import Bit, queue_link, typed
+
+_BARS_OF = 50
+"""Each queue's quota takes a while to add up."""
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -22,6 +27,8 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     waiting: int
     placed: int
     problem: str
+    limits: tuple[LimitRow, ...]
+    """Resources with a quota; of the first `_BARS_OF` queues."""
 
 
 class QueuesPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -57,15 +64,16 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
         QueueRow(
             queue=queue_link(name),
             state=fact.state,
-            parent=fact.parent,
+            parent=fact.parent if fact.parent != name else "",
             weight=fact.weight,
             priority=fact.priority,
             groups=dict(sorted(groups.get(name, Counter()).items())),
             waiting=waiting[name],
             placed=placed[name],
             problem="" if fact.problem is None else f"{fact.problem.code}: {fact.problem.message}",
+            limits=_limits(moment, name) if number < _BARS_OF else (),
         )
-        for name, fact in sorted(state.queues.items())
+        for number, (name, fact) in enumerate(sorted(state.queues.items()))
     ]
     unknown = {
         name: waiting[name] + placed[name]
@@ -73,6 +81,11 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
         if name not in state.queues and state.queues
     }
     return QueuesPage(queues=tuple(rows), unknown=unknown, policy=", ".join(state.policy.actions))
+
+
+def _limits(moment: Moment, name: str) -> tuple[LimitRow, ...]:
+    found = explain_queue(moment.state, name, moment.now_ms)
+    return tuple(limit_row(each, found.units) for each in found.limits if each.most is not None)
 
 
 def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:

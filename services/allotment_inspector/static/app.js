@@ -87,7 +87,7 @@ function worth(cell) {                         // what a cell is sorted by: a nu
 function sortAll() {
   $$('main table').forEach(table => {
     const label = table.parentElement.getAttribute('aria-label'), heads = $$('thead th', table).filter(th => !th.querySelector('.sr'));
-    if (table.matches('[data-unsorted]') || $$('tbody tr', table).length < 2) return;
+    if ($$('tbody tr', table).length < 2) return;
     heads.forEach(th => { th.tabIndex = 0; th.classList.add('sort'); });
     const by = sorted[label];
     if (!by) return;
