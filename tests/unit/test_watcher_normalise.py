@@ -70,6 +70,19 @@ def test_a_pod_that_is_resized_counts_with_the_most_that_its_node_may_hold(
     assert seen(document).request.cpu_milli == (10_000 if spec is LARGE else 6_000)
 
 
+@pytest.mark.parametrize(("reason", "cpu_milli"), [("Infeasible", 2_000), ("Deferred", 900_000)])
+def test_what_the_kubelet_never_grants_does_not_count(reason: str, cpu_milli: int) -> None:
+    """Whoever may resize a pod of his asked for 900 CPUs, and its node counted as full."""
+    document = pod_json(container("main", {"cpu": "900", "memory": "900Gi"}), nodeName="n1")
+    small = {"cpu": "2", "memory": "1Gi"}
+    held = {"allocatedResources": small, "resources": {"requests": small, "limits": small}}
+    document["status"] |= {
+        "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}],
+        "containerStatuses": [{"name": "main", **held}],
+    }
+    assert seen(document).request.cpu_milli == cpu_milli
+
+
 def test_shares_of_cards_count_with_the_most() -> None:
     wanted = {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "1000"}
     held = {"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "3000"}

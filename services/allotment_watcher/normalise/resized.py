@@ -2,11 +2,12 @@
 
 A spec says what is wanted. What the kubelet has set aside, and what the containers run with, stands
 in the status. A pod that shrinks holds the old amount until then, one that grows may get the new
-one at any moment. So each amount counts as the largest of the three.
+one at any moment. So each amount counts as the largest of the three. What the kubelet will never
+grant (*infeasible*) does not count: else whoever may resize a pod could ask for all of its node.
 Source: Kubernetes `component-helpers/resource`, with `UseStatusResources`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -14,6 +15,7 @@ from allotment.core import units
 from allotment_watcher import objects
 
 _NOTHING = objects.Resources()
+_PENDING, _INFEASIBLE = "PodResizePending", "Infeasible"
 
 
 def held(pod: objects.PodObject) -> objects.PodObject:
@@ -21,13 +23,21 @@ def held(pod: objects.PodObject) -> objects.PodObject:
     status = pod.status
     if status is None or not pod.spec.node_name or not _says_amounts(status):
         return pod
+    most = _granted if _is_infeasible(status) else _most
     spec = msgspec.structs.replace(
         pod.spec,
-        containers=_containers(pod.spec.containers, status.container_statuses),
-        init_containers=_containers(pod.spec.init_containers, status.init_container_statuses),
-        resources=_most(pod.spec.resources, status.allocated_resources, status.resources),
+        containers=_containers(pod.spec.containers, status.container_statuses, most),
+        init_containers=_containers(pod.spec.init_containers, status.init_container_statuses, most),
+        resources=most(pod.spec.resources, status.allocated_resources, status.resources),
     )
     return msgspec.structs.replace(pod, spec=spec)
+
+
+def _is_infeasible(status: objects.PodStatus) -> bool:
+    return any(
+        each.type == _PENDING and each.status == "True" and each.reason == _INFEASIBLE
+        for each in status.conditions or ()
+    )
 
 
 def _says_amounts(status: objects.PodStatus) -> bool:
@@ -36,7 +46,12 @@ def _says_amounts(status: objects.PodStatus) -> bool:
 
 
 def _containers(
-    containers: list[objects.Container] | None, statuses: list[objects.ContainerStatus] | None
+    containers: list[objects.Container] | None,
+    statuses: list[objects.ContainerStatus] | None,
+    most: Callable[
+        [objects.Resources | None, objects.Amounts, objects.Resources | None],
+        objects.Resources | None,
+    ],
 ) -> list[objects.Container] | None:
     by_name = {status.name: status for status in statuses or ()}
     return containers and [
@@ -44,10 +59,22 @@ def _containers(
         if (status := by_name.get(container.name)) is None
         else msgspec.structs.replace(
             container,
-            resources=_most(container.resources, status.allocated_resources, status.resources),
+            resources=most(container.resources, status.allocated_resources, status.resources),
         )
         for container in containers
     ]
+
+
+def _granted(
+    wanted: objects.Resources | None,
+    allocated: objects.Amounts,
+    actual: objects.Resources | None,
+) -> objects.Resources | None:
+    """As `_most`, without what is wanted where the status has an amount."""
+    wanted = wanted or _NOTHING
+    limits = {**(wanted.limits or {}), **((actual and actual.limits) or {})}
+    requests = {**limits, **(wanted.requests or {}), **(allocated or {})}
+    return _most(objects.Resources(limits, requests), allocated, actual)
 
 
 def _most(
