@@ -124,13 +124,14 @@ class Observer:
 
     def list_again(self) -> None:
         """Somebody asks for it, who may be anybody: what is in the log and not there any more is
-        told as gone, and what is there and not in the log is told.
+        told as gone, and what is there and not in the log is told. Who asks all the time fills no
+        log of the service.
         """
         if not self._is_synced():
-            self.ctx.log.info("asked to list again, and a list is under way")
+            self.ctx.log.debug("asked to list again, and a list is under way")
             return
         if time.monotonic() - self._asked_listed_s < ASKED_EVERY_S:
-            self.ctx.log.info("asked to list again, and did so just now")
+            self.ctx.log.debug("asked to list again, and did so just now")
             return
         self.ctx.log.info("asked to list again")
         self._is_asked = True

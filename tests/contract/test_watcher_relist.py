@@ -210,10 +210,10 @@ async def test_whoever_asks_gets_a_new_list_and_what_is_gone_is_told(tmp_path: P
         scene.observer.list_again()
         await scene.until(lambda: len(scene.synced) == 4)
         assert scene.of(PodGone)
-        scene.observer.list_again()  # just now: the API server is asked once
+        for _ in range(100):
+            scene.observer.list_again()  # just now: one list, and one line about it
         said = [call.args[0] for call in scene.log.info.call_args_list]
-        assert said.count("asked to list again") == 1
-        assert said.count("asked to list again, and did so just now") == 1
+        assert [text for text in said if "list again" in text] == ["asked to list again"]
 
 
 async def test_asks_do_not_end_a_list_that_is_under_way(
@@ -243,10 +243,10 @@ async def test_asks_do_not_end_a_list_that_is_under_way(
         await scene.until(lambda: len(scene.synced) >= 4)
         assert sorted(scene.begun) == sorted(both * 2)
         scene.observer.list_again()  # it took long, and is there just now
-        assert scene.log.info.call_args.args[0] == "asked to list again, and did so just now"
+        assert scene.log.debug.call_args.args[0] == "asked to list again, and did so just now"
         ask_later()
         scene.observer.list_again()  # at once, before the lists have begun
-        assert scene.log.info.call_args.args[0] == "asked to list again, and a list is under way"
+        assert scene.log.debug.call_args.args[0] == "asked to list again, and a list is under way"
         await scene.until(lambda: len(scene.synced) == 6)
     assert sorted(scene.begun) == sorted(both * 3)
 
