@@ -282,7 +282,7 @@ def test_the_page_stays_when_the_inspector_is_gone(address: str, browser: Browse
         page = eyes.open()
         page.context.set_offline(True)
         page.evaluate("stream.close(); stream.onerror()")  # news under way would take it back
-        assert "no news since" in page.locator("#trouble").inner_text()
+        assert "No news from the inspector" in page.locator("#silence").inner_text()
         assert page.locator(".seg").count() >= 3
         page.context.set_offline(False)
         eyes.complaints.clear()

@@ -54,7 +54,7 @@ const sift = $('#sift');
 function apply() {
   const words = sift.elements.find.value.toLowerCase().split(/\s+/).filter(Boolean), light = sift.elements.light.value.trim();
   const nodes = $$('#map .node'), segs = $$('#map .seg');
-  nodes.forEach(n => { const text = n.dataset.find.toLowerCase(); n.hidden = !words.every(w => text.includes(w)); });
+  nodes.forEach(n => { const text = $('header', n).dataset.find.toLowerCase(); n.hidden = !words.every(w => text.includes(w)); });
   segs.forEach(s => s.classList.toggle('lit', Boolean(light) && [s.dataset.queue, s.dataset.pod, ...s.dataset.pod.split('/')].includes(light)));
   $('#map').classList.toggle('lighting', Boolean(light));
   const lit = segs.filter(s => s.matches('.lit')), shown = nodes.filter(n => !n.hidden).length;
