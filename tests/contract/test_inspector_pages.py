@@ -139,9 +139,9 @@ async def test_a_step_changes_only_what_its_record_is_about() -> None:
         ("/queues", again): set(),
         ("/", decided): {*node, "said", "stats", "waiting"},
         ("/", bound): card,
-        ("/nodes/gpu-01", decided): {*node, "records"},
-        ("/nodes/gpu-02", decided): set(),
-        ("/nodes/gpu-01", bound): card,
+        ("/nodes/gpu-01", decided): {*node, "records", "pods", "facts", "answers"},
+        ("/nodes/gpu-02", decided): {"answers"},
+        ("/nodes/gpu-01", bound): {*card, "pods"},
     }
     history, _ = history_of(log.records)
     async with served(history) as address, aiohttp.ClientSession() as session:
