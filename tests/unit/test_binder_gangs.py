@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from allotment.adapters.kube.client import KubeClient
+from allotment.core.explain.why import Whys
 from allotment.core.ledger.check import check
 from allotment.core.queues.eligible import NEVER
+from allotment_binder.causes import told as whole_text
 from allotment_binder.deciding import Deciding, accepted
 from allotment_binder.gang_notices import GangNotices
 from allotment_binder.nominations import Nominations, waiting_for
@@ -22,7 +24,6 @@ from allotment_proto.events import (
     Eviction,
     Nomination,
     PodGone,
-    QueueObserved,
     StageTime,
 )
 from allotment_proto.facts import Policy
@@ -231,25 +232,20 @@ def test_who_waits_for_a_node_says_so_until_its_victim_may_stay(said: Said) -> N
     assert said.take() == {}, "tried again and refused again, it is no news"
 
 
-@pytest.mark.parametrize("action", ["preempt", "reclaim"])
-def test_what_is_kept_ends_for_who_cannot_come_although_nothing_else_is_news(action: str) -> None:
+def test_what_is_kept_ends_for_who_cannot_come_although_nothing_else_is_news() -> None:
     """One victim of two is protected: none goes, and no other pair would do. The preemptor is
     refused as before; what was kept for it has to be there for others all the same.
     """
     world = Contest(build.node("n1", 2))
-    if action == "reclaim":
-        world.tell(QueueObserved(uid="other", name="other", rv=1))
     old = world.job("old", 2, members=0)
     decided(world)
     world.run(old)
-    world.tell(
-        group("top", 1, priority_class="high", queue="other" if action == "reclaim" else "default")
-    )
+    world.tell(group("top", 1, priority_class="high"))
     both = build.request(build.wants(16_000, 0, count=2))
     member = {"group": "default/top", "role": "w", "priority_class": "high"}
     world.tell(build.pod("top-w-0", both, name="top-w-0", **member))
     made = decided(world)
-    assert [(each.uid, each.action) for each in made.evictions] == [(uid, action) for uid in old]
+    assert [(each.uid, each.action) for each in made.evictions] == [(uid, "preempt") for uid in old]
     for uid, code in zip(old, ("DisruptionBudget", "OtherVictimStays"), strict=True):
         name = {"uid": uid, "namespace": "default", "name": uid, "node": "n1"}
         world.tell(Evicted(**name, decision=world.seq, code=code))
@@ -299,5 +295,6 @@ def test_who_never_preempts_is_told_so(said: Said) -> None:
     world.tell(made)
     GangNotices(said).landed(world.state, made)
     told = said.take()
-    assert told[first].message == "QueueClosed: it is closed"
-    assert told[second].message == f"QueueClosed: it is closed. {NEVER}"
+    whole = {uid: whole_text(world.state, Whys(world.state), told[uid], Readers()) for uid in told}
+    assert "QueueClosed: it is closed. Ask: " in whole[first]
+    assert f"QueueClosed: it is closed. {NEVER} Ask: " in whole[second]

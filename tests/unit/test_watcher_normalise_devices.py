@@ -46,7 +46,7 @@ def test_vgpu_shares_by_amount_by_percentage_and_whole() -> None:
 
 
 def test_a_count_of_zero_asks_for_nothing() -> None:
-    fact = asks({"volcano.sh/vgpu-number": 0, "volcano.sh/vgpu-memory": 3000})
+    fact = asks({"volcano.sh/vgpu-number": 0})
     assert (fact.request.devices, fact.problem) == ((), None)
 
 
