@@ -19,7 +19,7 @@ _NOT_CREATED = frozenset(("CreateContainerError", "RunContainerError"))
 _NOT_STARTED = frozenset(("StartError", "ContainerCannotRun"))
 _OWN_CODES = frozenset((0, 126, 127, 137, 143))
 """Ended well, not executable, not found, killed, stopped."""
-_DEVICE_WORDS = ("hook", "cdi device", "/dev/", "nvidia", "ascend")
+_DEVICE_WORDS = ("hook", "cdi device", "/dev/", "nvidia")
 _OWN_COMMAND = 'exec: "'
 """Before the command that a container names, in a runtime's words."""
 
