@@ -256,6 +256,7 @@ def _is_as_booked(held: Allocation, seen: Allocation) -> bool:
         held.holdings == seen.holdings
         and held.broken == seen.broken
         and held.unplaced == seen.unplaced
+        and (not held.unplaced or held.known_places == seen.known_places)
     )
 
 
