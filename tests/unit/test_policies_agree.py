@@ -102,6 +102,25 @@ def compare(events: list[Event], batches: list[list[str]], data: st.DataObject) 
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("memory_mib", [0, 16_000])
+def test_more_device_requests_than_any_node_has_cards(name: str, memory_mib: int) -> None:
+    """The pod's containers have no room together, and there is no second card."""
+    pod = build.pod("p", build.request(build.wants(1, 0), build.wants(0, 0, container=1)))
+    state = ClusterState()
+    events: list[Event] = [
+        PolicyLoaded(policy=Policy(device_policy=name), source="test", text_sha256=""),
+        MixLearned(policy=name, mix=(Typical(pod.request, PPM, 1_000),), pods=1),
+        build.node("n1", [build.card(0, slots=1, memory_mib=memory_mib)]),
+        pod,
+    ]
+    for seq, event in enumerate(events, 1):
+        apply(state, event, seq)
+    wanted = run_cycle(state, ["p"], Evaluator(state))
+    assert wanted.refusals
+    assert run_cycle(state, ["p"], Board(state)) == wanted
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
 def test_same_scores_near_the_bounds_of_host_amounts(name: str) -> None:
     """Beyond `HOST_MOST` amounts count as that, on either side of every comparison."""
     amounts = (HOST_MOST - 1, HOST_MOST, HOST_MOST + 1, 2 * HOST_MOST)

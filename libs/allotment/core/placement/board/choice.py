@@ -165,10 +165,13 @@ def choose_cards(
     """
     # What earlier device requests of the pod took must show, and must not outlive the position: so
     # the node's cards are copied before they are charged.
-    free, used, wanted, taken = scratch[_FREE], scratch[_USED], scratch[_WANTED], scratch[_TAKEN]
-    together, firsts = scratch[_TOGETHER], scratch[_FIRSTS]
-    idle, left_idle, gain = scratch[_IDLE], scratch[_LEFT_IDLE], scratch[_GAIN]
+    # Rows are longer than that where a pod has more device requests than a node has cards.
     depth, asks, kinds = packed.shape[1], encoded[ASK_COUNT], encoded[KIND_COUNT]
+    free, used = scratch[_FREE][:depth], scratch[_USED][:depth]
+    wanted, taken = scratch[_WANTED][:depth], scratch[_TAKEN][:depth]
+    together, firsts = scratch[_TOGETHER][:depth], scratch[_FIRSTS]
+    idle, left_idle = scratch[_IDLE][:depth], scratch[_LEFT_IDLE][:depth]
+    gain = scratch[_GAIN][:depth]
     kind_mask, shift, policy = encoded[KIND_MASK], encoded[AMOUNT_SHIFT], encoded[POLICY]
     block = FIELDS * kinds
     for slot in range(depth):
@@ -537,15 +540,17 @@ def value_keys(
     an order by value, without what ranks their kinds. `host` (M, R), `packed` and `keys` (M, D) are
     of the positions alone.
     """
-    free, used, wanted = scratch[_FREE], scratch[_USED], scratch[_WANTED]
-    idle, left_idle, gain = scratch[_IDLE], scratch[_LEFT_IDLE], scratch[_GAIN]
+    depth = packed.shape[1]
+    free, used, wanted = scratch[_FREE][:depth], scratch[_USED][:depth], scratch[_WANTED][:depth]
+    idle, left_idle = scratch[_IDLE][:depth], scratch[_LEFT_IDLE][:depth]
+    gain = scratch[_GAIN][:depth]
     rank = PLAN_LENGTH + (ask * FIELDS + RANK) * encoded[KIND_COUNT]
     for number in range(len(at)):
-        for slot in range(packed.shape[1]):
+        for slot in range(depth):
             free[slot], used[slot] = packed[number, slot], keys[number, slot]
             wanted[slot] = 0
         _by_value(number, host, free, used, wanted, encoded, ask, idle, left_idle, gain)
-        for slot in range(packed.shape[1]):
+        for slot in range(depth):
             of_kind = encoded[rank + (used[slot] & encoded[KIND_MASK])]
             made[number, slot] = wanted[slot] - of_kind
     return 0
