@@ -105,7 +105,9 @@ class Standing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     holdings: tuple[Holding, ...] = ()
 
 
-class PodObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
+class PodObserved(
+    msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=True, gc=False
+):
     """A pod as Kubernetes shows it now.
 
     `node` is empty while the pod is not bound. `holdings` are the devices that its annotations

@@ -44,8 +44,9 @@ def test_what_is_advised_helps_when_it_is_done(tmp_path: Path) -> None:
         big = allot(stack, "explain", "pod", "big")
         offered = changes(big)
         change = offered["tolerate dedicated=serving:NoSchedule"]
-        wanted = {"op": "add", "path": "/spec/tolerations/-", "value": TOLERATION}
-        assert wanted.items() <= change.items()
+        line = "- {key: dedicated, operator: Equal, value: serving, effect: NoSchedule}"
+        path = "/spec/tolerations/-"
+        assert change == {"op": "add", "path": path, "value": TOLERATION, "line": line}
         assert "ask for 15.6 GiB of card memory, 13.7 GiB less" in offered
         assert any("dedicated=serving:NoSchedule" in lack["text"] for lack in big["lacks"])
 

@@ -24,6 +24,7 @@ from allotment_proto.events import (
     Eviction,
     Nomination,
     PodGone,
+    QueueObserved,
     StageTime,
 )
 from allotment_proto.facts import Policy
@@ -232,20 +233,32 @@ def test_who_waits_for_a_node_says_so_until_its_victim_may_stay(said: Said) -> N
     assert said.take() == {}, "tried again and refused again, it is no news"
 
 
-def test_what_is_kept_ends_for_who_cannot_come_although_nothing_else_is_news() -> None:
+@pytest.mark.parametrize("action", ["preempt", "reclaim"])
+def test_what_is_kept_ends_for_who_cannot_come_although_nothing_else_is_news(action: str) -> None:
     """One victim of two is protected: none goes, and no other pair would do. The preemptor is
     refused as before; what was kept for it has to be there for others all the same.
     """
-    world = Contest(build.node("n1", 2))
-    old = world.job("old", 2, members=0)
+    gib = 1 << 30
+    world = Contest(
+        build.node("n1", 2, cpu_milli=200, memory_bytes=2 * gib),
+        build.node("n2", 1, cpu_milli=100, memory_bytes=gib),
+    )
+    mine = theirs = "default"
+    if action == "reclaim":  # of the host two thirds are deserved by the one, one by the other
+        mine, theirs = "owner", "borrower"
+        world.tell(QueueObserved(uid="o", name=mine, rv=1, weight=2))
+        world.tell(QueueObserved(uid="b", name=theirs, rv=1, weight=1))
+    running = world.job("old", 3, members=0, queue=theirs)
     decided(world)
-    world.run(old)
-    world.tell(group("top", 1, priority_class="high"))
-    both = build.request(build.wants(16_000, 0, count=2))
+    world.run(running)
+    old = [uid for uid in running if uid in world.state.nodes["n1"].allocations]
+    world.tell(group("top", 1, priority_class="high", queue=mine))
+    whole = {"cpu_milli": 200, "memory_bytes": 2 * gib}
+    both = build.request(build.wants(16_000, 0, count=2), **whole)
     member = {"group": "default/top", "role": "w", "priority_class": "high"}
     world.tell(build.pod("top-w-0", both, name="top-w-0", **member))
     made = decided(world)
-    assert [(each.uid, each.action) for each in made.evictions] == [(uid, "preempt") for uid in old]
+    assert [(each.uid, each.action) for each in made.evictions] == [(uid, action) for uid in old]
     for uid, code in zip(old, ("DisruptionBudget", "OtherVictimStays"), strict=True):
         name = {"uid": uid, "namespace": "default", "name": uid, "node": "n1"}
         world.tell(Evicted(**name, decision=world.seq, code=code))

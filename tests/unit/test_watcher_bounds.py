@@ -253,7 +253,7 @@ def test_naming_a_node_is_no_way_around_the_bytes_of_a_namespace() -> None:
     runs = msgspec.structs.replace(made, status=objects.PodStatus(phase="Running"))
     see(told, runs)
     assert [fact.phase for fact in told.put] == ["Pending", "Running"], "never late"
-    assert sum(len(msgspec.json.encode(fact)) for fact in told.put) < 2200
+    assert sum(len(msgspec.json.encode(fact)) for fact in told.put) < 2048
     assert all(fact.request.cpu_milli == 1000 for fact in told.put)
     told.now_s += 1.0
     told.observer.late.look()

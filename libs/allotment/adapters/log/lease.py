@@ -349,11 +349,11 @@ class Lease:
 
 
 async def active_holders(jetstream: JetStream, names: Sequence[str]) -> dict[str, str]:
-    """Who holds each of these leases; "" for a lease that nobody holds.
+    """The holder of each lease; empty for a lease without one.
 
-    A server that takes no writes forgets no records either. So a record that seems old is looked at
-    again after longer than a lease lasts; the clocks of two machines may differ. Raises
-    LogUnavailable where there is no answer, as without the right to read the leases.
+    A server that accepts no writes expires no records either. A record that seems old is therefore
+    read again after more than a lease's lifetime; the clocks of two machines may differ. Raises
+    LogUnavailable without an answer, also for a missing right to read the leases.
     """
     now_ns = time.time_ns()
     seen = await newest_claims(jetstream, names)

@@ -7,6 +7,7 @@ same way. A value that cannot be encoded is written as its repr: a log line neve
 
 import contextlib
 import logging
+import os
 import re
 import sys
 import time
@@ -165,6 +166,8 @@ def error_text(error: BaseException) -> str:
     text = " ".join(str(error).split()).removeprefix("nats: ")
     if isinstance(error, TimeoutError):
         return text if text and text != "timeout" else "no answer in time"
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno).lower()
     if text:
         return text
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()

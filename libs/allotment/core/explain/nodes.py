@@ -413,7 +413,7 @@ def _lack(
     short: dict[str, int] = {}
     if memory_mib > 0:
         short["memoryBytes"] = memory_mib * MIB
-    if cores_pct > 0:  # a pod that asks for no share needs a card that is not used up all the same
+    if cores_pct > 0:  # without a share requested, a card still needs some compute left
         short["computePercent" if wanted.cores_pct else "anyCompute"] = cores_pct
     if card.free_slots < 1:
         short["slots"] = 1 - card.free_slots

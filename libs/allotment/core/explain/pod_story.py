@@ -126,9 +126,9 @@ class EvictionHere(msgspec.Struct, kw_only=True):
 class PodLife:
     """One pod's life. `follow` every record after its fold.
 
-    Only the last attempts are kept; `attempts_total` counts all. With `asks_nodes` a wait is told
-    with its main cause (`why`), for which the nodes are asked each time that they refuse the pod
-    for other reasons than before; without, by what the decision counted.
+    Only the last attempts are kept; `attempts_total` counts all. With `asks_nodes` the text of a
+    wait is its main cause (`why`), computed again when nodes reject the pod for different reasons;
+    without it, the text is what the decision counted.
     """
 
     def __init__(self, fact: PodObserved, moment: Moment, *, asks_nodes: bool = False) -> None:

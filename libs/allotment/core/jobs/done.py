@@ -1,9 +1,9 @@
 """Tasks that have succeeded stay done, also when their pods are cleaned away.
 
-A finished pod goes with its node, or when the cluster collects finished pods. What it did is done
-all the same. So a Job's status says which seats have succeeded, in `controlledResources`, the one
-place of Volcano's Job that takes texts: ``done-<role>: "0-3,7"``. A seat whose pod is gone counts
-as if the pod were there. Who restarts the Job, a role or a pod starts their seats anew.
+A finished pod is removed with its node or by pod garbage collection, but its work remains done. A
+Job's status therefore lists the seats that have succeeded, in `controlledResources`, the one field
+of Volcano's Job that takes texts: ``done-<role>: "0-3,7"``. Such a seat counts without its pod.
+Restarting the Job, a role or a pod clears its seats.
 """
 
 from collections import Counter

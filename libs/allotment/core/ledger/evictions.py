@@ -5,11 +5,10 @@ theirs until the last victim is gone (or stays for good) and a decision tried th
 then they are there, or cannot be. A decision whose placements did not stand tried nothing. Who was
 nominated where others make room, and evicted nobody, waits for those whom the others evicted.
 
-What a pod holds that is being deleted is free soon only if its deadline is near, which Kubernetes
-writes on it. One that its owner deletes slowly counts as running until then: nobody waits for it,
-and it may be evicted like any other. One that is still there long after its deadline, because its
-node does not answer or a finalizer keeps it, may stay for ever: whoever waits for it looks
-elsewhere.
+A pod that is being deleted frees its devices soon only if the deadline that Kubernetes writes on
+it is near. Until then a slowly deleted pod counts as running: no preemptor waits for it, and it may
+be evicted like any other pod. A pod that remains long after its deadline, because its node does not
+answer or a finalizer keeps it, may stay for ever, so preemptors that wait for it look elsewhere.
 """
 
 from collections.abc import Iterator
