@@ -87,6 +87,7 @@ def pod(uid: str = "a", wanted: PodRequest | None = None, **changes: Any) -> Pod
         "rv": 1,
         "created_ms": 1_000,
         "scheduler": "allotment",
+        "phase": "Pending",
         "request": request(wants()) if wanted is None else wanted,
     }
     return PodObserved(**{**values, **changes})

@@ -170,6 +170,7 @@ class Recorder:
             rv=self._rv,
             created_ms=self.now_ms,
             scheduler=scheduler,
+            phase="Pending",
             request=wanted,
             problem=problem,
             asks=asks,

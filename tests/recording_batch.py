@@ -63,6 +63,7 @@ class BatchRecorder(Recorder):
                 rv=self.seq + 1,
                 created_ms=self.now_ms,
                 scheduler="volcano",
+                phase="Pending",
                 request=vgpu(1, memory_mib, 50),
                 group=f"default/{name}",
                 role="worker",

@@ -106,6 +106,7 @@ def parse_pods(text: str, source: str) -> tuple[tuple[Arrival, ...], bool]:
             rv=1,
             created_ms=0,
             scheduler=SCHEDULER,
+            phase="Pending",
             request=request,
         )
         arrivals.append(Arrival(fact, created_s, deleted_s))

@@ -159,7 +159,7 @@ class PodObserved(
     priority: Int64 = 0
     gated: bool = False
     deleting: bool = False
-    phase: str = "Pending"
+    phase: str
     node: str = ""
     holdings: tuple[Holding, ...] = ()
     bind_phase: str = ""

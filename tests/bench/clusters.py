@@ -59,6 +59,7 @@ def add_pods(state: ClusterState, count: int, shapes: int = 1) -> tuple[str, ...
             rv=1,
             created_ms=number,
             scheduler="allotment",
+            phase="Pending",
             request=request,
         )
         apply(state, pod, state.seq + 1)

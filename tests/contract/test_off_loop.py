@@ -9,7 +9,7 @@ import anyio
 import pytest
 from tests.build import card, node, pod
 from tests.contract.binder_loops import add
-from tests.waiting import patience, until
+from tests.waiting import PATIENCE_S, patience, until
 
 from allotment.adapters.log import fold as fold_module
 from allotment.adapters.log.bus import Message
@@ -100,7 +100,7 @@ async def test_records_wait_while_the_state_is_read() -> None:
 
     def work() -> None:
         seen.append(fold.state.seq)
-        go_on.wait()
+        go_on.wait(PATIENCE_S)
         seen.append(fold.state.seq)
 
     async with anyio.create_task_group() as group:
@@ -135,7 +135,7 @@ async def test_records_wait_for_other_work_once_and_not_each() -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(fold.run)
         await fold.caught_up.wait()
-        group.start_soon(fold.off_loop, go_on.wait)
+        group.start_soon(fold.off_loop, lambda: go_on.wait(PATIENCE_S))
         await until(lambda: fold._still.locked())
         await add(log, *(pod(f"p{number}") for number in range(500)))
         for _ in range(3):
@@ -161,7 +161,7 @@ async def test_a_sequence_is_reached_although_records_had_to_wait(
     async with anyio.create_task_group() as group:
         group.start_soon(fold.run)
         await fold.caught_up.wait()
-        group.start_soon(fold.off_loop, go_on.wait)
+        group.start_soon(fold.off_loop, lambda: go_on.wait(PATIENCE_S))
         await until(lambda: fold._still.locked())
         await add(log, pod("a"))
         reached = list[bool]()

@@ -199,6 +199,7 @@ async def test_up_status_restart_and_down(bench: Bench) -> None:
 async def test_homes_are_apart_and_a_new_life_has_a_new_log(bench: Bench, tmp_path: Path) -> None:
     other = Bench(tmp_path)
     other.home = tmp_path / "other"
+    other.supervisors = bench.supervisors  # whose end the fixture waits for
     nodes = tmp_path / "nodes.yaml"
     nodes.write_text("- {prefix: c, count: 2, kind: cpu}\n")
     first: dict[str, dict[str, Any]] = {}

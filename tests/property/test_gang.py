@@ -50,6 +50,7 @@ def _numbered(pod: PodObserved, number: int) -> PodObserved:
         rv=pod.rv,
         created_ms=pod.created_ms,
         scheduler=pod.scheduler,
+        phase="Pending",
         request=pod.request,
         problem=pod.problem,
     )

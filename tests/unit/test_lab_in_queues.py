@@ -106,6 +106,7 @@ class Told(Recorder):
             rv=1,
             created_ms=self.now_ms,
             scheduler="allotment",
+            phase="Pending",
             request=WHOLE,
             priority={"": 0, "high": 100}[priority],
             priority_class=priority,

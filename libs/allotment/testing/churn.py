@@ -274,6 +274,7 @@ class Churn:
             created_ms=self._pods,
             queue=DEFAULT_QUEUE if self.state.is_batched else "",
             scheduler="allotment",
+            phase="Pending",
             request=request,
             node=node,
             holdings=holdings,

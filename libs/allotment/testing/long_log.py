@@ -134,6 +134,7 @@ class LongLog:
             rv=self._seq + 1,
             created_ms=START_MS + self._seq,
             scheduler="allotment",
+            phase="Pending",
             request=request,
         )
         return _Running(pending, node, cards, share)

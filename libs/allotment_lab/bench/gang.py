@@ -135,6 +135,7 @@ def _pods(count: int, request: PodRequest, name: str = "member") -> list[PodObse
             rv=1,
             created_ms=number,
             scheduler="allotment",
+            phase="Pending",
             request=request,
         )
         for number in range(count)

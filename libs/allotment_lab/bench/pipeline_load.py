@@ -210,6 +210,7 @@ class Load:
             created_ms=self._pods,
             queue=self._queue,
             scheduler="allotment",
+            phase="Pending",
             request=request,
         )
 

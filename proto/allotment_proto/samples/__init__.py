@@ -160,6 +160,7 @@ EVENTS: tuple[Event, ...] = (
         rv=1051,
         created_ms=AT_MS,
         scheduler="volcano",
+        phase="Pending",
         request=_REQUEST,
         priority=1_000,
         class_priority=100,
