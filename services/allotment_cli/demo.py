@@ -176,7 +176,7 @@ async def _demo(stage: Stage) -> list[str]:
                 stage.show(title, lines)
             results += act.results
     note("demo: recomputing every decision from the log")
-    document = await replay.run(origin, True, None, None)
+    document = await replay.run(origin, True, False, None, None)
     stage.show("allot replay --verify", replay.report_lines(document))
     report = document.report
     if report.identical != report.decisions or not report.decisions:

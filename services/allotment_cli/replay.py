@@ -8,6 +8,8 @@ import click
 import msgspec
 
 from allotment.adapters.service import machine_code
+from allotment.core.placement.board.board import Board
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_cli import moments
 from allotment_cli.errors import CliError
@@ -35,6 +37,11 @@ class ReplayDocument(msgspec.Struct, frozen=True):
 @click.command()
 @source_options
 @click.option("--verify/--no-verify", default=False, help="Make every decision again and compare.")
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="With --verify: decide by the plain rules, node by node, not by the board. Slower.",
+)
 @click.option("--from", "first", metavar="MOMENT", help="First decision (default: the log's).")
 @click.option("--to", "--at", "last", metavar="MOMENT", help="Last record (default: the log's).")
 @output_option(*DOCUMENTS)
@@ -45,6 +52,7 @@ def replay(
     nats: str | None,
     file: Path | None,
     verify: bool,
+    plain: bool,
     first: str | None,
     last: str | None,
     output: str,
@@ -53,7 +61,9 @@ def replay(
 
     Exit codes: 0 all the same, 1 differences found, 2 could not run.
     """
-    document = anyio.run(run, Origin(home, nats, file), verify, first, last)
+    if plain and not verify:
+        raise click.UsageError("--plain says how decisions are made again: give --verify, too")
+    document = anyio.run(run, Origin(home, nats, file), verify, plain, first, last)
     if output in DOCUMENTS:
         facts = msgspec.to_builtins(document.report)
         covered = {
@@ -70,7 +80,9 @@ def replay(
         ctx.exit(DIFFERENCES)
 
 
-async def run(origin: Origin, verify: bool, first: str | None, last: str | None) -> ReplayDocument:
+async def run(
+    origin: Origin, verify: bool, plain: bool, first: str | None, last: str | None
+) -> ReplayDocument:
     """Two readings of the log: where decisions look back to, then everything."""
     async with open_source(origin) as source:
         last_seq = await source.last_seq()
@@ -89,12 +101,12 @@ async def run(origin: Origin, verify: bool, first: str | None, last: str | None)
                 async for batch in batches:
                     for record in batch:
                         index.feed(record)
-        replayer = Replayer(index.stops)
+        replayer = Replayer(index.stops, Evaluator if plain else Board)
         async with aclosing(reading(source, 1, to_seq)) as batches:
             async for batch in batches:
                 for record in batch:
                     replayer.feed(record)
-                if len(index.stops) >= COMPILED_DECISIONS_MIN:
+                if not plain and len(index.stops) >= COMPILED_DECISIONS_MIN:
                     # As the services do; without it the answers are the same, and slower.
                     machine_code.load_if_worth(
                         len(replayer.state.nodes), replayer.state.policy, lambda _: None

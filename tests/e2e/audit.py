@@ -12,11 +12,11 @@ from allotment.core.ledger.check import check, oversold
 from allotment.core.ledger.model import BOUND, ClusterState
 from allotment.core.ledger.state import apply_all, pass_over
 from allotment.core.logport import Record
-from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Event
 from tests.e2e.stack import Json, Stack
+from tests.replaying import verify
 
 ENDED = ("Succeeded", "Failed")
 Share = tuple[str, int, int]
@@ -39,17 +39,6 @@ def fold(records: list[Record]) -> ClusterState:
 def events(stack: Stack) -> list[Event]:
     """All events of the log."""
     return [e for record in stack.records() for e in decode_envelope(record.payload).events]
-
-
-def replay(records: list[Record]) -> Report:
-    """Every decision made again."""
-    index = Index()
-    for record in records:
-        index.feed(record)
-    replayer = Replayer(index.stops)
-    for record in records:
-        replayer.feed(record)
-    return replayer.report()
 
 
 def held(pod: Json) -> list[Share]:
@@ -113,7 +102,7 @@ def assert_sound(stack: Stack, rejected: frozenset[str] = frozenset()) -> Cluste
     assert oversold(state) == []
     assert snapshot.encode(fold(records)) == snapshot.encode(state)
     assert snapshot.encode(snapshot.decode(snapshot.encode(state))) == snapshot.encode(state)
-    report = replay(records)
+    report = verify(records)
     assert report.identical == report.decisions > 0, (report.first_difference, report.first_skipped)
     assert not state.reserved, sorted(state.reserved)
     for pod in pods:

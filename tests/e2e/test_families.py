@@ -13,8 +13,9 @@ import yaml
 
 from allotment.core.ledger.check import check, oversold
 from allotment.core.ledger.model import Pod
-from tests.e2e.audit import fold, replay
+from tests.e2e.audit import fold
 from tests.e2e.stack import Json, Stack, vgpu
+from tests.replaying import verify
 
 NODES = """
 - {name: hami, gpus: {model: Tesla T4, count: 2, memory_mib: 16000, slots: 4}}
@@ -205,7 +206,7 @@ def cluster(running: Stack) -> Iterator[Cluster]:
     assert check(state) == []
     assert oversold(state) == []
     assert all(not node.allocations for node in state.nodes.values())
-    report = replay(running.records())
+    report = verify(running.records())
     assert report.identical == report.decisions > 0, report.first_difference
 
 

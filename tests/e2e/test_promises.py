@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.audit import replay
 from tests.e2e.queued import POLICY, SCHEDULING, pod, starting
 from tests.e2e.stack import Json, Stack
+from tests.replaying import verify
 
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs"
 GROUP = "scheduling.k8s.io/group-name"
@@ -84,5 +84,5 @@ def test_what_is_promised_and_not_used_keeps_nobody_out(stack: Stack) -> None:
 
     stack.until(is_refused, "the pod whose group names a high class is refused")
     assert placed(stack, "tb") == wanted
-    report = replay(stack.records())
+    report = verify(stack.records())
     assert report.identical == report.decisions > 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from allotment.core.explain.doctor import findings
 from tests.e2e.audit import assert_sound, fold, held
 from tests.e2e.stack import Json, Stack, vgpu
-from tests.unit.replaying import verify
+from tests.replaying import verify
 
 NODES = (
     "- {name: g, gpus: {model: Tesla T4, count: 4, memory_mib: 16000}, cpu: 64, memory: 256Gi}\n"

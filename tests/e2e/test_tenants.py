@@ -12,8 +12,9 @@ import pytest
 
 from allotment_proto.events import Decided, GroupObserved, PodObserved
 from allotment_watcher.throttle import CHANGES_AT_ONCE
-from tests.e2e.audit import events, replay
+from tests.e2e.audit import events
 from tests.e2e.stack import ROLES, Json, Stack, vgpu
+from tests.replaying import verify
 
 NODES = """
 - prefix: v
@@ -118,7 +119,7 @@ def test_a_crowd_of_another_namespace_costs_a_pod_a_turn(mode: str, tmp_path: Pa
         before = outcomes(stack, "later")
         assert before[-1] == "default/later placed"
         assert len(before) <= 2, "one of the crowd has its turn before it"
-        report = replay(stack.records())
+        report = verify(stack.records())
         assert report.identical == report.decisions > 0
 
 
@@ -212,7 +213,7 @@ def test_what_others_make_up_costs_a_pod_nothing(
         assert "lease lost" not in binder, "no decision outlasted it"
         for role in ROLES:
             assert len(stack.metrics_page(role)) < PAGE_BYTES_MAX
-        report = replay(stack.records())
+        report = verify(stack.records())
         assert report.identical == report.decisions > 0
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from allotment.core.logport import Record
-from allotment.core.replay.replay import Index, Replayer
 from tests.golden.interpreter import Interpreter, ScriptError, fold
 from tests.golden.record import meaning, read_log
+from tests.replaying import assert_replays
 
 HERE = Path(__file__).parent
 SCRIPTS = sorted((HERE / "scripts").glob("*.txt"))
@@ -65,20 +64,6 @@ def test_old_logs_fold_to_what_they_meant(path: Path, rewrite: bool) -> None:
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
 def test_old_decisions_come_out_the_same(path: Path) -> None:
     assert assert_replays(read_log(path)) > 0
-
-
-def assert_replays(records: list[Record]) -> int:
-    """Every decision is made again, bit for bit; how many there are."""
-    index = Index()
-    for record in records:
-        index.feed(record)
-    replayer = Replayer(index.stops)
-    for record in records:
-        replayer.feed(record)
-    report = replayer.report()
-    assert report.first_difference is None
-    assert report.decisions == report.identical
-    return report.decisions
 
 
 def test_there_are_scripts_and_logs() -> None:

@@ -1,11 +1,10 @@
-"""A log, decided again, and lies about its last decision."""
+"""Lies about the last decision of a log."""
 
 from collections.abc import Callable
 
 import msgspec
 
 from allotment.core.logport import Record
-from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Decided
@@ -59,13 +58,3 @@ def two_on_one_node() -> Recorder:
     log.node("n2", cards=1)
     log.decide(b, c, basis=basis)
     return log
-
-
-def verify(records: list[Record], first: int = 1, last: int | None = None) -> Report:
-    index = Index(first, last)
-    for record in records:
-        index.feed(record)
-    replayer = Replayer(index.stops)
-    for record in records if last is None else records[:last]:
-        replayer.feed(record)
-    return replayer.report()

@@ -35,9 +35,9 @@ from allotment_proto.facts import Problem
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from allotment_proto.registry import version_of
 from tests import build
+from tests.replaying import verify
 from tests.unit.batch_parts import CAPACITY, LIMITED
 from tests.unit.contest import Contest
-from tests.unit.replaying import verify
 from tests.unit.rounds_world import group
 from tests.unit.sub_groups import halves, in_parts
 

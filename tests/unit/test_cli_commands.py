@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from allotment_cli import replay as replay_command
 from allotment_cli.main import COMMANDS, main
 from allotment_cli.output import bar, table
 from allotment_proto import subjects
@@ -139,6 +140,20 @@ def test_a_lie_in_the_log_is_found_and_ends_with_1(tmp_path: Path) -> None:
     assert text.exit_code == 1
     assert "first difference: decision at seq 3" in text.stdout
     assert f"next: allot log --file {path} show 3" in text.stderr
+
+
+def test_the_plain_rules_decide_as_the_board_does(
+    log_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("replay", "--verify", "-o", "json", "--file", str(log_file))
+    by_board = allot(*words)
+    monkeypatch.setattr(replay_command, "Board", None)
+    by_the_rules = allot(*words, "--plain")
+    assert by_the_rules.exit_code == 0
+    assert by_the_rules.stdout == by_board.stdout
+    alone = allot("replay", "--plain", "--file", str(log_file))
+    assert alone.exit_code == 2
+    assert "give --verify, too" in alone.stderr
 
 
 def test_unreadable_records_are_told_of(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from allotment.core.config.policy import parse
 from allotment.core.ledger.check import check, oversold
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.policies.typical import Mix
-from allotment.core.replay.replay import Index, Replayer
 from allotment_lab.bundle import from_records
 from allotment_lab.engine import Simulation
 from allotment_lab.in_queues import InQueues
@@ -25,6 +24,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import PodRequest
 from tests.recording import Recorder, uid_of, vgpu
+from tests.replaying import verify
 from tests.simulating import simulate
 from tests.unit.lab_parts import Kept
 
@@ -212,13 +212,7 @@ def test_a_kept_run_replays_identically() -> None:
     log.group("urgent", 2, least=2, priority="high")
     kept = Kept()
     played(log, kept)
-    index = Index()
-    for record in kept.log.records:
-        index.feed(record)
-    replayer = Replayer(index.stops)
-    for record in kept.log.records:
-        replayer.feed(record)
-    report = replayer.report()
+    report = verify(kept.log.records)
     assert report.identical == report.decisions > 2
 
 

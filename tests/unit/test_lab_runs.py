@@ -1,5 +1,6 @@
 """The lab keeps the books, is repeatable, and decides what the log's replay decides again."""
 
+from hashlib import sha256
 from random import Random
 
 import msgspec
@@ -12,13 +13,13 @@ from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.typical import PPM, cluster_fragmentation
-from allotment.core.replay.replay import Index, Replayer
 from allotment_lab import measures, tuning
 from allotment_lab.dice import Dice
 from allotment_lab.engine import Simulation, Sink
 from allotment_lab.openb import parse_pods
 from allotment_lab.runs import one_by_one
 from allotment_lab.workload import Arrival
+from tests.replaying import verify
 from tests.unit.lab_parts import (
     NODES,
     Kept,
@@ -76,16 +77,10 @@ def test_replay_makes_every_decision_again(name: str, churn: bool) -> None:
     kept = Kept()
     simulated = simulation(name, sink=kept.sink)
     totals = come_and_go(simulated, made_up(120, 4)) if churn else experiment(simulated, 9)
-    index = Index()
-    for record in kept.log.records:
-        index.feed(record)
-    replayer = Replayer(index.stops)
-    for record in kept.log.records:
-        replayer.feed(record)
-    report = replayer.report()
+    report = verify(kept.log.records)
     assert report.identical == report.decisions > 0
     assert report.decisions <= totals.decisions
-    assert snapshot.encode(replayer.state) == snapshot.encode(simulated.state)
+    assert report.state_sha256 == sha256(snapshot.encode(simulated.state)).hexdigest()
 
 
 def test_pods_wait_in_order_and_take_the_room_that_others_leave() -> None:

@@ -35,8 +35,8 @@ from allotment_watcher.__main__ import held_back as held_back_metric
 from allotment_watcher.timekeeper import UNSERVED_AFTER_S, Turns
 from tests.build import decided, holding, node, placement, pod, policy, request, state_of, wants
 from tests.recording import Recorder, vgpu
+from tests.replaying import verify
 from tests.unit.both_rankers import chosen
-from tests.unit.replaying import verify
 
 START_MS = 1_000_000
 WHOLE = request(wants(memory_mib=0, cores_pct=100))

@@ -19,7 +19,8 @@ from allotment_proto.events import Decided
 from allotment_proto.facts import Policy, Problem
 from tests.recording import Recorder, busy_cluster, fold, vgpu
 from tests.recording_batch import POLICY, BatchRecorder
-from tests.unit.replaying import LIES, tampered, two_on_one_node, verify
+from tests.replaying import verify
+from tests.unit.replaying import LIES, tampered, two_on_one_node
 
 
 def test_an_honest_log_is_identical() -> None:

@@ -17,9 +17,9 @@ from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import Holding, Inventory, Selection
 from tests.build import card, holding, node, pod, policy, request, state_of, wants
 from tests.recording import Recorder, vgpu
+from tests.replaying import verify
 from tests.unit.both_rankers import chosen
 from tests.unit.device_books import World, adopted, instance, share_node
-from tests.unit.replaying import verify
 
 
 def failed(uid: str, on: str, card: str, owner: str = "rs") -> Any:

@@ -1,12 +1,13 @@
-"""Verdicts of nodes for requests, asked node by node: the plain reference of the board.
+"""Verdicts of nodes for requests, asked node by node: the plain reading of the rules.
 
 `Evaluator` remembers, per request, the verdict of every node, and asks again only the nodes that
-were touched since. It is a cache: with a fresh one the answers are the same.
+were touched since; the best of them are on top of a heap. It is a cache: with a fresh one the
+answers are the same. `allot replay --verify --plain` makes recorded decisions again with it.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import nsmallest
+from heapq import heapify, heappop, heappush, nsmallest
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -28,12 +29,17 @@ from allotment_proto.facts import ALONE, DeviceRequest, Holding, PodRequest, Pol
 
 RUNNERS_UP = 3
 REQUESTS_MAX = 512
+_OUTDATED_MOST = 64
+"""A heap with more outdated entries than places and so many more is made anew."""
+
+Rank = tuple[int, int, str]
+"""Minus the score, what is left on the chosen cards, and the node's name: smaller is better."""
 
 
 class Place(msgspec.Struct, frozen=True, gc=False, order=True):
-    """A node that takes a request: its rank (smaller is better) and what it would give."""
+    """A node that takes a request: its rank and what it would give."""
 
-    rank: tuple[int, int, str]
+    rank: Rank
     score: Score
     holdings: tuple[Holding, ...]
 
@@ -125,7 +131,7 @@ class _Row:
     `stale` rows hold verdicts of forks: they are asked again once the trial is over.
     """
 
-    __slots__ = ("cursor", "stale", "trial", "trial_cursor", "verdicts")
+    __slots__ = ("cursor", "feasible", "heap", "stale", "trial", "trial_cursor", "verdicts")
 
     def __init__(self) -> None:
         self.cursor = -1
@@ -133,6 +139,38 @@ class _Row:
         self.trial: Trial | None = None
         self.trial_cursor = 0
         self.verdicts: dict[int, Verdict] = {}
+        self.feasible = 0
+        """How many of these are places."""
+        self.heap: list[tuple[Rank, int]] = []
+        """Every place has its rank and its row here. Entries of earlier places stay until they come
+        to the top: a heap cannot remove what lies further down.
+        """
+
+    def update(self, index: int, verdict: Verdict | None) -> None:
+        """Replace a node's verdict; None: the node is not there any more."""
+        self.feasible -= isinstance(self.verdicts.pop(index, None), Place)
+        if verdict is None:
+            return
+        self.verdicts[index] = verdict
+        if isinstance(verdict, Place):
+            self.feasible += 1
+            heappush(self.heap, (verdict.rank, index))
+
+    def best(self, most: int) -> list[Place]:
+        """The best places, at most so many."""
+        if len(self.heap) > 2 * self.feasible + _OUTDATED_MOST:
+            places = [(i, v) for i, v in self.verdicts.items() if isinstance(v, Place)]
+            self.heap = [(place.rank, index) for index, place in places]
+            heapify(self.heap)
+        found: dict[tuple[Rank, int], Place] = {}  # the same entry may be there twice
+        while self.heap and len(found) < most:
+            entry = heappop(self.heap)
+            verdict = self.verdicts.get(entry[1])
+            if isinstance(verdict, Place) and verdict.rank == entry[0]:
+                found[entry] = verdict
+        for entry in found:
+            heappush(self.heap, entry)
+        return list(found.values())
 
 
 class Ranking(msgspec.Struct, frozen=True, gc=False):
@@ -226,14 +264,18 @@ class Evaluator:
 
     def rank(self, request: PodRequest) -> Ranking:
         """The best places for a request now, and on how many nodes it fits."""
-        verdicts = self.verdicts(request, self._trial)
-        places = [v for v in verdicts.values() if isinstance(v, Place)]
-        ranked = nsmallest(RUNNERS_UP + 1, places)
+        if self._depends_on_others(request):
+            verdicts = self._all(request, self._trial)
+            places = [v for v in verdicts.values() if isinstance(v, Place)]
+            feasible, ranked = len(places), nsmallest(RUNNERS_UP + 1, places)
+        else:
+            row = self._fresh(request, self._trial)
+            verdicts, feasible, ranked = row.verdicts, row.feasible, row.best(RUNNERS_UP + 1)
         runners_up = tuple(
             RunnerUp(p.rank[2], p.score.total_micro, tuple(h.card for h in p.holdings))
             for p in ranked[1:]
         )
-        return Ranking(ranked[0] if ranked else None, runners_up, len(places), len(verdicts))
+        return Ranking(ranked[0] if ranked else None, runners_up, feasible, len(verdicts))
 
     def reasons(self, request: PodRequest) -> tuple[tuple[str, int], ...]:
         """Why the nodes on which the request does not fit refuse it, most frequent first."""
@@ -244,18 +286,26 @@ class Evaluator:
 
         The state must not change while a trial is used.
         """
-        if request.company != ALONE or weights_of(self.state.policy).nodeorder is not None:
+        if self._depends_on_others(request):
             return self._all(request, trial)
+        return self._fresh(request, trial).verdicts
+
+    def _depends_on_others(self, request: PodRequest) -> bool:
+        """Whether a node's verdict may depend on other nodes, too."""
+        return request.company != ALONE or weights_of(self.state.policy).nodeorder is not None
+
+    def _fresh(self, request: PodRequest, trial: Trial | None) -> _Row:
+        """A request's row, up to date."""
         row = self._row(request)
         if trial is None or row.trial is not trial:
             self._refresh(row, request)
             row.trial, row.trial_cursor = trial, 0
         if trial is not None:
             for node in {n.row: n for n in trial.changes[row.trial_cursor :]}.values():
-                row.verdicts[node.row] = self._ask(node, request)
+                row.update(node.row, self._ask(node, request))
                 row.stale.add(node.row)
             row.trial_cursor = len(trial.changes)
-        return row.verdicts
+        return row
 
     def _all(self, request: PodRequest, trial: Trial | None) -> Mapping[int, Verdict]:
         """Every present node's verdict where one node's may depend on all others."""
@@ -296,9 +346,9 @@ class Evaluator:
         for index in dirty:
             node = state.rows[index]
             if node is None or node.fact is None:
-                row.verdicts.pop(index, None)
+                row.update(index, None)
             else:
-                row.verdicts[index] = self._ask(node, request)
+                row.update(index, self._ask(node, request))
         row.stale.clear()
         row.cursor = end
 

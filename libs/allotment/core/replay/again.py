@@ -14,6 +14,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, in_order, proposed, recheck_all, stamped
 from allotment.core.placement.devices import FAMILIES
+from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.round.rounds import RULES, Rounds
 from allotment_proto.events import Decided
 
@@ -109,15 +110,15 @@ def place_again(
     seq: int,
     event: Decided,
     state: ClusterState,
-    board: Board,
+    ranker: WholeRanker,
     rounds: Rounds,
     before: Decided | None,
 ) -> tuple[Finding, Outcome | None]:
     """The scorer's half: the whole batch on the state at `basis`. Also what it refused. `before` is
-    the decision before this one. After a finding of `RAISED` make board and rounds anew.
+    the decision before this one. After a finding of `RAISED` make ranker and rounds anew.
     """
     try:
-        return _place_again(seq, event, state, board, rounds, before)
+        return _place_again(seq, event, state, ranker, rounds, before)
     except _OF_THE_PROCESS:
         raise
     except Exception as error:
@@ -128,7 +129,7 @@ def _place_again(
     seq: int,
     event: Decided,
     state: ClusterState,
-    board: Board,
+    ranker: WholeRanker,
     rounds: Rounds,
     before: Decided | None,
 ) -> tuple[Finding, Outcome | None]:
@@ -138,7 +139,7 @@ def _place_again(
     if event.assumed and (before is None or event.assumed != (before.cycle,)):
         last = () if before is None else (before.cycle,)
         return _difference(seq, event, "assumed", event.assumed, last), None
-    again = run_again(event, before, board, rounds)
+    again = run_again(event, before, ranker, rounds)
     if again is None:
         why = f"cannot be assumed on the state at {event.basis}"
         return _difference(seq, event, "assumed", event.assumed, why), None
@@ -157,16 +158,16 @@ def _place_again(
 
 
 def run_again(
-    event: Decided, before: Decided | None, board: Board, rounds: Rounds
+    event: Decided, before: Decided | None, ranker: WholeRanker, rounds: Rounds
 ) -> Outcome | None:
     """The round over a decision's batch, as the scorer ran it: on top of all that was proposed in
     the decision before it, if it stands on that. None if it cannot have run so.
     """
     if not event.assumed:
-        return rounds.run(event.batch, board, rules=event.rules)
+        return rounds.run(event.batch, ranker, rules=event.rules)
     if before is None:
         return None
-    return rounds.run_upon(proposed(before), event.batch, board, rules=event.rules)
+    return rounds.run_upon(proposed(before), event.batch, ranker, rules=event.rules)
 
 
 def check_again(

@@ -9,12 +9,13 @@ knows beforehand where to stop:
    know the decisions that are due at the next stop, so what it holds is bounded by how far
    decisions look back, not by the length of the log.
 
-What is compared is in `again.py`.
+What is compared is in `again.py`. The ranker is `Board`, with which the services decide, or
+`Evaluator`, which reads the rules node by node and shares no column and no loop with it.
 """
 
 import hashlib
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +26,7 @@ from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import Record
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome
+from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.replay.again import (
     RAISED,
@@ -114,9 +116,14 @@ def _decoded(record: Record) -> Envelope | None:
 class Replayer:
     """Feed it every record from sequence 1 in order, then ask for the `report`."""
 
-    def __init__(self, stops: Sequence[Stop]) -> None:
+    def __init__(
+        self,
+        stops: Sequence[Stop],
+        make_ranker: Callable[[ClusterState], WholeRanker] = Board,
+    ) -> None:
         self.state = ClusterState()
-        self._board = Board(self.state)
+        self._make_ranker = make_ranker
+        self._ranker = make_ranker(self.state)
         self._rounds = Rounds(self.state)
         self._stops = {stop.key: stop for stop in stops}
         self._unsettled = set(self._stops)
@@ -218,11 +225,11 @@ class Replayer:
     def _place_again(self, stop: Stop) -> tuple[Finding, Outcome | None]:
         met = self._decided[stop.key]
         finding, made = place_again(
-            stop.key[0], met.event, self.state, self._board, self._rounds, met.before
+            stop.key[0], met.event, self.state, self._ranker, self._rounds, met.before
         )
         if isinstance(finding, Difference) and finding.field == RAISED:
             # They may have been updated in part only, and the next decision is not to blame.
-            self._board, self._rounds = Board(self.state), Rounds(self.state)
+            self._ranker, self._rounds = self._make_ranker(self.state), Rounds(self.state)
         return finding, made
 
     def _check_again(self, stop: Stop, made: Outcome) -> Finding:
