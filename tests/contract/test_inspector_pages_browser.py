@@ -22,6 +22,7 @@ from tests.waiting import PATIENCE_S
 from allotment.adapters.service.moments import local_text
 from allotment.core.logport import Record
 from allotment.testing.memory_log import MemoryLog
+from allotment_inspector.pages.cards import NODES_DRAWN_MAX, ZONE_LABEL
 from allotment_proto import subjects
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -204,6 +205,31 @@ async def test_the_map_is_filtered_and_lights_up_cards_of_a_pod_or_namespace(
         await page.reload()
         await expect(page.locator(".seg.lit")).to_have_count(1)
         await page.keyboard.press("Escape")
+
+
+async def test_a_large_map_is_filtered_grouped_and_lit_up(browser: Browser) -> None:
+    log = Recorder()
+    for index in range(NODES_DRAWN_MAX + 1):
+        log.node(f"gpu-{index:03}", labels=((ZONE_LABEL, f"zone-{index % 2}"),))
+    for name in ("one", "two"):
+        log.decide(log.pod(name))
+    async with browsing(browser, log.records) as (page, address, _):
+        await page.goto(address)
+        await expect(page.locator(".pool")).to_have_count(1)
+        await page.get_by_label("group by").select_option("zone")
+        await expect(page.locator(".pool h2")).to_have_text(["zone-0", "zone-1"])
+        await page.get_by_label("highlight").fill("default/one")
+        await expect(page.locator("#sifted")).to_have_text("1 pod on 1 card")
+        await expect(page.locator(".strip path.lit")).to_have_count(1)
+        await page.get_by_role("searchbox", name="nodes").fill("zone-1")
+        await expect(page.locator("#map .node:visible")).to_have_count(NODES_DRAWN_MAX // 2)
+        await expect(page.locator("#sifted")).to_contain_text("50 of 101 nodes")
+        await expect(page.locator("h2.group")).to_have_text(["zone-1"])
+        await page.get_by_label("nodes").fill("")
+        await page.get_by_label("group by").select_option("namespace")
+        await expect(page.locator(".pool h2")).to_have_text(["no pods", "default"])
+        await page.get_by_role("searchbox", name="nodes").fill("no such node")
+        await expect(page.locator("#map")).to_contain_text("No node matches")
 
 
 async def test_help_names_every_key(browser: Browser) -> None:

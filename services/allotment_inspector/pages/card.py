@@ -43,6 +43,7 @@ class Segment(msgspec.Struct, frozen=True, rename="camel"):
     filled: float | None = None
     """Of a MIG instance, how much of it was asked for, in percent."""
     piece: str = ""
+    lit: bool = False
 
 
 class CardCell(msgspec.Struct, frozen=True, rename="camel"):
@@ -72,9 +73,15 @@ def amount_text(memory_mib: int, compute: int, *, is_percent: bool) -> str:
 
 
 def card_cell(
-    state: ClusterState, node: Node, card: Card, since: "dict[int, int | None]"
+    state: ClusterState,
+    node: Node,
+    card: Card,
+    since: "dict[int, int | None]",
+    lit: frozenset[str] = frozenset(),
 ) -> CardCell:
-    """A card of a node. `since` has the time of each decision that is asked for."""
+    """A card of a node. `since` has the time of each decision that is asked for; pods of `lit`
+    (namespace/name) are highlighted.
+    """
     fact = card.fact
     is_percent = fact.cores_pct in PERCENT
     by_memory = fact.memory_mib > 0
@@ -102,11 +109,12 @@ def card_cell(
                     amount=amount_text(
                         holding.memory_mib, holding.cores_pct, is_percent=is_percent
                     ),
-                    queue=_queue_of(state, pod.fact),
+                    queue=queue_of(state, pod.fact),
                     seq=seq,
                     since_ms=since.get(seq) if seq else pod.fact.created_ms,
                     filled=_share(asked, size) if is_cut else None,
                     piece=piece_name(holding),
+                    lit=f"{pod.fact.namespace}/{pod.fact.name}" in lit,
                 ),
             )
         )
@@ -127,7 +135,7 @@ def card_cell(
     )
 
 
-def _queue_of(state: ClusterState, fact: PodObserved) -> str:
+def queue_of(state: ClusterState, fact: PodObserved) -> str:
     """The queue that a pod's group or the pod itself names."""
     group = state.groups.get(fact.group)
     named = fact.queue if group is None or group.fact is None else group.fact.queue

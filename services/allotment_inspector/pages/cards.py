@@ -1,7 +1,8 @@
 """The map: every card of the cluster and who holds it; of a large cluster one cell a card."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,12 +24,14 @@ from allotment.core.ledger.partitions.mig import largest_left_mib
 from allotment.core.units import mib_text
 from allotment_inspector.history import Moment
 from allotment_inspector.index import Gone
-from allotment_inspector.pages.card import CardCell, amount_text, card_cell, is_full
+from allotment_inspector.pages.card import CardCell, amount_text, card_cell, is_full, queue_of
 from allotment_inspector.said import path, typed
 from allotment_proto.facts import PodRequest
 
 NODES_DRAWN_MAX = 100
 """Of a larger cluster the map has one cell a card."""
+COUNTED = "whole cards, counted"
+"""Stands for the model where only the number of cards is known."""
 GONE_SHOWN_MS = 3_600_000
 WAITING_SHOWN = 12
 ZONE_LABEL = "topology.kubernetes.io/zone"
@@ -36,6 +39,9 @@ LOOK_SHOWN = 20
 _FOUND_MS = 10_000
 """Findings depend on the time, too: they are looked for again after so long."""
 EMPTY, ILL, GONE = "0", "x", "-"
+MODEL, ZONE, NAMESPACE = "model", "zone", "namespace"
+GROUPS = (MODEL, ZONE, NAMESPACE)
+"""What nodes are grouped by; a node belongs to the namespace that holds most of its cards."""
 
 
 class Totals(msgspec.Struct, frozen=True, rename="camel"):
@@ -62,13 +68,18 @@ class Counted(msgspec.Struct, frozen=True, rename="camel"):
     free: int
     shares: tuple[tuple[str, str, int], ...]
     """Name, address and count."""
+    lit: frozenset[str] = frozenset()
+    """Names of the highlighted ones."""
 
 
 class NodeRow(msgspec.Struct, frozen=True, rename="camel"):
-    """One node with its cards. `words` say what is unusual about it."""
+    """One node with its cards. `words` say what is unusual about it; `group` is "" where nodes are
+    not grouped.
+    """
 
     name: str
     path: str
+    group: str
     about: str
     zone: str
     free: str
@@ -80,12 +91,13 @@ class NodeRow(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Pool(msgspec.Struct, frozen=True, rename="camel"):
-    """All nodes with cards of one model. `levels` has one digit a card, node after node: 0 empty to
-    5 full, x unhealthy, - gone; `cards_per_node` of them belong to each, spaces fill up.
+    """The nodes of one group. `levels` has one digit a card, node after node: 0 empty to 5 full, x
+    unhealthy, - gone; `cards_per_node` of them belong to each, spaces fill up. `lit` has a 1 for
+    each highlighted card and is empty where nothing is highlighted.
     """
 
     key: str
-    model: str
+    title: str
     nodes: int
     cards: int
     full_percent: int
@@ -96,10 +108,20 @@ class Pool(msgspec.Struct, frozen=True, rename="camel"):
     gone: int
     cards_per_node: int
     levels: str
+    lit: str
     names: str
     """The names of the nodes, parted by spaces, each without what it has in common with the one
     before: ``12:03`` are the first 12 characters of that one, and ``03``.
     """
+
+
+class _Member(NamedTuple):
+    """A node of a pool: its cards, each with the pods on it."""
+
+    name: str
+    is_gone: bool
+    cards: int
+    held: tuple[tuple[frozenset[str], Card], ...]
 
 
 class Waits(msgspec.Struct, frozen=True, rename="camel"):
@@ -130,16 +152,30 @@ class Look(msgspec.Struct, frozen=True, rename="camel"):
     since: str
 
 
+class Sifted(msgspec.Struct, frozen=True, rename="camel"):
+    """What was asked of the map, and how much of the cluster answers to it."""
+
+    find: str
+    light: str
+    group: str
+    nodes: int
+    pods_lit: int
+    cards_lit: int
+
+
 class CardsPage(msgspec.Struct, frozen=True, rename="camel"):
     """What the map shows. Of `nodes` and `pools` one is empty."""
 
     said: str
+    sifted: Sifted
     totals: Totals
     nodes: tuple[NodeRow, ...]
     pools: tuple[Pool, ...]
     waiting: tuple[Waits, ...]
     apart: dict[str, int]
     """Pending pods that do not wait for this scheduler, by why."""
+    nodes_all: int
+    """Nodes with cards, those gone lately too, before any filter."""
     nodes_without_cards: int
     waiting_shapes: int
     look: tuple[Look, ...]
@@ -161,18 +197,26 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
         for one in moment.index.gone_between(moment.now_ms - GONE_SHOWN_MS, moment.seq)
         if not _is_there(state, one.node.name)
     ]
-    is_large = len(nodes) + len(gone) > NODES_DRAWN_MAX
     totals = totals_of(state, nodes)
     look = _look(moment)
     stages = Counter(stage_of(state, pod) for pod in state.pods.values())
     waiting = _waiting(state, moment.whys)
+    nodes_all = len(nodes) + len(gone)
+    words = query.get("find", "").lower().split()
+    shown = [node for node in nodes if _has_words(words, node.name, *_told_of(node))]
+    gone = [one for one in gone if _has_words(words, one.node.name, *_told_of_gone(one))]
+    group = query.get("group", "") if query.get("group", "") in GROUPS else ""
+    lit = _lit(state, query.get("light", "").strip())
+    is_large = len(shown) + len(gone) > NODES_DRAWN_MAX
     return CardsPage(
+        sifted=_sifted(state, shown, len(shown) + len(gone), group, lit, query),
         said=_said(totals, len(look)),
         apart={word: stages[word] for word in (GATED, ELSEWHERE) if stages[word]},
         totals=totals,
-        nodes=() if is_large else _rows(moment, nodes, gone),
-        pools=_pools(nodes, gone) if is_large else (),
+        nodes=() if is_large else _rows(moment, shown, gone, group, lit),
+        pools=_pools(state, shown, gone, group or MODEL, lit) if is_large else (),
         waiting=tuple(waiting[:WAITING_SHOWN]),
+        nodes_all=nodes_all,
         nodes_without_cards=len(there) - len(nodes),
         waiting_shapes=len(waiting),
         look=tuple(look[:LOOK_SHOWN]),
@@ -249,20 +293,108 @@ def _said(totals: Totals, problems: int) -> str:
     return f"{totals.cards_in_use:,} of {totals.cards:,} cards in use; {waits}; {found}."
 
 
+# What is asked of the map
+
+
+def _has_words(words: Iterable[str], *texts: str) -> bool:
+    text = " ".join(texts).lower()
+    return all(word in text for word in words)
+
+
+def _told_of(node: Node) -> list[str]:
+    """What a node is found by, besides its name: its model, zone, mode and state."""
+    modes = [ledger.mode for ledger in node.ledgers.values()]
+    return [about_text(node), node.labels.get(ZONE_LABEL, ""), *modes, *_unusual(node)]
+
+
+def _told_of_gone(gone: Gone) -> list[str]:
+    models = [card.model for each in gone.node.inventories for card in each.cards]
+    return [*models, dict(gone.node.labels).get(ZONE_LABEL, ""), "gone"]
+
+
+def _lit(state: ClusterState, light: str) -> frozenset[str]:
+    """The pods of this name, namespace or queue that hold something, as namespace/name."""
+    facts = [pod.fact for pod in state.pods.values() if pod.allocation is not None] if light else []
+    return frozenset(
+        f"{fact.namespace}/{fact.name}"
+        for fact in facts
+        if light
+        in (fact.name, fact.namespace, f"{fact.namespace}/{fact.name}", queue_of(state, fact))
+    )
+
+
+def _sifted(
+    state: ClusterState,
+    shown: Iterable[Node],
+    nodes: int,
+    group: str,
+    lit: frozenset[str],
+    query: Mapping[str, str],
+) -> Sifted:
+    held = [names & lit for node in shown if lit for names, _ in _holders(state, node)]
+    return Sifted(
+        find=query.get("find", ""),
+        light=query.get("light", "").strip(),
+        group=group,
+        nodes=nodes,
+        pods_lit=len(frozenset().union(*held)),
+        cards_lit=sum(map(bool, held)),
+    )
+
+
+def _holders(state: ClusterState, node: Node) -> Iterator[tuple[frozenset[str], Card]]:
+    """The pods on each known card of a node, as namespace/name."""
+    for family in sorted(node.ledgers):
+        for card in node.ledgers[family].cards:
+            facts = [state.pods[uid].fact for uid, *_ in card.holders]
+            yield frozenset(f"{fact.namespace}/{fact.name}" for fact in facts), card
+
+
+def _group_of(state: ClusterState, node: Node, group: str) -> str:
+    """Where a node belongs; "" where nodes are not grouped."""
+    if group == MODEL:
+        return short_model(next((card.fact.model for _, card in _holders(state, node)), COUNTED))
+    if group == ZONE:
+        return node.labels.get(ZONE_LABEL, "") or "no zone"
+    if group == NAMESPACE:
+        held = Counter(
+            name.partition("/")[0] for names, _ in _holders(state, node) for name in names
+        )
+        held.update(
+            {s.namespace: s.count for each in counted_of(state, node) for s in each.holders}
+        )
+        return min(held, key=lambda name: (-held[name], name), default="no pods")
+    return ""
+
+
+def _group_of_gone(gone: Gone, group: str) -> str:
+    if group == MODEL:
+        models = [card.model for each in gone.node.inventories for card in each.cards]
+        return short_model(models[0] if models else COUNTED)
+    if group == ZONE:
+        return dict(gone.node.labels).get(ZONE_LABEL, "") or "no zone"
+    return "gone" if group else ""
+
+
 # Rows of nodes
 
 
-def _rows(moment: Moment, nodes: Iterable[Node], gone: Iterable[Gone]) -> tuple[NodeRow, ...]:
-    rows = [node_row(moment, node) for node in nodes] + [_gone_row(one) for one in gone]
-    return tuple(sorted(rows, key=lambda row: row.name))
+def _rows(
+    moment: Moment, nodes: Iterable[Node], gone: Iterable[Gone], group: str, lit: frozenset[str]
+) -> tuple[NodeRow, ...]:
+    rows = [node_row(moment, node, _group_of(moment.state, node, group), lit) for node in nodes]
+    rows += [_gone_row(one, _group_of_gone(one, group)) for one in gone]
+    return tuple(sorted(rows, key=lambda row: (row.group, row.name)))
 
 
-def node_row(moment: Moment, node: Node) -> NodeRow:
-    """A node with its cards."""
+def node_row(
+    moment: Moment, node: Node, group: str = "", lit: frozenset[str] = frozenset()
+) -> NodeRow:
+    """A node with its cards; pods of `lit` are highlighted."""
     state = moment.state
     since = decided_ms(moment, node)
     cards = tuple(
-        card_cell(state, node, card, since)
+        card_cell(state, node, card, since, lit)
         for family in sorted(node.ledgers)
         for card in node.ledgers[family].cards
     )
@@ -273,26 +405,31 @@ def node_row(moment: Moment, node: Node) -> NodeRow:
             found.total,
             found.free,
             tuple((s.name, path("pods", s.namespace, s.name), s.count) for s in found.holders),
+            frozenset(s.name for s in found.holders if f"{s.namespace}/{s.name}" in lit),
         )
         for found in counted_of(state, node)
         if found.resource.endswith("/gpu")
     )
-    status = node_status(node).split(",")
-    words = ["not ready"] * (status[0] == "NotReady") + ["cordoned"] * ("Cordoned" in status)
-    if node.blocked is not None:
-        words.append("accepts no pods")
     return NodeRow(
         name=node.name,
         path=path("nodes", node.name),
+        group=group,
         about=about_text(node),
         zone=node.labels.get(ZONE_LABEL, ""),
         free=_free_text(node, counted),
-        words=tuple(words),
+        words=tuple(_unusual(node)),
         is_gone=False,
         gone_ms=None,
         cards=cards,
         counted=counted,
     )
+
+
+def _unusual(node: Node) -> list[str]:
+    """What keeps pods away from a node."""
+    status = node_status(node).split(",")
+    words = ["not ready"] * (status[0] == "NotReady") + ["cordoned"] * ("Cordoned" in status)
+    return words if node.blocked is None else [*words, "accepts no pods"]
 
 
 def decided_ms(moment: Moment, node: Node) -> dict[int, int | None]:
@@ -334,13 +471,14 @@ def _free_text(node: Node, counted: tuple[Counted, ...]) -> str:
     return " · ".join(words)
 
 
-def _gone_row(gone: Gone) -> NodeRow:
+def _gone_row(gone: Gone, group: str) -> NodeRow:
     """A node that went: its cards as they were."""
     fact = gone.node
     cards = [(each.family, card) for each in fact.inventories for card in each.cards]
     return NodeRow(
         name=fact.name,
         path=path("nodes", fact.name),
+        group=group,
         about=_kinds_text((card.model, card.memory_mib) for _, card in cards) or "whole cards",
         zone=dict(fact.labels).get(ZONE_LABEL, ""),
         free="",
@@ -368,41 +506,52 @@ def _gone_row(gone: Gone) -> NodeRow:
 # One cell a card
 
 
-def _pools(nodes: Iterable[Node], gone: Iterable[Gone]) -> tuple[Pool, ...]:
-    pools: dict[str, list[tuple[str, Node | None, list[Card], int]]] = {}
+def _pools(
+    state: ClusterState,
+    nodes: Iterable[Node],
+    gone: Iterable[Gone],
+    group: str,
+    lit: frozenset[str],
+) -> tuple[Pool, ...]:
+    pools: dict[str, list[_Member]] = {}
     for node in nodes:
-        cards = [card for family in sorted(node.ledgers) for card in node.ledgers[family].cards]
-        model = short_model(cards[0].fact.model) if cards else "whole cards, counted"
-        pools.setdefault(model, []).append((node.name, node, cards, len(cards)))
+        held = tuple(_holders(state, node))
+        member = _Member(node.name, False, len(held), held)
+        pools.setdefault(_group_of(state, node, group), []).append(member)
     for one in gone:
-        facts = [card for inventory in one.node.inventories for card in inventory.cards]
-        model = short_model(facts[0].model) if facts else "whole cards, counted"
-        pools.setdefault(model, []).append((one.node.name, None, [], len(facts)))
-    found = [_pool(model, sorted(members, key=lambda m: m[0])) for model, members in pools.items()]
-    return tuple(sorted(found, key=lambda pool: (-pool.cards, pool.model)))
+        count = sum(len(inventory.cards) for inventory in one.node.inventories)
+        pools.setdefault(_group_of_gone(one, group), []).append(
+            _Member(one.node.name, True, count, ())
+        )
+    found = [
+        _pool(title, sorted(members, key=lambda each: each.name), lit)
+        for title, members in pools.items()
+    ]
+    return tuple(sorted(found, key=lambda pool: (-pool.cards, pool.title)))
 
 
-def _pool(model: str, members: list[tuple[str, Node | None, list[Card], int]]) -> Pool:
-    per_node = max(max(count for *_, count in members), 1)
-    levels, names = [], []
+def _pool(title: str, members: list[_Member], lit: frozenset[str]) -> Pool:
+    per_node = max(max(member.cards for member in members), 1)
+    levels, names, lights = [], [], []
     cards = empty = nodes_empty = free_mib = memory_mib = ill = 0
     before = ""
-    for name, node, held, count in members:
-        digits = GONE * count if node is None else "".join(level_of(card) for card in held)
+    for name, is_gone, count, held in members:
+        digits = GONE * count if is_gone else "".join(level_of(card) for _, card in held)
         levels.append(digits.ljust(per_node))
+        lights.append("".join("1" if pods & lit else " " for pods, _ in held).ljust(per_node))
         common = _common(before, name)
         names.append(f"{common}:{name[common:]}")
         before = name
         cards += len(held)
-        idle = sum(not card.holders for card in held)
+        idle = sum(not card.holders for _, card in held)
         empty += idle
-        nodes_empty += node is not None and idle == len(held)
-        memory_mib += sum(card.fact.memory_mib for card in held)
-        free_mib += sum(max(card.free_memory_mib, 0) for card in held if card.fact.healthy)
-        ill += sum(not card.fact.healthy for card in held)
+        nodes_empty += not is_gone and idle == len(held)
+        memory_mib += sum(card.fact.memory_mib for _, card in held)
+        free_mib += sum(max(card.free_memory_mib, 0) for _, card in held if card.fact.healthy)
+        ill += sum(not card.fact.healthy for _, card in held)
     return Pool(
-        key=f"pool:{model}",
-        model=model,
+        key=f"pool:{title}",
+        title=title,
         nodes=len(members),
         cards=cards,
         full_percent=100 * (memory_mib - free_mib) // memory_mib if memory_mib else 0,
@@ -410,9 +559,10 @@ def _pool(model: str, members: list[tuple[str, Node | None, list[Card], int]]) -
         nodes_empty=nodes_empty,
         free_bytes=free_mib << 20,
         ill=ill,
-        gone=sum(node is None for _, node, _, _ in members),
+        gone=sum(member.is_gone for member in members),
         cards_per_node=per_node,
         levels="".join(levels),
+        lit="".join(lights) if lit else "",
         names=" ".join(names),
     )
 

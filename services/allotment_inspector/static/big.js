@@ -9,7 +9,7 @@ function pool(svg) {                       // names travel without what they sha
   if (!parsed.has(svg)) {
     let before = '';
     const names = svg.dataset.names.split(' ').map(n => { const k = n.indexOf(':'); return before = before.slice(0, +n.slice(0, k)) + n.slice(k + 1); });
-    parsed.set(svg, { svg, names, per: +svg.dataset.per, lv: svg.dataset.levels, cur: -1 });
+    parsed.set(svg, { svg, names, per: +svg.dataset.per, lv: svg.dataset.levels, lit: svg.dataset.lit, cur: -1 });
   }
   return parsed.get(svg);
 }
@@ -25,13 +25,14 @@ function paint(p) {
     const c = p.lv[k]; if (c === ' ') continue;
     const i = Math.floor(k / p.per), x = i % p.cols * PX, y = Math.floor(i / p.cols) * rowOf(p) + k % p.per * PY;
     // what is unhealthy has a shape of its own, a cross; what is gone is a line
-    d[c] = (d[c] || '') + (c === 'x' ? `M${x - 1} ${y - 1}h9v6h-9zl9 6m0-6l-9 6` : c === '-' ? `M${x} ${y + 2}h7` : `M${x} ${y}h7v4h-7z`);
+    const key = c + (p.lit?.[k] === '1' ? '!' : '');
+    d[key] = (d[key] || '') + (c === 'x' ? `M${x - 1} ${y - 1}h9v6h-9zl9 6m0-6l-9 6` : c === '-' ? `M${x} ${y + 2}h7` : `M${x} ${y}h7v4h-7z`);
   }
   const high = Math.ceil(p.names.length / p.cols) * rowOf(p);
   p.svg.setAttribute('height', high); p.svg.setAttribute('viewBox', `0 0 ${wide} ${high}`);
   p.svg.replaceChildren(...Object.keys(d).sort().map(c => {
     const e = document.createElementNS(SVG, 'path');
-    e.setAttribute('class', LEVEL[c] || 'h' + c); e.setAttribute('d', d[c]); return e;
+    e.setAttribute('class', (LEVEL[c[0]] || 'h' + c[0]) + (c[1] ? ' lit' : '')); e.setAttribute('d', d[c]); return e;
   }));
   if (p.cur >= 0) frame(p, p.cur);
 }
@@ -73,7 +74,7 @@ let before = new Map(pools().map(p => [p.svg.closest('[data-key]').dataset.key, 
 document.addEventListener('moment', () => {
   for (const p of pools()) {
     const key = p.svg.closest('[data-key]').dataset.key, old = before.get(key);
-    if (old?.svg !== p.svg) { p.cur = old ? p.names.indexOf(old.names[old.cur]) : -1; paint(p); }
+    if (old?.svg !== p.svg) { p.cur = old && old.cur >= 0 ? p.names.indexOf(old.names[old.cur]) : -1; paint(p); }
     $$('.step', p.svg).forEach(r => r.remove());
     if (old && old.svg !== p.svg && !live) {
       const was = new Map(old.names.map((n, i) => [n, cells(old, i).join('')]));
@@ -82,5 +83,5 @@ document.addEventListener('moment', () => {
     before.set(key, p);
   }
 });
-new ResizeObserver(() => pools().forEach(paint)).observe($('#map'));
+new ResizeObserver(() => pools().forEach(paint)).observe($('#map').parentElement);
 pools().forEach(paint);

@@ -48,24 +48,17 @@ document.addEventListener('keydown', e => {
   if (to) { e.preventDefault(); caps[k].tabIndex = -1; to.tabIndex = 0; to.focus(); }
 });
 
-// Nodes are filtered by every word of their name, model, zone and mode; pieces are lit up by their
-// pod (its name or namespace/name), namespace or queue. Both stay in the address.
+// The server filters, highlights and groups; what is asked for stays in the address.
 const sift = $('#sift');
-function apply() {
-  const words = sift.elements.find.value.toLowerCase().split(/\s+/).filter(Boolean), light = sift.elements.light.value.trim();
-  const nodes = $$('#map .node'), segs = $$('#map .seg');
-  nodes.forEach(n => { const text = $('header', n).dataset.find.toLowerCase(); n.hidden = !words.every(w => text.includes(w)); });
-  segs.forEach(s => s.classList.toggle('lit', Boolean(light) && [s.dataset.queue, s.dataset.pod, ...s.dataset.pod.split('/')].includes(light)));
-  $('#map').classList.toggle('lighting', Boolean(light));
-  const lit = segs.filter(s => s.matches('.lit')), shown = nodes.filter(n => !n.hidden).length;
-  $('#sifted').textContent = [words.length && `${shown} of ${nodes.length} nodes`, light && `${new Set(lit.map(s => s.dataset.uid)).size} pods on ${new Set(lit.map(s => s.closest('.card'))).size} cards`].filter(Boolean).join('; ');
+let typing = 0;
+function ask() {
   const asked = query();
-  for (const name of ['find', 'light']) { const v = sift.elements[name].value; v ? asked.set(name, v) : asked.delete(name); }
+  for (const { name, value } of sift.elements) if (name) value ? asked.set(name, value) : asked.delete(name);
   history.replaceState(null, '', location.pathname + (asked.size ? '?' + asked : '') + location.hash);
+  seek({ at: live ? null : here });
 }
-if (sift) {
-  for (const name of ['find', 'light']) sift.elements[name].value = query().get(name) || '';
-  sift.oninput = apply; sift.onsubmit = e => e.preventDefault();
-  document.addEventListener('moment', apply); apply();
+if (sift) {                               // only on the map, not on a node's page
+  sift.oninput = () => { clearTimeout(typing); typing = setTimeout(ask, 150); };
+  sift.onsubmit = e => { e.preventDefault(); ask(); };
 }
 pick(query().get('card'));
