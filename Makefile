@@ -8,14 +8,14 @@ SEEDS ?= 200
 WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # What takes longest begins first, and small files fill the end (tests/conftest.py: in turns).
-FAST := tests/sim tests/property tests/golden tests/unit
+FAST := tests/sim tests/property tests/golden tests/recorded tests/unit
 ALL := tests/e2e tests/contract tests/bench $(FAST)
 STAMP := .venv/.installed
 
 # Else each of the hundreds of services that tests start would compile all of the product anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo check test test-fast compat sim mutants golden schema bench lock clean
+.PHONY: install demo check test test-fast compat sim mutants golden recorded schema bench lock clean
 
 install: $(STAMP)
 
@@ -55,6 +55,9 @@ mutants: $(STAMP)     ## a test of the tests: planted bugs must be caught
 
 golden: $(STAMP)      ## rewrite the golden transcripts; then read the diff
 	$(BIN)/python -m pytest tests/golden --rewrite
+
+recorded: $(STAMP)    ## record the logs of tests/recorded anew, by what the code decides now
+	$(BIN)/python -m tests.recorded
 
 schema: $(STAMP)      ## regenerate JSON Schema and AsyncAPI; then read the diff
 	$(BIN)/python -m allotment_proto.schema --write

@@ -136,6 +136,35 @@ def preempted() -> BatchRecorder:
     return log
 
 
+def joined_after_it_ran() -> BatchRecorder:
+    """Pods run alone, one of them joins the PodGroup that is made for it, as Volcano's controller
+    does, another leaves its group. Then urgent pods come for which some have to go.
+    """
+    log = BatchRecorder()
+    log.policy(msgspec.structs.replace(POLICY, actions=(*POLICY.actions, "preempt")))
+    log.queue("default")
+    log.priority_class("high", 1000)
+    log.node("gpu-01", cards=2)
+    log.node("gpu-02", cards=2)
+    alone = [log.pod(name, vgpu(1, 30_000, 50), scheduler="volcano") for name in ("a", "b")]
+    log.group("team", 1, 2, 30_000)
+    log.round()
+    team = [uid_of(f"default/team-worker-{number}") for number in range(2)]
+    for uid in (*alone, *team):
+        log.bind(uid)
+    log.group("urgent-0", 1, 1, 30_000, priority_class="high")
+    log.round()
+    log.group("made-for-a", 1, 0, 30_000)
+    log.observe(alone[0], group="default/made-for-a")
+    log.observe(team[0], group="", role="")
+    log.group("urgent-1", 2, 2, 30_000, priority_class="high")
+    log.round()
+    log.observe(alone[0], group="")
+    log.group("urgent-2", 1, 1, 30_000, priority_class="high")
+    log.round()
+    return log
+
+
 def busy_queues() -> BatchRecorder:
     """A gang runs; others wait for room, for quota, for pods, at a gate, or for a queue."""
     log = BatchRecorder()

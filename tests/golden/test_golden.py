@@ -1,23 +1,18 @@
-"""Scripts and what they say, line by line; and yesterday's logs, which still mean what they meant.
-The decisions of both are made again and compared.
+"""Scripts and what they say, line by line. Their decisions are made again and compared.
 
-With ``--rewrite`` the transcripts are written anew, and the hashes of what the logs come to. Read
-the diff, and only commit it if you understand what caused it. A log in ``logs/``, and who holds and
-who waits at its end, is never rewritten: a bug from the field ends there.
+With ``--rewrite`` the transcripts are written anew. Read the diff, and only commit it if you
+understand what caused it.
 """
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.golden.interpreter import Interpreter, ScriptError, fold
-from tests.golden.record import meaning, read_log
+from tests.golden.interpreter import Interpreter, ScriptError
 from tests.replaying import assert_replays
 
 HERE = Path(__file__).parent
 SCRIPTS = sorted((HERE / "scripts").glob("*.txt"))
-LOGS = sorted((HERE / "logs").glob("*.jsonl"))
 
 
 def _play(text: str, world: Interpreter) -> str:
@@ -50,22 +45,5 @@ def test_a_word_that_is_no_command_is_refused() -> None:
         Interpreter().run("frobnicate a")
 
 
-@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
-def test_old_logs_fold_to_what_they_meant(path: Path, rewrite: bool) -> None:
-    found = meaning(fold(read_log(path)))
-    beside = path.with_suffix(".json")
-    wanted = json.loads(beside.read_text(encoding="utf-8"))
-    if rewrite:  # an image says more than it did, of the same holders
-        wanted["state_sha256"] = found["state_sha256"]
-        beside.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
-    assert found == wanted
-
-
-@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
-def test_old_decisions_come_out_the_same(path: Path) -> None:
-    assert assert_replays(read_log(path)) > 0
-
-
-def test_there_are_scripts_and_logs() -> None:
+def test_there_are_scripts() -> None:
     assert len(SCRIPTS) >= 8
-    assert LOGS

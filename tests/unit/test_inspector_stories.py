@@ -19,8 +19,8 @@ from allotment_inspector.stories import Told, tell
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import PodObserved
-from tests.golden.record import LOGS, read_log
 from tests.inspecting import history_of
+from tests.recorded import A_FEW, read_log
 from tests.recording import busy_cluster, uid_of
 
 BUSY = "busy"
@@ -28,7 +28,7 @@ BUSY = "busy"
 
 @cache
 def records_of(name: str) -> tuple[Record, ...]:
-    return tuple(busy_cluster().records if name == BUSY else read_log(LOGS / f"{name}.jsonl"))
+    return tuple(read_log(name))
 
 
 def pod_names(records: tuple[Record, ...]) -> list[tuple[str, str]]:
@@ -65,7 +65,7 @@ async def told(
         return await anyio.to_thread.run_sync(look, moment)
 
 
-@pytest.mark.parametrize("log", [*sorted(path.stem for path in LOGS.glob("*.jsonl")), BUSY])
+@pytest.mark.parametrize("log", [*A_FEW, "faults-3", "faults-4", BUSY])
 def test_few_records_tell_the_same_story_as_all(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With checkpoints everywhere, so that what lies between a pod's records is not folded."""
     monkeypatch.setattr(history_module, "CHECKPOINT_EVENTS", 3)

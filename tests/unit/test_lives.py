@@ -1,8 +1,6 @@
 """Traces made while a log is followed: the same spans as those of the finished log, each once."""
 
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +16,9 @@ from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Decided, Ending, Eviction, NodeGone, PodObserved
 from allotment_proto.facts import Policy
-from tests.golden.record import read_log
+from tests.recorded import A_FEW, read_log
 from tests.recording import Recorder, busy_cluster, uid_of, vgpu
-from tests.recording_batch import busy_queues, preempted
-
-LOGS = Path(__file__).parents[1] / "golden" / "logs"
+from tests.recording_batch import preempted
 
 
 def everybody(uid: str) -> bool:
@@ -67,13 +63,6 @@ def pods_of(records: list[Record]) -> list[PodObserved]:
     return list(found.values())
 
 
-def of_file(name: str) -> Callable[[], list[Record]]:
-    def read() -> list[Record]:
-        return read_log(LOGS / name)
-
-    return read
-
-
 def is_enclosed(spans: dict[str, SpanView]) -> bool:
     """Whether parents begin no later than their children and end no earlier."""
     parents = ((spans.get(span.parent_id), span) for span in spans.values())
@@ -84,17 +73,9 @@ def is_enclosed(spans: dict[str, SpanView]) -> bool:
     )
 
 
-RECORDED: dict[str, Callable[[], list[Record]]] = {
-    "busy cluster": lambda: busy_cluster().records,
-    "busy queues": lambda: busy_queues().records,
-    "preempted": lambda: preempted().records,
-    **{path.stem: of_file(path.name) for path in sorted(LOGS.glob("*.jsonl"))},
-}
-
-
-@pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.parametrize("name", [*A_FEW, "busy", "queues", "preempted"])
 def test_what_is_exported_is_what_the_finished_log_gives(name: str) -> None:
-    records = RECORDED[name]()
+    records = read_log(name)
     found = exported(records, Lives(everybody))
     ids = Counter((span.trace_id, span.span_id) for span in found)
     assert set(ids.values()) <= {1}, "each once"

@@ -592,7 +592,8 @@ def _overbooked(state: ClusterState, node: Node, fact: NodeObserved) -> Iterator
         return resource_text(name, amount if is_host else amount * 1000, units.get(name, 0))
 
     for name in sorted(name for name, left in free.items() if left < 0):
-        most = held[name].most_common(_HOLDERS_NAMED)
+        by_amount = sorted(held[name].items(), key=lambda item: (-item[1], item[0]))
+        most = by_amount[:_HOLDERS_NAMED]
         more = f" and {len(held[name]) - len(most)} more" if len(held[name]) > len(most) else ""
         yield NodeProblem(
             code="NodeOversold",
