@@ -10,6 +10,7 @@ import msgspec
 from allotment.adapters.service import machine_code
 from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
+from allotment.core.replay.again import RAISED
 from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_cli import moments
 from allotment_cli.errors import CliError
@@ -59,7 +60,8 @@ def replay(
 ) -> None:
     """Fold the log from nothing; with --verify make every decision again and compare.
 
-    Exit codes: 0 all the same, 1 differences found, 2 could not run.
+    A decision that raises an error when it is made again counts as different, and the others are
+    made again all the same. Exit codes: 0 all the same, 1 differences found, 2 could not run.
     """
     if plain and not verify:
         raise click.UsageError("--plain says how decisions are made again: give --verify, too")
@@ -148,12 +150,13 @@ def report_lines(document: ReplayDocument) -> list[str]:
     lines.append(f"state sha256 {report.state_sha256}")
     found = report.first_difference
     if found is not None:
-        lines += [
-            "",
-            f"first difference: decision at seq {found.seq} (cycle {found.cycle}), {found.field}",
-            f"  recorded    {_shown(found.recorded)}",
-            f"  recomputed  {_shown(found.recomputed)}",
-        ]
+        first = f"first difference: decision at seq {found.seq} (cycle {found.cycle})"
+        if found.field == RAISED:
+            lines += ["", f"{first} could not be made again: {found.recomputed}"]
+        else:
+            recorded, recomputed = _shown(found.recorded), _shown(found.recomputed)
+            lines += ["", f"{first}, {found.field}"]
+            lines += [f"  recorded    {recorded}", f"  recomputed  {recomputed}"]
     if report.first_skipped is not None:
         skipped = report.first_skipped
         lines += ["", f"first skipped: seq {skipped.seq} (cycle {skipped.cycle}): {skipped.reason}"]

@@ -1,12 +1,16 @@
 """The house rules: what goes where, exit codes, clear errors, one fact in both forms."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from allotment.core.placement.cycle import Outcome
+from allotment.core.queues.round.rounds import Rounds
 from allotment_cli import replay as replay_command
 from allotment_cli.main import COMMANDS, main
 from allotment_cli.output import bar, table
@@ -140,6 +144,30 @@ def test_a_lie_in_the_log_is_found_and_ends_with_1(tmp_path: Path) -> None:
     assert text.exit_code == 1
     assert "first difference: decision at seq 3" in text.stdout
     assert f"next: allot log --file {path} show 3" in text.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--plain",)])
+def test_a_decision_that_raises_is_reported_and_the_others_are_made_again(
+    log_file: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    run, whole = Rounds.run, uid_of("default/whole")
+
+    def run_or_raise(rounds: Rounds, batch: Sequence[str], *args: Any, **named: Any) -> Outcome:
+        if whole in batch:
+            raise KeyError(whole)
+        return run(rounds, batch, *args, **named)
+
+    monkeypatch.setattr(Rounds, "run", run_or_raise)
+    words = ("replay", "--verify", *more, "--file", str(log_file))
+    report = json.loads(allot(*words, "-o", "json").stdout)
+    assert (report["decisions"], report["identical"], report["different"]) == (3, 2, 1)
+    found = allot(*words)
+    assert found.exit_code == 1
+    seq = report["first_difference"]["seq"]
+    assert (
+        f"first difference: decision at seq {seq} (cycle c2) could not be made again:"
+        f" KeyError: '{whole}'" in found.stdout
+    )
 
 
 def test_the_plain_rules_decide_as_the_board_does(
