@@ -30,8 +30,8 @@ ROUNDS_MAX = 10_000
 ASSUMED = (
     "the same pods come as recorded, and run as long as they did, wherever they are put",
     "nodes are those at the end of the log, from the start",
-    "groups, queues, quotas and evictions act at once; an evicted pod that has an owner comes again"
-    " and runs its whole time anew, one without an owner is gone",
+    "groups, queues, quotas and evictions act at once; an evicted pod that has an owner is"
+    " recreated and runs its whole time again, one without an owner is gone",
     "disruption budgets are not asked; no Job, Deployment or user reacts to what is different",
 )
 

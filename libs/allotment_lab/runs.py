@@ -124,7 +124,7 @@ class ComeAndGo:
         steps, now_s = self._steps, self._simulation.now_s
         while steps and steps[0][:2] == (now_s, kind):
             arrival = heappop(steps).what
-            assert isinstance(arrival, Arrival), "facts are told in seconds of their own kind"
+            assert isinstance(arrival, Arrival), "facts happen in seconds of their own kind"
             yield arrival
 
     def _second(self, progress: Progress) -> None:

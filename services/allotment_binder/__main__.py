@@ -124,15 +124,15 @@ def _expose(ctx: Context, work: Binder) -> None:
     ctx.metrics.expose_histograms(work.sender.times.histograms())
     by_node = {
         "allot_bind_unacknowledged": (
-            "bound pods that the node's device plugin is not through with; others may wait",
+            "bound pods that the node's device plugin has not handled yet; others may wait",
             work.unacknowledged,
         ),
         "allot_bind_unacknowledged_seconds": (
-            "since when the node's device plugin is not through with a bound pod, of the oldest",
+            "how long the oldest bound pod has waited for the node's device plugin",
             work.unacknowledged_s,
         ),
         "allot_bind_waiting": (
-            "reserved pods that wait until the node's device plugin is through with another",
+            "reserved pods that wait until the node's device plugin has handled another",
             work.waiting,
         ),
         "allot_claim_mismatches": (
@@ -140,13 +140,13 @@ def _expose(ctx: Context, work: Binder) -> None:
             work.mismatches,
         ),
         "allot_record_forgers": (
-            "pods that write device records again and again with which others are served; nothing "
-            "is placed on the node while they are there",
+            "pods that keep writing device records that would give devices of others away; "
+            "nothing is placed on the node while they exist",
             work.forgers,
         ),
         "allot_bind_held": (
-            "questions to the node's device plugin that nobody is bound with before another pod's "
-            "record is erased, or a deleted pod's turn has passed",
+            "allocation requests of the node's device plugin that no pod is bound with until "
+            "another pod's record is erased, or a deleted pod's turn has passed",
             work.held,
         ),
     }

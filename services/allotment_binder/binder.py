@@ -209,9 +209,9 @@ class Binder:
     def _tell_failed(self, pod: PodObserved, cause: str) -> None:
         """Say on the pod that the fault is not its owner's."""
         text = cut(
-            f"{DECISION_FAILED}: an error was raised in deciding about this pod: {cause}. "
-            "It is tried again with growing pauses, other pods are not held up. This is a fault "
-            "of Allotment: report it with the log of the binder or scorer"
+            f"{DECISION_FAILED}: deciding about this pod raised an error: {cause}. "
+            "The pod is retried with growing pauses; other pods are not delayed. This is a bug "
+            "in Allotment: report it with the log of the binder or scorer"
         )
         self.notices.put(notices.Refused(pod.uid, pod.namespace, pod.name, text, is_news=True))
 

@@ -95,13 +95,13 @@ def obstacle_to(state: ClusterState, allocation: Allocation) -> Obstacle | None:
     if node.forgers and node.blocked and allocation.holdings:
         return node.blocked, reasons.REASONS[node.blocked].text
     if allocation.holdings and is_left(state, node.name, allocation.seq):
-        return reasons.NODE_FAILING, f"the device plugin of node {node.name} serves nobody"
+        return reasons.NODE_FAILING, f"the device plugin of node {node.name} does not allocate"
     for held in allocation.holdings:
         ledger = node.ledgers.get(held.family)
         if ledger is None:
             return (
                 reasons.NO_GPU,
-                f"node {node.name} lists no {held.family} devices any more: is its device plugin "
+                f"node {node.name} no longer lists {held.family} devices: is its device plugin "
                 "running?",
             )
         card = ledger.by_id.get(held.card)
@@ -237,7 +237,7 @@ async def _look(
     seq = (pod.metadata.annotations or {}).get(keys.LOG_SEQ)
     if pod.spec.node_name == allocation.node and (in_doubt or seq == str(allocation.seq)):
         return _bound(target)
-    return failed(target, reasons.BIND_CONFLICT, f"somebody else bound it to {pod.spec.node_name}")
+    return failed(target, reasons.BIND_CONFLICT, f"another client bound it to {pod.spec.node_name}")
 
 
 def _is_gone(ending: Bound | BindFailed) -> bool:

@@ -95,7 +95,7 @@ def waits_now(state: ClusterState, uid: str, node: str) -> str:
         return refusal_text(pod.refusal)
     group = state.groups.get(pod.fact.group)
     because = "" if group is None else waits_because(group)
-    return because or f"the room that was made on {node} is not kept any more"
+    return because or f"the room that was made on {node} is no longer reserved"
 
 
 def promise(fact: PodObserved, node: str) -> str:

@@ -26,7 +26,7 @@ class BinderSettings(KubeSettings, frozen=True, kw_only=True):
     traceparent: Annotated[
         bool,
         Meta(
-            description="write the trace context with which a pod's application can go on with the"
+            description="write the trace context with which a pod's application can continue the"
             " pod's trace: annotation allotment.dev/traceparent, in the Binding itself"
         ),
     ] = True

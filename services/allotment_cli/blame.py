@@ -85,7 +85,7 @@ class BlameDocument(msgspec.Struct, frozen=True, rename="camel"):
 def blame(
     place: str, home: Path, nats: str | None, file: Path | None, at: str | None, output: str
 ) -> None:
-    """Who holds each part of a card (or of all cards of a node), since when, by which decision.
+    """Show which pods hold parts of a card (or of all cards of a node), since which decision.
 
     CARD is its index, its name like GPU-1, or its id.
     """
@@ -220,7 +220,7 @@ def blame_lines(cards: Sequence[BlamedCard], now_ms: int, seq: int) -> list[str]
         lines += ["", heading(Prose(_title(card, seq), 2))]
         rows = list(_rows(card, now_ms))
         if not rows:
-            lines.append("  nobody holds any of it")
+            lines.append("  an idle card")
             continue
         is_counted = not card.model
         amounts = ["COUNT"] if is_counted else ["MEMORY", "COMPUTE"]

@@ -43,7 +43,7 @@ COMMANDS = {
     "queue": (
         "allotment_cli.explain_queue",
         "queue",
-        "What a queue may have, what it has, and who waits in it.",
+        "What a queue may have, what it has, and which pods wait in it.",
     ),
     "node": (
         "allotment_cli.explain_node",
@@ -131,7 +131,7 @@ def pod(
     if watch:
         check_watch(at, file, output, LEAVE_OUT_WATCH)
         if previous:
-            raise CliError("the pod before does not change any more", "leave out --watch")
+            raise CliError("the previous pod no longer changes", "leave out --watch")
         anyio.run(_watch, origin, space, bare, node, show)
         return
     found = anyio.run(run, origin, space, bare, at, node, previous)

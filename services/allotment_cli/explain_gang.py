@@ -144,7 +144,7 @@ def _head(found: GangExplanation) -> Iterator[tuple[str, str]]:
     if found.gate is not None:
         yield "Gate", gate_text(found)
     if found.never_preempts:
-        yield "Evicts", "nobody: a preemptionPolicy of its class or pods is Never"
+        yield "Evicts", "no pods: a preemptionPolicy of its class or pods is Never"
 
 
 def _shape(member: Member) -> tuple[str, ...]:

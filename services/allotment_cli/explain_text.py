@@ -122,7 +122,7 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
     if status.evicted_for and not ends:
         yield field("Evicted", f"to make room for {status.evicted_for}")
     if status.never_preempts:
-        yield field("Evicts", "nobody: its preemptionPolicy is Never")
+        yield field("Evicts", "no pods: its preemptionPolicy is Never")
     if found.life is not None:
         yield from story_fields(found.life)
     if found.placement is not None:

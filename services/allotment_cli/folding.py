@@ -273,6 +273,6 @@ def take(
         return None
     for event, raised in apply_record(state, envelope.events, record.seq, is_decision=is_decision):
         if unreadable is not None:
-            reason = f"{type(event).__name__} is passed over: {one_line(raised)}"
+            reason = f"{type(event).__name__} is skipped: {one_line(raised)}"
             unreadable.append(Unreadable(record.seq, record.subject, reason))
     return envelope

@@ -43,7 +43,7 @@ async def node_is_missing(source: Source, folded: Folded, name: str) -> CliError
     last = found[-1]
     named = ", ".join(last.pods[:_PODS_NAMED])
     more = f" and {len(last.pods) - _PODS_NAMED} more" if len(last.pods) > _PODS_NAMED else ""
-    on_it = f"on it were {named}{more}" if last.pods else "nobody was on it"
+    on_it = f"it had {named}{more}" if last.pods else "it had no pods"
     return CliError(
         f"node {name} went at {moment_text(last.time_ms)}, by record {last.seq}; {on_it}",
         f"to see it as it was, ask --at {last.seq}~1; the record: allot log show {last.seq}",

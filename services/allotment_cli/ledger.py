@@ -109,7 +109,7 @@ class Filter(NamedTuple):
     shell_complete=completion.modes,
     help="Only nodes with a card of this mode, like mig.",
 )
-@click.option("--free", is_flag=True, help="Only nodes with a card that nobody holds any of.")
+@click.option("--free", is_flag=True, help="Only nodes with at least one idle card.")
 @click.option(
     "--free-memory",
     metavar="AMOUNT",

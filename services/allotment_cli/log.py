@@ -397,7 +397,7 @@ async def _effects(
                 try:
                     later = decode_envelope(record.payload, record.subject)
                 except UndecodableError:
-                    note(f"record {record.seq} cannot be read and was passed over")
+                    note(f"record {record.seq} cannot be read and was skipped")
                     continue
                 for effect in effects.of(record.seq, later):
                     yield f"seq {effect.seq}: {effect.text}"

@@ -18,7 +18,7 @@ COMMANDS = {
     "status": (
         "allotment_cli.cluster",
         "status",
-        "Show what runs, with every address, and who is active.",
+        "Show every service, its address, and which replica is active.",
     ),
     "demo": ("allotment_cli.demo", "demo", "Run the examples in local mode and explain them."),
     "get": (
@@ -26,9 +26,13 @@ COMMANDS = {
         "get",
         "List nodes, pods, cards, queues, gangs or Jobs as recorded.",
     ),
-    "ledger": ("allotment_cli.ledger", "ledger", "Show who holds how much of which card."),
-    "blame": ("allotment_cli.blame", "blame", "Show who holds each part of a card, since when."),
-    "usage": ("allotment_cli.usage", "usage", "Show who held how much, and for how long."),
+    "ledger": ("allotment_cli.ledger", "ledger", "Show which pods hold how much of each card."),
+    "blame": (
+        "allotment_cli.blame",
+        "blame",
+        "Show which pods hold a card, and since when.",
+    ),
+    "usage": ("allotment_cli.usage", "usage", "Show how much pods held, and for how long."),
     "log": ("allotment_cli.log", "log", "Show the allocation log, one line per event."),
     "explain": (
         "allotment_cli.explain",
@@ -38,7 +42,7 @@ COMMANDS = {
     "story": (
         "allotment_cli.story",
         "story",
-        "Tell a pod's life: its ask, its waits, its place and its end.",
+        "Show a pod's history: request, waits, placement and end.",
     ),
     "trace": (
         "allotment_cli.trace",
@@ -48,7 +52,7 @@ COMMANDS = {
     "fit": (
         "allotment_cli.fit",
         "command",
-        "Ask whether manifests would fit now, without applying them.",
+        "Check whether manifests would fit now, without applying them.",
     ),
     "diff": ("allotment_cli.diff", "diff", "Show what differs between two moments or two logs."),
     "wait": ("allotment_cli.wait", "wait", "Wait until a pod is placed, bound, running or gone."),
@@ -68,7 +72,11 @@ COMMANDS = {
         "queue",
         "Volcano's Queues: list, get, create, operate, delete.",
     ),
-    "replay": ("allotment_cli.replay", "replay", "Make every decision again and compare."),
+    "replay": (
+        "allotment_cli.replay",
+        "replay",
+        "Recompute every decision and compare.",
+    ),
     "inspect": (
         "allotment_cli.inspect_log",
         "inspect",
@@ -77,7 +85,7 @@ COMMANDS = {
     "simulate": (
         "allotment_lab.simulate.command",
         "simulate",
-        "Schedule a workload on made-up nodes: how full, how fragmented.",
+        "Schedule a workload on simulated nodes: how full, how fragmented.",
     ),
     "bench": ("allotment_lab.bench", "bench", "Measure how fast this machine decides."),
     "nats-users": (
@@ -121,9 +129,9 @@ class Allot(LazyGroup):
 def main() -> None:
     """Shared GPUs on Kubernetes, scheduled through one log that explains itself.
 
-    Exit codes: 0 the command did what it was asked; 1 it found differences or problems; 2 it could
-    not do it; 3 it is not so yet (`wait`, and `--exit-code` of `explain` and `fit`); 128 and a
-    signal's number (130, 143): that signal stopped it.
+    Exit codes: 0 success; 1 differences or problems found; 2 the command failed; 3 the condition
+    is not met yet (`wait`, and `--exit-code` of `explain` and `fit`); 128 and a signal's number
+    (130, 143): that signal stopped the command.
     """
 
 

@@ -95,7 +95,7 @@ def check(context: click.Context, file: Path, output: str) -> None:
     standard input. What cannot be followed is an error: such a file is refused as a whole. What has
     no effect is a warning, with its line and column.
 
-    Exit code 0 if every line has its effect, 1 if not, 2 if the file cannot be read.
+    Exit code 0 if every line takes effect, 1 if not, 2 if the file cannot be read.
     """
     found = _checked(file, _text_of(file))
     if output in DOCUMENTS:
@@ -237,13 +237,13 @@ def _lines(found: Check) -> Iterator[str]:
     if not found.is_usable:
         errors = sum(remark.severity == _ERROR for remark in found.remarks)
         yield heading(
-            f"{what} is refused for {errors} {'mistake' if errors == 1 else 'mistakes'}: what is "
-            "in force now would stay in force"
+            f"{what} has {errors} {'error' if errors == 1 else 'errors'} and would be rejected; "
+            "the current configuration stays active"
         )
         return
-    said = "every line has its effect"
+    said = "every line takes effect"
     if number:
-        said = f"{number} {'remark' if number == 1 else 'remarks'}, the rest is followed"
+        said = f"{number} {'remark' if number == 1 else 'remarks'}; everything else takes effect"
     yield heading(f"{what} can be used: {said}")
     yield from _outcome_lines(found.outcome)
 

@@ -58,10 +58,10 @@ def replay(
     last: str | None,
     output: str,
 ) -> None:
-    """Fold the log from nothing; with --verify make every decision again and compare.
+    """Fold the log from its first record; with --verify recompute every decision and compare.
 
-    A decision that raises an error when it is made again counts as different, and the others are
-    made again all the same. Exit codes: 0 all the same, 1 differences found, 2 could not run.
+    A decision that raises an error when it is recomputed counts as different; the others are still
+    recomputed. Exit codes: 0 no differences, 1 differences found, 2 could not run.
     """
     if plain and not verify:
         raise click.UsageError("--plain says how decisions are made again: give --verify, too")

@@ -120,11 +120,11 @@ def wait(
     output: str,
 ) -> None:
     """Wait until the log says that all these pods are placed (a decision reserved room), bound,
-    running, ended (succeeded, failed or gone) or gone. A pod that the log does not know yet is
-    waited for, unless it is to be gone.
+    running, ended (succeeded, failed or gone) or gone. With any condition but gone,
+    the command also waits for pods that are not in the log yet.
 
-    Exit code 0: it is so. 1: it cannot become so any more, because a pod ended or is gone. 2: the
-    log could not be asked. 3: the time is over.
+    Exit code 0: the condition is met. 1: it can no longer be met, because a pod ended or is gone.
+    2: the log could not be read. 3: the timeout expired.
     """
     limit_ms = duration_ms(timeout)
     if limit_ms is None or limit_ms < 0:

@@ -30,10 +30,11 @@ def check_watch(at: str | None, file: Path | None, output: str, remedy: str) -> 
     """Whether `--watch` goes with the other options. Raises `CliError`."""
     if at is not None or file is not None:
         raise CliError(
-            "--watch goes on with a live log, and --at and --file do not", "leave out one of them"
+            "--watch follows a live log, which --at and --file do not",
+            "leave out one of them",
         )
     if output in DOCUMENTS:
-        raise CliError(f"-o {output} is one document and cannot go on", remedy)
+        raise CliError(f"-o {output} is one document and cannot be followed", remedy)
 
 
 async def watch(

@@ -115,7 +115,7 @@ class Controller:
         kind, namespace, name = key
         place = {"kind": kind, "namespace": namespace, "name": name}
         if isinstance(why, Again):
-            self.ctx.log.info("to be tried again", **place, reason=str(why))
+            self.ctx.log.info("will be retried", **place, reason=str(why))
         else:
             self.ctx.log.error("defect; the object is left for a while", error=why, **place)
 

@@ -233,7 +233,7 @@ class Filter:
 
     async def _start_over(self, error: Exception) -> None:
         """Forget all that was kept of the order: it is made anew from the state."""
-        self.ctx.log.error("defect; the order of pods is computed anew", error=error)
+        self.ctx.log.error("defect; the order of pods is recomputed", error=error)
         self.ctx.refusals.refuse(ORDER, "Batch", error)
         self._groups = self._feasibility = self._waiting = None
         await anyio.sleep(ORDER_AGAIN_S)
@@ -415,7 +415,7 @@ class Filter:
             self.reissued += 1
             if flight.is_under_way:  # by the news of it: each that is issued again begins anew
                 self._patience = min(2 * self._patience, PATIENCE_MAX)
-            self.ctx.log.warning("cycle not heard of, issuing again", cycle=flight.cycle)
+            self.ctx.log.warning("no answer about a cycle, issuing it again", cycle=flight.cycle)
             return
         self._patience = 1
         if flight.is_overlapping:
@@ -447,7 +447,7 @@ class Filter:
             delay_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 16))
             self.held_back.update(dict.fromkeys(uids, time.monotonic() + delay_s))
             self.ctx.log.warning(
-                "a pod or group makes cycles fail and is tried again later",
+                "a pod or group makes cycles fail and is retried later",
                 about=unit,
                 failures=failures,
                 wait_s=delay_s,

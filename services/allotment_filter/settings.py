@@ -16,5 +16,5 @@ class FilterSettings(CommonSettings, frozen=True, kw_only=True):
     )
     cycle_deadline_ms: Annotated[
         int,
-        Meta(description="a cycle not heard of for so long is issued again", ge=50, le=60_000),
+        Meta(description="a cycle without an answer for so long is issued again", ge=50, le=60_000),
     ] = 1500

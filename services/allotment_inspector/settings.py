@@ -27,7 +27,7 @@ class InspectorSettings(CommonSettings, frozen=True, kw_only=True):
     page_names: Annotated[
         tuple[str, ...],
         Meta(
-            description="host names under which browsers may ask for the pages, beside"
+            description="host names under which browsers may ask for the pages, besides"
             " localhost and plain addresses",
             examples=["inspector.example.org"],
         ),

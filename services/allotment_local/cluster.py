@@ -133,7 +133,7 @@ def _write_certificates(directory: Path, names: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m allotment_local.cluster", description=__doc__)
     parser.add_argument(
-        "--host", default=HOST, help="address; it asks nobody who they are, so mind who reaches it"
+        "--host", default=HOST, help="address; there is no authentication, so keep it private"
     )
     parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one")
     parser.add_argument("--nodes", type=Path, help="YAML of node shapes; default: a mixed cluster")
@@ -152,14 +152,14 @@ def main() -> None:
         "--nats-names",
         default="",
         metavar="NAME,…",
-        help="also make a TLS certificate for a NATS server of these names, in `tls` beside the "
-        "keys, and put its CA beside each user's seed",
+        help="also make a TLS certificate for a NATS server of these names, in `tls` next to the "
+        "keys, and put its CA next to each user's seed",
     )
     parser.add_argument(
         "--writer-token",
         type=Path,
-        help="make a token there for the binder, who alone writes what the admission policy "
-        "reserves to schedulers and device plugins (default: nobody does)",
+        help="make a token there for the binder, the only client that may write what the admission "
+        "policy reserves to schedulers and device plugins (default: no client may)",
     )
     arguments = parser.parse_args()
     if arguments.nats_keys and not (arguments.nats_keys / PUBLIC_KEYS).exists():

@@ -19,7 +19,7 @@ TERM_S = 10.0
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m allotment_local.warden", description=__doc__)
-    parser.add_argument("--home", type=Path, required=True, help="the home to look after")
+    parser.add_argument("--home", type=Path, required=True, help="the home to guard")
     home: Path = parser.parse_args().home
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while os.read(sys.stdin.fileno(), 4096):

@@ -253,12 +253,12 @@ def _expose(
     )
     ctx.metrics.expose(
         "allot_device_config_problems",
-        "what is wrong with the newest device configuration, because of which it is not in force",
+        "problems of the newest device configuration, which is not active because of them",
         lambda: len(problems()),
     )
     ctx.metrics.expose(
         "allot_policy_problems",
-        "what is wrong with the newest scheduler configuration, so that it is not in force",
+        "problems of the newest scheduler configuration, which is not active because of them",
         lambda: policy_problem_count(world.fold.state),
     )
     ctx.metrics.expose(

@@ -27,6 +27,6 @@ async def keep_right(
         now = [fact for fact in found() if not recorder.refuses(fact)]
         twice = [fact for fact in now if fact in before]
         for fact in twice:
-            ctx.log.warning("the log believed what is not so", correction=fact)
+            ctx.log.warning("the log disagreed with Kubernetes and is corrected", correction=fact)
         recorder.put(twice)
         before = frozenset(now)

@@ -98,7 +98,7 @@ class DeviceWatch:
         if read.problems != self.problems:
             for problem in read.problems:
                 self._ctx.log.error(
-                    "device configuration not loaded, the old one stays in force",
+                    "device configuration not loaded; the old one stays active",
                     place=problem.place,
                     reason=problem.message,
                 )
@@ -138,9 +138,9 @@ class DeviceWatch:
 
 def detail_of(source: str, problems: Sequence[Problem], warnings: Sequence[Problem]) -> str:
     """What readiness says of a configuration that was read at `source`."""
-    said = f"in force as written: {source}"
+    said = f"active as written: {source}"
     if problems:
         first, others = problems[0], len(problems) - 1
         more = f" (and {others} more)" if others else ""
-        said = f"an older configuration is in force: {first.place} {first.message}{more}"
+        said = f"an older configuration is active: {first.place} {first.message}{more}"
     return "; ".join([said, *(f"warning: {w.place} {w.message}" for w in warnings)])

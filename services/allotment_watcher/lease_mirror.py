@@ -70,7 +70,7 @@ class LeaseMirror:
             self._copied[service] = holder, time_ns
         elif answer.message != self._said:
             self._said = answer.message
-            self._log.warning("who is active cannot be shown as a Lease", reason=answer.message)
+            self._log.warning("the active replica's Lease cannot be written", reason=answer.message)
 
     async def _write(self, name: str, spec: dict[str, object]) -> KubeResult:
         answer = await self._client.patch(f"{self._folder}/{name}", {"spec": spec})

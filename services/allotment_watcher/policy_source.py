@@ -142,7 +142,7 @@ class PolicyTexts:
             return self._of_file()
         if self._file_first:
             message = (
-                f"is not in force: the policy file {self._file_source} goes first here; start "
+                f"is not active: the policy file {self._file_source} goes first here; start "
                 "without it, or without policy-file-first, for the ConfigMap to count"
             )
             return _also(self._of_file(), Problem(NOT_READ, f"{self.place.text}:", message))

@@ -89,7 +89,7 @@ class PolicyWatch:
         if self._last is None or found.problems != self._last.problems:
             for problem in found.problems:
                 self._ctx.log.error(
-                    "policy not loaded, the old one stays in force",
+                    "policy not loaded; the old one stays active",
                     reason=f"{problem.place} {problem.message}",
                 )
         if self._last is None or found.warnings != self._last.warnings:

@@ -31,8 +31,8 @@ class WatcherSettings(KubeSettings, frozen=True, kw_only=True):
     group_pods: Annotated[
         bool,
         Meta(
-            description="PodGroups are made for our pods that have none and no Job, as the"
-            " controller is told by the same name; pods wait for theirs. False: such pods are"
+            description="the controller creates PodGroups for our pods that have none and no Job"
+            " (its setting has the same name), and pods wait for theirs. False: such pods are"
             " placed one by one, by their own queue annotation"
         ),
     ] = True
@@ -46,15 +46,15 @@ class WatcherSettings(KubeSettings, frozen=True, kw_only=True):
     policy_config_map: Annotated[
         str,
         Meta(
-            description="ConfigMap (namespace/name, key volcano-scheduler.conf) that is in force "
-            "in place of the policy file while it exists; none: no such ConfigMap is looked for",
+            description="ConfigMap (namespace/name, key volcano-scheduler.conf) that "
+            "replaces the policy file while it exists; none: no ConfigMap is used",
             pattern=rf"^(none|{NAME}/{NAME})$",
             examples=["volcano-system/volcano-scheduler-configmap", "none"],
         ),
     ] = "volcano-system/volcano-scheduler-configmap"
     policy_file_first: Annotated[
         bool,
-        Meta(description="the policy file is in force also while that ConfigMap exists"),
+        Meta(description="the policy file is used even while that ConfigMap exists"),
     ] = False
     device_config_file: Annotated[
         Path | None,

@@ -148,7 +148,10 @@ class Unrecorded:
         patch["metadata"]["resourceVersion"] = meta.resource_version  # nobody else said more
         answer = await refuse_pod(self._client, meta.namespace, meta.name, patch)
         if not isinstance(answer, Ok):
-            self._report("a pod cannot be told that the log takes no records", answer.message)
+            self._report(
+                "the status of a waiting pod could not be written",
+                answer.message,
+            )
             return
         event = pod_event(
             namespace=meta.namespace,

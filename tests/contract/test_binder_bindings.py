@@ -149,7 +149,7 @@ async def test_a_conflict_because_others_bound_it_is_a_failure(
     tmp_path: Path, there: Answer
 ) -> None:
     found, _ = await ending(tmp_path, CONFLICT, there)
-    failed(found, reasons.BIND_CONFLICT, "somebody else bound it")
+    failed(found, reasons.BIND_CONFLICT, "another client bound it")
 
 
 async def test_a_conflict_because_it_is_being_deleted_is_a_failure_in_the_servers_words(
@@ -260,7 +260,7 @@ async def test_after_a_lost_answer_the_pod_may_be_gone_or_taken(tmp_path: Path) 
     found, _ = await ending(tmp_path, hang_up, refuse(404, "NotFound", "gone"))
     failed(found, reasons.POD_GONE, "gone")
     found, _ = await ending(tmp_path, hang_up, pod("other"))
-    failed(found, reasons.BIND_CONFLICT, "somebody else bound it to other")
+    failed(found, reasons.BIND_CONFLICT, "another client bound it to other")
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ async def test_what_an_earlier_life_left_is_looked_at_before_anything_is_sent(
     assert found == OK
     assert asked(script) == ["GET pod", "POST /binding"]
     found, _ = await ending(tmp_path, pod("other"), look_first=True)
-    failed(found, reasons.BIND_CONFLICT, "somebody else bound it to other")
+    failed(found, reasons.BIND_CONFLICT, "another client bound it to other")
 
 
 async def test_nothing_is_bound_to_a_node_that_is_gone(tmp_path: Path) -> None:

@@ -24,14 +24,10 @@ from tests.documents import (
     read,
     section,
 )
+from tests.plain_english import ODD
 
 from allotment_cli.main import main
 
-ODD = re.compile(
-    r"\b(?:[Ss]omebody|[Nn]obody|[Ww]hoever|(?:is|are) told|anew|in force|looks? after|beside|"
-    r"all the same|let in|passed over|heed(?:s|ed)?|has its turn|is through with)\b"
-)
-"""Words in which documents read as if they were translated."""
 EDITED = [each for each in DOCUMENTS if not each.startswith(("ARCHITECTURE", "tests/"))]
 LINES_MOST = {"README.md": 150, "CHANGELOG.md": 120}
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")

@@ -1,4 +1,4 @@
-"""The live fold: what cannot be read is passed over and said, and a snapshot changes nothing."""
+"""The live fold: what cannot be read is skipped and said, and a snapshot changes nothing."""
 
 import contextlib
 import io
@@ -167,7 +167,7 @@ async def test_an_unreadable_record_is_passed_over_and_everything_goes_on(
         assert passed.reason
         # Its place counts: the next decision must be appended after it.
         assert fold.state.decision_seq == (2 if subject == subjects.DECISION else before)
-    (line,) = scene.lines("record passed over")
+    (line,) = scene.lines("record skipped")
     assert (line["seq"], line["subject"], line["level"]) == (2, subject, "warning")
     assert snapshot.encode(await scene.state()) == snapshot.encode(await scene.state())
 
@@ -474,10 +474,10 @@ async def test_an_event_that_a_handler_fails_on_is_passed_over_and_everything_go
     async with scene.following() as fold:
         assert {"with", "after"} <= fold.state.pods.keys()
         assert fold.unreadable_total == 1
-        assert "TimePassed is passed over: KeyError" in fold.unreadable[0].reason
+        assert "TimePassed is skipped: KeyError" in fold.unreadable[0].reason
         expected = snapshot.encode(fold.state)
     assert snapshot.encode(await scene.state()) == expected
-    (said,) = scene.lines("defect; an event is passed over")[:1]
+    (said,) = scene.lines("defect; event skipped")[:1]
     assert "a defect" in str(said["traceback"])
 
 

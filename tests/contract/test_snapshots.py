@@ -1,4 +1,4 @@
-"""Snapshots are a cache: a bad one is passed over with a reason, and never stops a start."""
+"""Snapshots are a cache: a bad one is skipped with a reason, and never stops a start."""
 
 from collections.abc import Callable
 from pathlib import Path

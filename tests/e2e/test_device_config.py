@@ -79,14 +79,14 @@ def test_a_change_is_an_event_and_reads_nodes_and_pods_again(tmp_path: Path) -> 
             lambda: stack.metric("watcher", "allot_device_config_problems") == 1, "it is counted"
         )
         said = stack.processes["watcher"].log_path.read_text()
-        assert "device configuration not loaded, the old one stays in force" in said
+        assert "device configuration not loaded; the old one stays active" in said
         assert "ConfigMap kube-system/volcano-vgpu-device-config" in said
         assert stack.is_ready("watcher")
         stack.until(lambda: len(stack.records()) == seq + 1, "the refusal is in the log")
         found, _ = findings(fold(stack.records()), 0)  # and the node's problem
         assert (found.severity, found.code) == ("error", "InvalidDeviceConfig")
         assert found.subject == f"device configuration ConfigMap kube-system/{NAME}"
-        assert "stays in force" in found.remedy
+        assert "stays active" in found.remedy
 
         stack.kill("watcher")
         stack.start("watcher")  # broken still: what the log says stays in force

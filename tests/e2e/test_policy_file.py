@@ -54,13 +54,13 @@ def test_broken_later_the_old_policy_stays_and_a_good_one_takes_effect(tmp_path:
         stack.until(lambda: policy_of(stack).device_policy == "binpack", "the first policy")
         seq = len(stack.records())
         config.write_text("tiers: [: not yaml")
-        told(stack, "watcher", "policy not loaded, the old one stays in force")
+        told(stack, "watcher", "policy not loaded; the old one stays active")
         stack.until(lambda: len(stack.records()) == seq + 1, "the refusal is in the log")
         (found,) = findings(fold(stack.records()), 0)
         assert (found.severity, found.code) == ("error", "InvalidSchedulerConfig")
         assert found.subject == f"scheduler configuration {config}"
         assert found.message.startswith(f"{config}:1:")  # where in the file
-        assert "that of seq 1 (allot log show 1) stays in force" in found.remedy
+        assert "that of seq 1 (allot log show 1) stays active" in found.remedy
         assert policy_of(stack).device_policy == "binpack"
         assert stack.is_ready("watcher")
         assert stack.metric("watcher", "allot_policy_problems") == 1
@@ -124,7 +124,7 @@ def test_volcanos_config_map_is_in_force_while_it_exists(tmp_path: Path) -> None
     options = {"watcher": ["--policy-file", str(config)]}
     with Stack(tmp_path, NODES, services=("watcher",), options=options) as stack:
         stack.until(lambda: policy_of(stack).device_policy == "binpack", "the file's policy")
-        assert said_of_policy(stack) == f"in force as written: {config}"
+        assert said_of_policy(stack) == f"active as written: {config}"
 
         apply_map(stack, configuration("spread"))
         stack.until(lambda: policy_of(stack).device_policy == "spread", "the ConfigMap's policy")
@@ -152,7 +152,7 @@ def test_volcanos_config_map_is_in_force_while_it_exists(tmp_path: Path) -> None
         stack.call("DELETE", f"{MAPS}/{NAME}")
         stack.until(lambda: policy_of(stack).actions == ("backfill",), "the file's policy again")
         stack.until(lambda: not findings(fold(stack.records()), 0), "nothing is wrong any more")
-        assert said_of_policy(stack) == f"in force as written: {config}"
+        assert said_of_policy(stack) == f"active as written: {config}"
 
 
 def test_the_file_goes_first_if_that_is_set_and_the_map_is_warned_of(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_the_file_goes_first_if_that_is_set_and_the_map_is_warned_of(tmp_path: P
         stack.until(lambda: bool(findings(fold(stack.records()), 0)), "the warning is in the log")
         (found,) = findings(fold(stack.records()), 0)
         assert (found.severity, found.code) == ("warning", "ConfigNotRead")
-        assert f"{SOURCE}: is not in force: the policy file {config} goes first" in found.message
+        assert f"{SOURCE}: is not active: the policy file {config} goes first" in found.message
         assert "warning: " + SOURCE in said_of_policy(stack)
         assert policy_of(stack).device_policy == "binpack"
 

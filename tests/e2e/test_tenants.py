@@ -98,7 +98,7 @@ def test_another_tenants_pod_is_decided_in_its_first_cycles(stack: Stack) -> Non
     too_many = hostile(HOSTILE, {"required": 60, "preferred": 40})
     stack.call("POST", PODS.format("hostile"), too_many)
     stack.until(
-        lambda: "100 rules about other pods; at most 32 are heeded" in refusal(stack, HOSTILE),
+        lambda: "100 rules about other pods; at most 32 are supported" in refusal(stack, HOSTILE),
         "a pod with more rules hears how many it may have",
     )
 

@@ -143,7 +143,7 @@ class Scene:
         self.line = deque(uid for uid in reversed(self.line) if uid not in self.gone)
 
     def wait(self) -> None:
-        """Long enough for kubelet to come to the next in line: no pod is passed over for longer."""
+        """Long enough for kubelet to come to the next in line: no pod is skipped for longer."""
         while self.line and self.line[0] in self.gone:
             self.admit()
         self.now_s += PASSED_AFTER_S

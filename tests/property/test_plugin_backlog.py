@@ -1,4 +1,4 @@
-"""Nodes whose device plugin has pods to serve are passed over, and no pod loses its place by it."""
+"""Nodes whose device plugin has pods to serve are skipped, and no pod loses its place by it."""
 
 import msgspec
 import pytest

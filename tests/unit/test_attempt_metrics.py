@@ -169,7 +169,7 @@ def test_attempts_are_counted_in_the_words_of_stories() -> None:
     world.tell(build.decided(*placed, batch=("a", "b", "c", "d"), refusals=(short,)))
     world.tell(build.decided(batch=("c",), checked=world.seq))
     told = {name: count for name, count in world.attempts.outcomes.items() if count}
-    assert told == {"placed": 1, "void": 1, "refused": 1, "passed over": 1, "unchanged": 1}
+    assert told == {"placed": 1, "void": 1, "refused": 1, "skipped": 1, "unchanged": 1}
     assert world.attempts.rejections == {
         reasons.STALE_LEDGER: 1,
         reasons.INSUFFICIENT_GPU_MEMORY: 2,

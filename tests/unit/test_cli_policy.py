@@ -78,7 +78,7 @@ def test_every_line_without_effect_is_named(conf: Path) -> None:
         "20:7: warning: unknown argument predicate.GPUSharingEnable of plugin predicates, ignored; "
         "it is deviceshare.GPUSharingEnable of the plugin deviceshare",
     ]
-    assert said[8] == f"{conf} can be used: 8 remarks, the rest is followed"
+    assert said[8] == f"{conf} can be used: 8 remarks; everything else takes effect"
     assert "  tier 1   priority, gang, tdm (no effect)" in said
     assert "  cards    binpack, weight 10; served: vgpu" in said
 
@@ -138,14 +138,14 @@ def test_a_text_that_is_refused_says_why_and_what_stays(tmp_path: Path) -> None:
         "reclaim; did you mean allocate?",
         "-:4:11: error: unknown plugin 'gagn'; did you mean gang?",
         "-:1:10: warning: actions: shuffle is not supported; read, has no effect",
-        "the text is refused for 2 mistakes: what is in force now would stay in force",
+        "the text has 2 errors and would be rejected; the current configuration stays active",
     ]
 
 
 def test_a_configuration_that_is_followed_whole_exits_0(tmp_path: Path) -> None:
     shipped = Path(__file__).parents[2] / "deploy" / "base" / "volcano-scheduler.conf"
     result = check(shipped)
-    assert (result.exit_code, "every line has its effect" in result.stdout) == (0, True)
+    assert (result.exit_code, "every line takes effect" in result.stdout) == (0, True)
 
 
 def test_preferences_that_would_not_count_are_named(tmp_path: Path) -> None:

@@ -647,7 +647,7 @@ def test_of_a_node_that_went_it_is_said_when_and_who_was_on_it(
     result = allot(*words, "--file", str(path))
     assert result.exit_code == 2
     assert "node lost went at" in result.stderr
-    assert "on it were default/a" in result.stderr
+    assert "it had default/a" in result.stderr
     assert "allot log show" in result.stderr
     at = re.search(r"by record (\d+)", result.stderr)
     assert at is not None

@@ -84,7 +84,7 @@ def test_what_is_given_goes_before_the_default() -> None:
             "commas between them; no resource is listed",
         ),
         ("nodeorder", "nodeorder.weight: 5", "ignored; there is none; nodeorder has a weight for"),
-        ("drf", "drf.namespaceWeight: 5", "ignored; there is none any more"),
+        ("drf", "drf.namespaceWeight: 5", "ignored; it no longer exists"),
         ("gang", "gang.x: 5", "unknown argument gang.x of plugin gang, ignored; it takes none"),
         ("predicates", "predicate.GPUSharingEnable: true", "ignored; it is deviceshare.GPUSharing"),
         (

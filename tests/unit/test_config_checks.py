@@ -78,10 +78,10 @@ def test_the_doctor_says_what_is_wrong_and_what_is_in_force() -> None:
     state = state_of(loaded, by_policy, refused(BAD))
     devices, scheduler = findings(state, 0)
     assert (devices.subject, devices.seq) == ("device configuration config", 3)
-    assert "the built-in one stays in force" in devices.remedy
+    assert "the built-in one stays active" in devices.remedy
     assert (scheduler.subject, scheduler.seq) == ("scheduler configuration file", 2)
     assert scheduler.message == "config:3: migStrategy is 7"
-    assert "that of seq 1 (allot log show 1) stays in force" in scheduler.remedy
+    assert "that of seq 1 (allot log show 1) stays active" in scheduler.remedy
     restored = snapshot.decode(snapshot.encode(state))
     assert findings(restored, 0) == findings(state, 0)
     apply(state, refused(), 4)
@@ -97,7 +97,7 @@ def test_it_decides_nothing_and_is_a_line_in_the_log() -> None:
         "device configuration from config refused: "
         "InvalidDeviceConfig: config:3: migStrategy is 7 (and 1 more)"
     )
-    assert story.line(refused()) == "device configuration from config: in force as written"
+    assert story.line(refused()) == "device configuration from config: active as written"
 
 
 USELESS = Problem("ConfigWithoutEffect", "config:8:11:", "plugin usage: read, has no effect")
@@ -112,7 +112,7 @@ def test_warnings_are_told_once_and_refuse_nothing() -> None:
     assert told == [warned, both, refused(kind=SCHEDULER_CONFIG)]
     assert version_of((warned,)) == 4, "who does not know warnings reads that nothing is refused"
     assert story.line(warned) == (
-        "scheduler configuration from config in force, with warnings: "
+        "scheduler configuration from config active, with warnings: "
         "ConfigWithoutEffect: config:8:11: plugin usage: read, has no effect"
     )
     state = state_of(warned)

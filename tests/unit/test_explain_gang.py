@@ -437,14 +437,14 @@ def test_that_nobody_is_evicted_for_a_group_is_said() -> None:
     world.tell(never)
     found = gang(world, "a")
     assert found.never_preempts
-    assert "Evicts     nobody: a preemptionPolicy of its class or pods is Never" in gang_lines(
+    assert "Evicts     no pods: a preemptionPolicy of its class or pods is Never" in gang_lines(
         found
     )
     story = PodStory("default", second)
     story.follow(world.seq, 0, Envelope(v=1, at_ms=0, by="", events=(never,)), world.state)
     asked = explain(world.state, story, NOW_MS)
     assert asked.status.never_preempts
-    assert "Evicts     nobody: its preemptionPolicy is Never" in explanation_lines(asked)
+    assert "Evicts     no pods: its preemptionPolicy is Never" in explanation_lines(asked)
 
 
 def test_whom_a_pod_makes_room_for_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Lone pods that would be told once more what they were told are passed over, class by class."""
+"""Lone pods that would be told once more what they were told are skipped, class by class."""
 
 from typing import Any
 

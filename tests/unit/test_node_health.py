@@ -429,7 +429,7 @@ def test_doctor_names_the_node_its_records_and_when_it_is_tried_again() -> None:
     assert (one.severity, one.code, one.seq) == ("error", reasons.NODE_FAILING, 11)
     assert held_back_metric(cluster.state) == {("a", "node"): 1}
     cluster.wait(5_000)
-    assert found(cluster)["node a"].endswith("tried again after 1970-01-01T00:16:55.000Z")
+    assert found(cluster)["node a"].endswith("next attempt after 1970-01-01T00:16:55.000Z")
     cluster.wait(15_000)
     assert found(cluster)["node a"].endswith(
         "on trial since seq 13: it takes one pod at a time until one starts"
@@ -765,7 +765,7 @@ def test_two_tenants_whose_cpus_or_memory_cannot_be_pinned_hold_no_node_back(
 
 
 def hung(*more: str) -> Cluster:
-    """The plugin of a serves nobody: x is bound there, and y waits for it."""
+    """The plugin of a does not allocate: x is bound there, and y waits for it."""
     cluster = Cluster("a", *more)
     for uid in ("x", "y"):
         assert cluster.make(uid, WHOLE, namespace=uid).node == "a"  # type: ignore[union-attr]

@@ -139,7 +139,7 @@ def test_an_explanation_says_how_many_wait() -> None:
     steps = node_steps(state, state.nodes["n1"], SMALL, fact)
     said = {step.step: step.detail for step in steps.host}
     assert said["pluginBacklog"] == (
-        "2 pods wait for its device plugin, so it is passed over while another node takes the pod"
+        "2 pods wait for its device plugin, so another node is preferred while one fits"
     )
     assert steps.verdict == "fits"
     assert "pluginBacklog" not in {

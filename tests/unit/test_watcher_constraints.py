@@ -180,9 +180,9 @@ def test_what_one_pods_rules_may_cost_is_bounded() -> None:
     fact = seen(pod_json(container(), affinity=near(*terms)))
     assert fact.problem is not None
     assert (fact.problem.code, fact.problem.place) == (reasons.INVALID_REQUEST, "spec.affinity")
-    assert fact.problem.message.startswith("33 rules about other pods; at most 32 are heeded")
+    assert fact.problem.message.startswith("33 rules about other pods; at most 32 are supported")
     some = [{"matchExpressions": [{"key": str(n), "operator": "Exists"}]} for n in range(129)]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": some}}
     fact = seen(pod_json(container(), affinity={"nodeAffinity": required}))
     assert fact.problem is not None
-    assert fact.problem.message.startswith("129 terms; at most 128 are heeded")
+    assert fact.problem.message.startswith("129 terms; at most 128 are supported")

@@ -171,4 +171,4 @@ def test_a_node_that_fits_now_is_said() -> None:
     waiting(log, A100)
     log.gone(uid_of("default/hog"))
     assert run_cycle(log.state, [uid_of("default/p")], Evaluator(log.state)).placements
-    assert why(log).text == "1 node fits now; the pod is tried again"
+    assert why(log).text == "1 node fits now; the scheduler retries the pod"

@@ -165,7 +165,7 @@ class Cure(Enum):
     GROUP = "the group has all its pods, and room for them"
     PLUGIN = "the node's device plugin reports its devices"
     SERVED = "the device plugin handles another pod"
-    TRIAL = "the node or card is tried again"
+    TRIAL = "the node or card gets another trial"
     DEVICE = "a card or its holder changes"
     TEXT = "the invalid text is fixed"
     SOURCE = "the configuration can be read"
@@ -465,7 +465,7 @@ TABLE: Final = (
     Reason(
         HELD_FOR_GANG,
         Cure.HOLD,
-        "the place or quota is reserved for a group that was passed over too often",
+        "the place or quota is reserved for a group that was skipped too often",
         "wait until the group has started: allot explain names it",
         step="keptForOthers",
         is_of_group=True,
@@ -949,7 +949,7 @@ TABLE: Final = (
     Reason(
         "UnknownFamily",
         Cure.NODE,
-        "the node has devices of a family that this release does not know",
+        "the node has devices of a family that this release does not support",
         "update Allotment, or do not use those devices",
     ),
     Reason(

@@ -20,7 +20,7 @@ bench = LazyGroup(
         "loops": (
             "allotment_lab.bench.loops",
             "loops",
-            "How long event loops answer nobody while victims are hunted.",
+            "How long event loops are blocked during the search for victims.",
         ),
         "e2e": (
             "allotment_lab.bench.e2e",

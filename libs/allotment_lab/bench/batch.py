@@ -175,7 +175,7 @@ def in_vain(crowd: Crowd, readers: Readers) -> float:
     readers.cycle(crowd)
     took_us = (time.thread_time_ns() - start) / 1000
     if crowd.state.groups[key].short is None:
-        raise CliError(f"{key} can never fit and was not told so at once: take fewer --pending")
+        raise CliError(f"{key} can never fit, but was not rejected at once: give fewer --pending")
     crowd.end(key)
     readers.settle(crowd)
     return took_us
@@ -187,7 +187,7 @@ def _rows(report: BatchReport) -> list[tuple[str, str]]:
         ("ratio to opening everything afresh", f"{report.ratio_to_oracle:,}"),
         ("a cycle, p50, p99 (CPU)", f"{_ms(report.p50_us)}, {_ms(report.p99_us)}"),
         *((f"of it {name}", _ms(us)) for name, us in report.cpu_us.items() if name != "fold"),
-        ("the fold, beside it", _ms(report.cpu_us["fold"])),
+        ("the fold, next to it", _ms(report.cpu_us["fold"])),
         ("groups looked at a cycle", f"{report.opened:,}"),
         ("hopeless gang, arrival to refusal", _ms(report.hopeless_us)),
         ("memory, peak", f"{report.rss_mib['core']} MiB"),

@@ -158,7 +158,7 @@ class E2eReport(Report, frozen=True, kw_only=True):
 @click.option(
     "--kubeconfig",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Beside this cluster instead: with nodes and a namespace of its own, deleted afterwards.",
+    help="Run on this cluster instead, with nodes and a namespace that are deleted afterwards.",
 )
 @click.option(
     "--peer",

@@ -13,7 +13,7 @@ from allotment_lab.bench.e2e_pods import Body
 WITHIN_S = 60.0
 SLOWEST_PER_S = 20
 """Slower than this is not slow but stuck."""
-NOBODY = "nobody"
+NOBODY = "none"
 """The scheduler of pods that the bare client binds."""
 
 

@@ -128,8 +128,8 @@ def full(
     tried = [_us(trying.after_an_end()) for _ in range(TRYING_ENDS)]
     if not any(end.placed for end in measured):
         raise CliError(
-            f"{ends} pods ended and nobody got a place: this would measure refusals; "
-            "take more --ends"
+            f"{ends} pods ended and no pod was placed: this would measure "
+            "rejections; give more --ends"
         )
     all_us = sorted(map(_us, measured))
     mean_us = sum(all_us) / ends

@@ -109,7 +109,7 @@ class Plan(NamedTuple):
 )
 @reporting
 def loops(as_json: bool, save: Path | None, compare: Path | None, **plan: Any) -> None:
-    """For how long event loops answer nobody: five actions, two replicas, pods that must evict."""
+    """How long event loops are blocked: five actions, two replicas, pods that must evict."""
     planned = Plan(**plan)
     have_compiled(planned.nodes, policy_of(str(DEFAULT_POLICY)))
     with tempfile.TemporaryDirectory(prefix="allot-bench-") as directory:
@@ -326,10 +326,10 @@ def _rows(report: LoopsReport) -> list[tuple[str, str]]:
 
     return [
         ("a loop computed for at most, ms", shown(report.blocked_cpu_ms_max)),
-        ("a loop answered nobody for at most, ms (wall)", shown(report.blocked_wall_ms_max)),
+        ("a loop was blocked for at most, ms (wall)", shown(report.blocked_wall_ms_max)),
         ("evicted", str(report.evictions)),
         ("binders that took over", str(report.lease_changes)),
-        ("a small pod beside them: p50, p99", f"{report.p50_us:,} µs, {report.p99_us:,} µs"),
+        ("a small pod at the same time: p50, p99", f"{report.p50_us:,} µs, {report.p99_us:,} µs"),
         ("CPU per pod, µs", shown(report.cpu_us)),
         ("memory, peak, MiB", shown(report.rss_mib)),
     ]

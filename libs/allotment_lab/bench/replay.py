@@ -126,7 +126,7 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
     with TemporaryDirectory(prefix="allot-bench-") as directory:
         journal = anyio.run(from_journal, Path(directory), kept.segments, changes)
         if journal.picture != picture_of(state):
-            raise CliError("the journal and the fold disagree about who holds what")
+            raise CliError("the journal and the fold disagree about allocations")
         del state
         note("starting from a snapshot …")
         restart = anyio.run(restarted, Path(directory), entries, len(before), kept.image)

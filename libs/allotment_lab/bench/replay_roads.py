@@ -150,7 +150,7 @@ async def restarted(directory: Path, entries: Sequence[Entry], cut: int, image: 
     gc.disable()
     found = await store.load(len(entries), digest_at)
     if found is None:
-        raise CliError(f"the snapshot that was just written is passed over: {store.ignored}")
+        raise CliError(f"the snapshot that was just written is ignored: {store.ignored}")
     started = folded(snapshot.decode(found[1]), entries, found[0])
     wrong = check(started)
     gc.enable()

@@ -207,7 +207,7 @@ async def _until_folded(
                 return seen
             seen = now if now.seq == last_seq and now.seq != seen.seq else seen
             await anyio.sleep(POLL_S)
-    raise CliError(f"the watcher had not told {wanted} facts after {TOLD_WITHIN_S:.0f} s")
+    raise CliError(f"the watcher had not recorded {wanted} facts after {TOLD_WITHIN_S:.0f} s")
 
 
 async def _heartbeats(http: aiohttp.ClientSession, url: str, rounds: int) -> int:
@@ -269,11 +269,11 @@ def _kubeconfig(url: str) -> bytes:
 def _rows(report: WatchReport) -> list[tuple[str, str]]:
     return [
         ("watcher ready", f"{report.ready_seconds_wall} s (wall)"),
-        ("all told and folded", f"{report.folded_seconds_wall} s (wall)"),
+        ("all recorded and folded", f"{report.folded_seconds_wall} s (wall)"),
         ("watcher's CPU until then", f"{report.watcher_cpu_seconds} s"),
         ("watcher's memory, peak until then", f"{report.rss_mib[WATCHER]:,} MiB"),
         (
-            "told after, p50, p99",
+            "recorded after, p50, p99",
             f"{report.p50_us / 1e6:.2f} s, {report.p99_us / 1e6:.2f} s (wall)",
         ),
         ("objects per CPU-second", f"{report.rate_per_cpu_second:,}"),

@@ -106,7 +106,7 @@ def simulate(
     svg: Path | None,
     as_json: bool,
 ) -> None:
-    """Schedule a recorded or made-up workload on a made-up cluster, and say how full it got.
+    """Schedule a recorded or synthetic workload on a simulated cluster; report utilisation.
 
     The published experiment: --nodes and --pods of the openb trace with --inflate 1.3, and only
     the nodes that have cards; others in the file are used as they are.
@@ -130,7 +130,7 @@ def simulate(
         )
     if through == "services" and is_churn:
         raise CliError(
-            "the services run in real time: nobody can wait for pods to come and go",
+            "the services run in real time, too slowly for pods that come and go",
             "leave out --through services, or give --no-churn",
         )
     if through == "services" and record is not None:

@@ -66,7 +66,7 @@ def _name(reading: Reading, section: Mapping[str, Any], key: str, default: str) 
     if name:
         check_resource_name(reading, f"{PLACE}.{key}", name)
     else:
-        reading.warn("EmptyName", f"{PLACE}.{key}", "is empty: nobody can ask for it")
+        reading.warn("EmptyName", f"{PLACE}.{key}", "is empty: no pod can request it")
     if name and not name.startswith(VGPU_PREFIX) and key != "resourceMemoryPercentageName":
         reading.warn(
             "ForeignName",

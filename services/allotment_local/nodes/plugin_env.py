@@ -138,8 +138,8 @@ def check_entries(entries: int, factor: int) -> None:
     if entries > ENTRIES_MAX:
         wanted = -(-factor * entries // ENTRIES_MAX)
         raise EntriesError(
-            f"{entries} entries of memory are more than the {ENTRIES_MAX} that kubelet can be told "
-            f"of; set gpuMemoryFactor to at least {wanted}"
+            f"{entries} entries of memory are more than the {ENTRIES_MAX} that kubelet accepts; "
+            f"set gpuMemoryFactor to at least {wanted}"
         )
 
 

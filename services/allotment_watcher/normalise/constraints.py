@@ -114,7 +114,7 @@ def _at_most(limit: int, number: int, place: str, what: str) -> None:
             Problem(
                 reasons.INVALID_REQUEST,
                 place,
-                f"{number} {what}; at most {limit} are heeded: let one name several values "
+                f"{number} {what}; at most {limit} are supported: let one name several values "
                 "(operator: In) or several namespaces",
             )
         )

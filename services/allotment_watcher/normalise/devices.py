@@ -87,7 +87,7 @@ def of_counted(
                     Problem(
                         reasons.INVALID_REQUEST,
                         f"annotation {key}",
-                        f"cannot be heeded for {cards[0]}: kubelet chooses the cards of a resource "
+                        f"does not work for {cards[0]}: kubelet chooses the cards of a resource "
                         f"that is only counted; ask for {_instead(lens)} in its place, or remove "
                         "the annotation",
                     )

@@ -199,11 +199,11 @@ class Volumes:
         if claim is None:
             raise NotReady(key, "does not exist; create it")
         if claim.metadata.deletion_timestamp is not None:
-            raise NotReady(key, "is being deleted; create it anew")
+            raise NotReady(key, "is being deleted; create it again")
         spec = claim.spec or objects.ClaimSpec()
         annotations = claim.metadata.annotations or {}
         if claim.status is not None and claim.status.phase == "Lost":
-            raise NotReady(key, "has lost its volume; restore the volume or create both anew")
+            raise NotReady(key, "has lost its volume; restore the volume or recreate both")
         if spec.volume_name and (
             BOUND_BY in annotations or (claim.status is not None and claim.status.phase == "Bound")
         ):
@@ -224,8 +224,8 @@ class Volumes:
         if storage.provisioner == NO_PROVISIONER:
             raise NotReady(
                 key,
-                f"waits for a volume, class {storage.metadata.name} makes none, and none that is "
-                "there is free, large enough and as the claim wants it; create such a "
+                f"waits for a volume: class {storage.metadata.name} provisions none, and no "
+                "existing volume is free, large enough and as the claim wants it; create such a "
                 "PersistentVolume",
             )
         return _of_topologies(storage.allowed_topologies or ())

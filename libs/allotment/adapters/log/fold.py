@@ -230,18 +230,18 @@ class Fold:
             self.unreadable.append(Unreadable(record.seq, record.subject, error.reason))
             self.unreadable_total += 1
             self._logger.warning(
-                "record passed over", seq=record.seq, subject=record.subject, reason=error.reason
+                "record skipped", seq=record.seq, subject=record.subject, reason=error.reason
             )
             self._tell(self.passed_over, record)
             return 0
         events = envelope.events
         failed = apply_record(self.state, events, record.seq, is_decision=is_decision)
         for event, raised in failed:
-            reason = f"{type(event).__name__} is passed over: {one_line(raised)}"
+            reason = f"{type(event).__name__} is skipped: {one_line(raised)}"
             self.unreadable.append(Unreadable(record.seq, record.subject, reason))
             self.unreadable_total += 1
             self._logger.error(
-                "defect; an event is passed over",
+                "defect; event skipped",
                 error=raised,
                 seq=record.seq,
                 subject=record.subject,

@@ -135,11 +135,11 @@ class Follower:
             self.refollows += 1
             if intake.is_stalled:
                 self._stalls += 1
-                log.warning("log: following anew after %d: %s", self._after_seq, intake.lost)
+                log.warning("log: following again after %d: %s", self._after_seq, intake.lost)
                 if self._stalls > 1:
                     self._jetstream.connection.leave_server(intake.lost)
             else:
-                log.info("log: following anew after %d: %s", self._after_seq, intake.lost)
+                log.info("log: following again after %d: %s", self._after_seq, intake.lost)
             await anyio.sleep(RETRY_S if intake.count == 0 else 0)
 
     def _new_intake(self, last: Record | None) -> "Intake | Questions":
@@ -279,7 +279,7 @@ class Intake:
             with anyio.move_on_after(SILENCE_S_MAX) as silence:
                 await self._wake.wait()
             if silence.cancelled_caught:
-                self.lost = f"nothing heard for {SILENCE_S_MAX} s"
+                self.lost = f"nothing received for {SILENCE_S_MAX} s"
         if not self._batches:
             return None
         batch = self._batches.popleft()

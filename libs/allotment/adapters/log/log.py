@@ -190,7 +190,7 @@ class JetStreamLog:
     async def last_seq(self) -> int:
         info = await self._jetstream.stream_info(self.stream)
         if info is None:
-            raise LogUnavailable(f"stream {self.stream} does not exist any more")
+            raise LogUnavailable(f"stream {self.stream} no longer exists")
         return int(info["state"]["last_seq"])
 
     async def last_on(self, subject: str) -> int:

@@ -74,7 +74,7 @@ class Watchdog:
         if heard != self._heard or not self._client.is_connected:
             self._heard, self._heard_at = heard, now
         elif now - self._heard_at > self._silence_s_max:
-            log.warning("nats: nothing heard for %.1f s, reconnecting", now - self._heard_at)
+            log.warning("nats: nothing received for %.1f s, reconnecting", now - self._heard_at)
             self._heard_at = now
             await self._abort()
             await self._client.force_reconnect()

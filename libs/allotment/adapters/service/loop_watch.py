@@ -28,7 +28,7 @@ class LoopWatch:
     def __init__(self, metrics: ServiceMetrics) -> None:
         self.blocked = Histogram(
             "allot_loop_blocked_seconds",
-            "for how long the event loop answered nobody, and how much of that it computed itself",
+            "how long the event loop was blocked, and how much of that was its own computing",
             BOUNDS_S,
             ("clock",),
             unit_us=US_PER_S,

@@ -155,8 +155,8 @@ class KubeSettings(CommonSettings, frozen=True, kw_only=True):
     log_config_map: Annotated[
         str,
         Meta(
-            description="ConfigMap (namespace/name) that keeps the identity of the log, so that a"
-            " lost log is not begun anew; none: a lost log is not noticed",
+            description="ConfigMap (namespace/name) that keeps the identity of the log, so that"
+            " no service starts a new log after one was lost; none: a loss is not detected",
             pattern=rf"^(none|{NAME}/{NAME})$",
             examples=["allotment-system/allotment-log", "none"],
         ),

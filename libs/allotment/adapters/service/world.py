@@ -315,13 +315,13 @@ def expose_following(
     )
     ctx.metrics.expose(
         "allot_log_refollows_total",
-        "times the log was followed anew, from the last record that was read",
+        "times following the log was restarted, from the last record that was read",
         lambda: log.refollows,
         kind="counter",
     )
     ctx.metrics.expose(
         "allot_log_unreadable_records_total",
-        "records of the log that were passed over because they could not be read",
+        "records of the log that were skipped because they could not be read",
         lambda: fold.unreadable_total,
         kind="counter",
     )
@@ -333,7 +333,7 @@ def expose_following(
     )
     ctx.metrics.expose(
         "allot_nats_reconnects_total",
-        "times the connection to NATS was made anew",
+        "times the connection to NATS was made again",
         lambda: connection.reconnects,
         kind="counter",
     )

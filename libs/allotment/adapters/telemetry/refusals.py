@@ -120,6 +120,6 @@ class Refusals:
         if self._unlogged:
             fields["unlogged"] = self._unlogged
             self._unlogged = 0
-        self._log.warning("refused, everything else goes on", **fields)
+        self._log.warning("refused; everything else continues", **fields)
         if isinstance(error, Exception):
             self._log.debug("what the refusal stands on", error=error)

@@ -36,7 +36,7 @@ QUOTA_PLUGINS = ("proportion", "capacity", "capacity-card")
 
 ELSEWHERE = {
     "nodeorder.weight": "there is none; nodeorder has a weight for each of its terms",
-    "drf.namespaceWeight": "there is none any more",
+    "drf.namespaceWeight": "it no longer exists",
     "allocate.timeout": "there is none",
     **{
         f"predicate.{switch.partition('.')[2]}": f"it is {switch} of the plugin deviceshare"

@@ -120,8 +120,8 @@ def forged(pod: Pod) -> Problem | None:
         return None
     nodes, held = ", ".join(sorted(pod.forged)), pod.forged_on
     said = (
-        f"were written so that the device plugin of node {nodes} hands out devices that nobody "
-        "gave, to this pod or to others"
+        f"were written so that the device plugin of node {nodes} hands out devices that "
+        "were never allocated, to this pod or to others"
     )
     meaning = f": nothing is placed on {held} until this pod is deleted" if held else ""
     return Problem(RECORD_FORGED, "annotations", f"{said}{meaning}")

@@ -212,7 +212,7 @@ def _backlog_steps(state: ClusterState, node: Node, pod: PodObserved) -> Iterato
     waits, count, more = patience(pod, state), node.backlog, ""
     wait = "1 pod waits" if count == 1 else f"{count} pods wait"
     if 0 < waits.below <= count:
-        more = ", so it is passed over while another node takes the pod"
+        more = ", so another node is preferred while one fits"
     elif waits.idle_first:
         more = ", so a node in use whose device plugin is idle comes first"
     yield _step("pluginBacklog", None, f"{wait} for its device plugin{more}")

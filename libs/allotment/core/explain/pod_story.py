@@ -48,7 +48,7 @@ VOID = "void"
 DROPPED = "dropped"
 REFUSED = "refused"
 UNCHANGED = "unchanged"
-PASSED_OVER = "passed over"
+PASSED_OVER = "skipped"
 SHORT = "short"
 """Its group did not get its minimum, or is not let in: `Attempt.code` and `.message` say why."""
 

@@ -313,10 +313,10 @@ def _checked_line(event: ConfigurationChecked) -> str:
     subject = f"{event.kind} configuration from {event.source}"
     found = event.problems or event.warnings
     if not found:
-        return f"{subject}: in force as written"
+        return f"{subject}: active as written"
     first, more = found[0], len(found) - 1
     others = f" (and {more} more)" if more else ""
-    verdict = "refused" if event.problems else "in force, with warnings"
+    verdict = "refused" if event.problems else "active, with warnings"
     return f"{subject} {verdict}: {problem_text(first)}{others}"
 
 

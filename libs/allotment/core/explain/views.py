@@ -552,7 +552,7 @@ def _health_text(state: ClusterState, place: tuple[str, str, str]) -> str:
     more = "the last ones " * (len(strikes) > len(pods))
     count = f"{len(strikes)} pods of different owners in a row"
     if len(strikes) == 1:
-        count = "a pod when it was tried again" if health.times > 1 else "a pod"
+        count = "a pod on retry" if health.times > 1 else "a pod"
     died = sum(strike.has_died for strike in strikes)
     what = "lost within seconds of their start" if died == len(strikes) else "turned away or lost"
     what = what if died else "turned away"
@@ -565,7 +565,7 @@ def _health_text(state: ClusterState, place: tuple[str, str, str]) -> str:
         well = "has run for a while" if died else "starts"
         when = f"on trial since seq {health.trial_seq}: it takes one pod at a time until one {well}"
     elif health.until_ms:
-        when = f"tried again after {rfc3339(health.until_ms)}"
+        when = f"next attempt after {rfc3339(health.until_ms)}"
     times = f", for the {health.times}. time" if health.times > 1 else ""
     return (
         f"{what} {count} ({more}{', '.join(pods)}){said}; held back since seq {health.since}"

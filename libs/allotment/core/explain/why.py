@@ -172,7 +172,7 @@ class Whys:
             return Why(found.lacks[0].code, found.lacks[0].text)
         number = sum(answer == FITS for answer in found.answers)
         fits = "1 node fits" if number == 1 else f"{number} nodes fit"
-        return Why(counted, f"{fits} now; the pod is tried again")
+        return Why(counted, f"{fits} now; the scheduler retries the pod")
 
     def nodes_of(self, fact: PodObserved) -> NodesSay | None:
         """What the nodes answer to a pod; None once too many were asked for others."""

@@ -227,7 +227,7 @@ def waiting_text(waiting: WaitingFor) -> str:
     """What has to happen for a pod to fit."""
     nodes = f"one of {waiting.nodes} nodes" if waiting.nodes > 1 else "one node"
     if waiting.kind == "Release":
-        return f"for pods to end on {nodes} (tried again each time one ends)"
+        return f"for pods to end on {nodes} (retried each time one ends)"
     if waiting.kind == "HoldEnd":
         return f"until {nodes} that would fit is no longer reserved for others"
     why = "not ready, cordoned, quarantined or held back"

@@ -233,7 +233,7 @@ def _of_policies(policies: list[Policy], field: str) -> Iterator[Problem]:
                 yield Problem(here, f"{trigger} is there twice")
             seen.add(trigger)
     if ANY in seen and len([trigger for trigger in seen if isinstance(trigger, str)]) > 1:
-        yield Problem(field, "'*' covers every event: no other event may stand beside it")
+        yield Problem(field, "'*' covers every event: remove the other events")
 
 
 def _of_plugins(spec: JobSpec) -> Iterator[Problem]:

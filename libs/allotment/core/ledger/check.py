@@ -43,7 +43,7 @@ def _allocations(state: ClusterState) -> Iterator[str]:
             continue
         node = state.nodes.get(allocation.node)
         if node is None or node.allocations.get(uid) is not allocation:
-            yield f"pod {uid} holds something on {allocation.node}, which does not know it"
+            yield f"pod {uid} holds something on {allocation.node}, which has no record of it"
 
 
 def _groups(state: ClusterState) -> Iterator[str]:

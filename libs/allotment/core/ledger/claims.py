@@ -162,8 +162,8 @@ def unreadable(pod: Pod) -> Problem | None:
     why = pod.fact.broken or Problem(CARDS_QUARANTINED, "annotations", "cannot be read")
     if held.closes_node:
         meaning = (
-            f"so nobody knows which cards of node {held.node} this pod holds, and they take no "
-            "new pod"
+            f"so it is unknown which cards of node {held.node} this pod holds, and they "
+            "accept no new pods"
         )
         return Problem(CARDS_QUARANTINED, why.place, f"{why.message}: {meaning}")
     known = held.known_places

@@ -42,8 +42,8 @@ _AMOUNTS = {
     "request": "what the queue's pods hold and ask for",
     "deserved": "what the queue may take back from others",
     "capacity": "the most that the Queue says it may have",
-    "real_capacity": "the most that the queue may have beside what others are guaranteed",
-    "inqueue": "what groups were let in for and do not hold yet",
+    "real_capacity": "the most that the queue may have, less what others are guaranteed",
+    "inqueue": "what admitted groups asked for and do not hold yet",
 }
 
 

@@ -139,7 +139,7 @@ def _of_configuration(state: ClusterState) -> Iterator[Finding]:
                 code=problem.code,
                 subject=subject,
                 message=f"{problem.place} {problem.message}",
-                remedy=f"fix it; until then {what} stays in force",
+                remedy=f"fix it; until then {what} stays active",
                 seq=seq,
             )
         for warning in checked.warnings:

@@ -159,7 +159,7 @@ class Mindcluster(Family):
         ring = pod.labels.get(keys.LABEL_RING, keys.RING_310P)
         if ring != keys.RING_310P:
             place = f"label {keys.LABEL_RING}"
-            message = f"is {ring!r}; {keys.NPU_CORE} is served for {keys.RING_310P} only"
+            message = f"is {ring!r}; {keys.NPU_CORE} needs {keys.RING_310P}"
             return (), Problem(reasons.INVALID_REQUEST, place, message)
         return self._request(pod, list(pod.containers).index(container), container, cores)
 

@@ -1,0 +1,79 @@
+"""Texts for people are plain English: what the code shows, and what it says to its readers."""
+
+import ast
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.plain_english import ODD, ROOT, modules, remarks, shown
+
+SHOWN_UNCLEAN = ("libs/allotment/core/queues/",)
+"""Folders where texts that people see still have odd words. It only gets shorter."""
+REMARKS_UNCLEAN = ("libs/", "services/", "proto/")
+"""Folders where docstrings or comments still have odd words. It only gets shorter."""
+OTHER_TEXTS = (
+    "services/allotment_inspector/templates/*.html",
+    "deploy/components/monitoring/*.yaml",
+)
+
+
+def odd(path: Path, texts: Iterable[tuple[int, str]]) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{line}: {found[0]!r} in {' '.join(text.split())[:200]!r}"
+        for line, text in texts
+        for found in ODD.finditer(" ".join(text.split()))
+    ]
+
+
+def found_in(
+    texts: Callable[[str, ast.Module], Iterable[tuple[int, str]]],
+) -> dict[Path, list[str]]:
+    found = {}
+    for path in modules():
+        text = path.read_text(encoding="utf-8")
+        found[path] = odd(path, texts(text, ast.parse(text)))
+    return found
+
+
+def in_clean(found: dict[Path, list[str]], unclean: tuple[str, ...]) -> list[str]:
+    return [
+        line
+        for path, lines in found.items()
+        if not path.relative_to(ROOT).as_posix().startswith(unclean)
+        for line in lines
+    ]
+
+
+def test_what_people_see_is_plain_english() -> None:
+    found = found_in(lambda text, tree: shown(tree))
+    assert in_clean(found, SHOWN_UNCLEAN) == []
+
+
+def test_docstrings_and_comments_are_plain_english() -> None:
+    assert in_clean(found_in(remarks), REMARKS_UNCLEAN) == []
+
+
+@pytest.mark.parametrize("pattern", OTHER_TEXTS)
+def test_pages_and_alerts_are_plain_english(pattern: str) -> None:
+    files = sorted(ROOT.glob(pattern))
+    assert files
+    assert [line for path in files for line in odd(path, [(0, path.read_text("utf-8"))])] == []
+
+
+def test_folders_that_are_listed_as_unclean_are() -> None:
+    for unclean, found in (
+        (SHOWN_UNCLEAN, found_in(lambda text, tree: shown(tree))),
+        (REMARKS_UNCLEAN, found_in(remarks)),
+    ):
+        names = {path.relative_to(ROOT).as_posix() for path, lines in found.items() if lines}
+        for folder in unclean:
+            assert any(name.startswith(folder) for name in names), f"{folder} is clean: remove it"
+
+
+def test_odd_words_are_found() -> None:
+    tree = ast.parse('"""Nobody."""\nx = f"a {1} is told so"\ny = "all the same"\n# anew\n')
+    texts = [text for _, text in shown(tree)]
+    assert [bool(ODD.search(text)) for text in texts] == [True, True]
+    said = [text for _, text in remarks('"""Nobody."""\n# anew\n', tree)]
+    assert said == ["Nobody.", "# anew"]
