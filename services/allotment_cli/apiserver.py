@@ -1,4 +1,4 @@
-"""The Kubernetes API server that a command speaks to, and what to say when it says no.
+"""The Kubernetes API server that a command speaks to, and the messages for its refusals.
 
 --kubeconfig, --context  >  KUBECONFIG  >  the local mode that runs at --home  >  kubectl's default
 """

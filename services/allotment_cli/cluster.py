@@ -1,4 +1,4 @@
-"""`allot up`, `down`: local mode. `status`: what runs there, in a cluster or beside a server."""
+"""`allot up`, `down`: local mode. `status`: what runs there, in a cluster or with a server."""
 
 from collections.abc import Callable
 from pathlib import Path

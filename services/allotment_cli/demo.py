@@ -47,7 +47,7 @@ PLACES = (
 )
 """Where the examples are: in a checkout, and in an installed package."""
 RULES = Path("config") / "demo.conf"
-"""Beside the examples: the configuration that keeps two of them apart and lets one preempt."""
+"""Next to the examples: the configuration that keeps two of them apart and lets one preempt."""
 
 
 class DemoFailed(Exception):
@@ -221,7 +221,7 @@ async def _examples(
 
 
 def _check(settled: demo_watch.Settled, is_complete: bool) -> None:
-    """Raises `DemoFailed` for a pod that failed, and for a kind of device that nobody got."""
+    """Raises `DemoFailed` for a pod that failed, and for a kind of device that no pod got."""
     if failed := [pod.name for pod in settled.pods if pod.status == "Failed"]:
         raise DemoFailed(f"these pods failed: {', '.join(failed)}")
     shown = {kind for pod in settled.pods for kind in demo_watch.kinds(settled.state, pod)}

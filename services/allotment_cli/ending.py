@@ -1,4 +1,4 @@
-"""How a command ends when it is stopped, or when nobody can read what it prints any more.
+"""How a command ends when it is stopped, or when nothing reads its output any longer.
 
 Ctrl-C, SIGTERM and SIGHUP unwind it alike, so that the processes, files and directories that it
 made are gone. Its exit code is 128 and the signal's number, as with shells: never one of those that
@@ -20,7 +20,7 @@ from allotment_cli.errors import CliError, innermost
 from allotment_cli.output import note
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""Beside SIGINT, which Python itself makes an exception of."""
+"""In addition to SIGINT, which Python itself turns into an exception."""
 
 
 @contextlib.contextmanager
@@ -41,7 +41,7 @@ def ended_in_order(ctx: click.Context) -> Iterator[None]:
     except (KeyboardInterrupt, OSError, BaseExceptionGroup) as error:
         match innermost(error):
             case KeyboardInterrupt():
-                with contextlib.suppress(OSError):  # whoever read that may be stopped as well
+                with contextlib.suppress(OSError):  # the reader of that may be stopped as well
                     note(f"allot: stopped by {came.name}")
                 _say_no_more()
                 ctx.exit(128 + came)
@@ -77,7 +77,7 @@ def _interruptible() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handled_by(stop: "signal._HANDLER") -> Iterator[None]:
-    """Let `stop` handle the signals that nobody ignores; what a command handles itself stays so."""
+    """Let `stop` handle the signals that are not ignored; a command's own handlers stay."""
     is_main = threading.current_thread() is threading.main_thread()
     taken = [number for number in SIGNALS if is_main and signal.getsignal(number) is signal.SIG_DFL]
     for number in taken:
@@ -91,7 +91,7 @@ def _handled_by(stop: "signal._HANDLER") -> Iterator[None]:
 
 
 def _say_no_more() -> None:
-    """Python writes what is left when it ends, and would complain once more where nobody reads."""
+    """Python flushes output when it ends, and would complain again where nothing reads it."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -32,7 +32,7 @@ from allotment_cli.output import Prose, heading
 
 LABEL = 11
 OVER = ENDED | {"Gone"}
-"""Statuses of pods that are over: why they were put where they were is told if asked for."""
+"""Statuses of pods that are over: the reason for their placement is shown on request."""
 
 
 def explanation_lines(found: PodExplanation, *, everything: bool = False) -> list[str]:
@@ -180,7 +180,7 @@ def ask_fields(told: Life) -> Iterator[str]:
 
 
 def story_fields(told: Life) -> Iterator[str]:
-    """How it ended, who had to go for it, and who came before and after it."""
+    """How it ended, which pods were evicted for it, and which came before and after it."""
     if told.end is not None:
         yield field("End", told.end.text)
     if told.displaced:

@@ -171,7 +171,7 @@ def _why(names: Sequence[str], pod: FitPod) -> Iterator[str]:
         yield _field("Cause", pod.cause)
     for text in _because(pod):
         yield _field("Because", text)
-    for lack in pod.lacks:  # beside a queue's refusal it is what would be next in the way
+    for lack in pod.lacks:  # after a queue's refusal, the next obstacle
         yield _field("Because" if pod.refused is None else "Nodes", lack.text)
     if pod.funnel and pod.funnel[-1].left < pod.funnel[0].left:
         yield from sections.funnel(pod.funnel, pod.request)

@@ -43,7 +43,7 @@ Foreseer = Callable[[Record, ClusterState], None]
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A record that was passed over, and why."""
+    """A record that was skipped, and why."""
 
     seq: int
     subject: str
@@ -120,7 +120,7 @@ async def fold(
 
 def is_after(one: At | None, other: At | None) -> bool:
     """Whether the fold to `other` has what the fold to `one` has, and perhaps more. Between a
-    sequence and a time nobody can tell before the log is read.
+    sequence and a time that is unknown until the log is read.
     """
     if other is None or isinstance(one, AtSequence) != isinstance(other, AtSequence):
         return other is None
@@ -194,7 +194,7 @@ async def reading(source: Source, first_seq: int, last_seq: int) -> AsyncGenerat
 async def _restore(
     source: Source, snapshots: SnapshotStore, last_seq: int, until_ns: int | None
 ) -> tuple[ClusterState, _Kept]:
-    """The newest kept fold that is not beyond the moment; what cannot be used is passed over."""
+    """The newest kept fold that is not beyond the moment; what cannot be used is skipped."""
     nothing = ClusterState(), _Kept(0, 0, (), b"")
     found = await snapshots.load(last_seq, digests_of(source))
     if found is None:

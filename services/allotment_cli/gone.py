@@ -1,4 +1,4 @@
-"""A node that is not in the log any more: when it went, by which record, and who was on it."""
+"""A node that is no longer in the log: when it went, by which record, and its pods then."""
 
 from typing import NamedTuple
 

@@ -140,7 +140,7 @@ async def _servers(client: KubeClient) -> tuple[str, list[str]]:
             "is this the right cluster (--context)? install it: deploy/README.md; or run: allot up",
         )
     places = sorted({pod.metadata.namespace for pod in running})
-    if len(places) > 1:  # whoever may make a pod may give it these labels
+    if len(places) > 1:  # any user who may create pods may set these labels
         raise CliError(
             f"pods with the labels {NATS} run in several namespaces: {', '.join(places)}",
             "say which is the log: kubectl port-forward -n NAMESPACE POD 4222, and --nats with its "

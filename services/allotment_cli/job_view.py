@@ -129,7 +129,7 @@ async def _group_of(cluster: Cluster, job: Job) -> PodGroup | None:
 
 
 async def _events(cluster: Cluster, namespace: str, uid: str) -> list[_Event]:
-    """Events about an object; none, and a word on stderr, for who may not see them."""
+    """Events about an object; none, and a note on stderr, without the right to see them."""
     wanted = {"fieldSelector": f"involvedObject.uid={uid}"}
     path = f"/api/v1/namespaces/{namespace}/events"
     try:
@@ -230,7 +230,7 @@ def view_lines(found: JobView) -> list[str]:
 
 
 def _local(time: str) -> str:
-    """A moment of Kubernetes' as it is told everywhere else on screens: local, to the second."""
+    """A Kubernetes timestamp as on all other screens: local, to the second."""
     try:
         then = datetime.fromisoformat(time)
     except ValueError:

@@ -30,7 +30,7 @@ def namespace_of(files: Sequence[Path], context: str | None = None) -> str:
     """The namespace of the context (without one: of the current one), or the usual one.
 
     As with kubectl, of two files that say the same the first counts. What cannot be read says
-    nothing: whoever needs more of the file says what is wrong with it.
+    nothing: code that needs more of the file reports what is wrong with it.
     """
     read = [_read(path) for path in files]
     chosen = context or next((str(c) for each in read if (c := each.get("current-context"))), "")

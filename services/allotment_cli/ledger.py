@@ -52,7 +52,7 @@ from allotment_cli.source import Origin, open_source, source_options
 SCHEMA = "allotment.dev/ledger/v1"
 SUMMARY_SCHEMA = "allotment.dev/ledger-summary/v1"
 NODES_WITHOUT_HINT = 50
-"""Of more nodes than these nobody reads the whole map."""
+"""With more nodes than these the map is too long to read whole."""
 
 
 class NodeLedger(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class Filter(NamedTuple):
     zone: str | None
     has: tuple[Callable[[CardView], bool], ...]
     counts_free: bool
-    """Whether a counted card that is free will do, for who looks for free cards."""
+    """Whether a counted card that is free counts when only free cards are asked for."""
 
 
 @click.command()
@@ -290,7 +290,7 @@ def node_ledger(state: ClusterState, node: Node) -> NodeLedger:
 
 
 def ledger_lines(books: tuple[NodeLedger, ...]) -> list[str]:
-    """The map: a block per node, a bar per card, its holders beside it."""
+    """The map: a block per node, a bar per card, its holders next to it."""
     lines: list[str] = []
     for block in books:
         models = sorted({model_text(card.model) for card in block.cards})
@@ -345,7 +345,7 @@ def _holder_text(holder: HolderView, whole: int) -> str:
 
 
 def _unlisted_row(unlisted: UnlistedView) -> list[str]:
-    """What its compute was a part of is not known any more."""
+    """The size of the card that its compute was a part of is no longer known."""
     whole = asked_whole(unlisted.family)
     compute = sum(holder.compute_percent for holder in unlisted.holders)
     return [

@@ -43,7 +43,7 @@ TEMPLATES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "Job": (("spec",), "parallelism"),
     "CronJob": (("spec", "jobTemplate", "spec"), "parallelism"),
 }
-"""By kind, where the template is, and which field beside it says how many pods run at once."""
+"""By kind: where the template is, and which field next to it gives the number of pods."""
 WITHOUT_NUMBER = {"DaemonSet": (("spec",), "")}
 
 

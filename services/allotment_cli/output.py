@@ -7,7 +7,7 @@ leaves none out. Where no terminal reads, prose is 100 columns wide and rows are
 line, for grep and awk; COLUMNS is as good as a terminal of that width. Colour is used on terminals
 only, not under NO_COLOR, and nothing is said by colour alone.
 
-Names and messages come from whoever may create an object, so nothing reaches a terminal but through
+Names and messages come from any client of the cluster, so nothing reaches a terminal but through
 here: what it would not print as itself is escaped, a line break included.
 """
 
@@ -277,7 +277,7 @@ def suggest(command: str) -> None:
 
 
 def _same_log() -> list[str]:
-    """The options by which the running command was told on its command line where the log is."""
+    """The options on the running command's command line that name the log."""
     ctx, found = click.get_current_context(silent=True), []
     while ctx is not None:
         for name in ("file", "nats", "home", "context", "kubeconfig"):

@@ -46,7 +46,7 @@ class Plugin(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What would be in force; without `isUsable` all of it is empty, and what is stays in force.
+    """What would be active; without `isUsable` all of it is empty and nothing changes.
     `ignoredPreferences` are the kinds of preferences of pods and nodes that would not count.
     """
 

@@ -1,5 +1,5 @@
 """How far something is that takes its time: a bar on stderr, once it has taken a second; or a word
-on what is waited for, where nobody knows how far it is.
+on what is waited for, where the progress is unknown.
 
 Only where stderr is a terminal; what is read by a program gets no bar.
 """

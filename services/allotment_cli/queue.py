@@ -193,7 +193,7 @@ async def read_queues(access: Access) -> list[QueueRow]:
 
 
 def queue_rows(queues: Iterable[ShownQueue], groups: Iterable[PodGroup]) -> list[QueueRow]:
-    """The lines of all queues; a group that nobody has looked at yet counts as pending."""
+    """The lines of all queues; a group that was not considered yet counts as pending."""
     counts = _counted((group.spec.queue, group.status.phase) for group in groups)
     return [_row(found, counts.get(found.metadata.name, Counter())) for found in queues]
 

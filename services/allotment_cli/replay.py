@@ -22,7 +22,7 @@ from allotment_cli.source import Origin, Source, open_source, source_options
 
 DIFFERENCES = 1
 COMPILED_DECISIONS_MIN = 10_000
-"""With fewer decisions to make again compiled loops take longer to load than they save."""
+"""With fewer decisions to recompute, compiled loops take longer to load than they save."""
 SHOWN_CHARS = 4000
 
 

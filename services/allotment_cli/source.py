@@ -50,7 +50,7 @@ class Key(NamedTuple):
     file: str | None = None
     seed: str | None = None
     is_named: bool = False
-    """Whether somebody named the file, so that it may be any user's."""
+    """Whether the file was named explicitly, so that it may be any user's."""
     is_forwarded: bool = False
     """Whether the API server carries the connection."""
 

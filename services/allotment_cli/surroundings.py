@@ -1,7 +1,7 @@
 """What pods of manifests find in their cluster: the queues that namespaces name, and their claims.
 
 The log tells neither. What the manifests make themselves is read from them; for the rest the API
-server is asked, where it is known which one. What nobody can say is taken for granted, and said.
+server is asked, where it is known which one. What remains unknown is assumed, and reported.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ _CLUSTER_WIDE = frozenset(("Namespace", "PersistentVolume", "StorageClass"))
 
 
 class Surroundings:
-    """What is known of a cluster beside its log.
+    """What is known of a cluster in addition to its log.
 
     `unasked` is why no API server was asked; empty if one was. `assumed` fills while pods are read.
     """

@@ -180,7 +180,7 @@ def _scale_end(spans: Sequence[SpanView]) -> int:
 
 
 def _bar(span: SpanView, start_us: int, until_us: int) -> str:
-    """``[   ====>  ]``: from where to where; an arrow where it goes on beyond the scale."""
+    """``[   ====>  ]``: from where to where; an arrow where it continues beyond the scale."""
     whole_us = max(until_us - start_us, 1)
     first = min(max(span.start_us - start_us, 0) * BAR_CHARS // whole_us, BAR_CHARS - 1)
     last = min(-(-max(span.end_us - start_us, 0) * BAR_CHARS // whole_us), BAR_CHARS)

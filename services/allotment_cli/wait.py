@@ -28,7 +28,7 @@ SCHEMA = "allotment.dev/wait/v1"
 
 
 class Answer(Enum):
-    """Whether what is waited for is so."""
+    """Whether the condition is met."""
 
     YES = "yes"
     NOT_YET = "notYet"
@@ -58,14 +58,14 @@ CONDITIONS: dict[str, Callable[[Pod], bool]] = {
 
 
 class Waited(NamedTuple):
-    """Of each pod by name, whether it came true, and why if it cannot any more."""
+    """For each pod by name, whether the condition is met, or why it no longer can be."""
 
     answers: dict[tuple[str, str], Answer]
     said: dict[tuple[str, str], str]
 
 
 class WaitedPod(msgspec.Struct, frozen=True):
-    """One pod, whether it is so, and its status."""
+    """One pod, whether the condition is met, and its status."""
 
     namespace: str
     name: str

@@ -1,6 +1,6 @@
 """What the controller knows of one kind of object: from watches, and from answers to its writes.
 
-A watch lags behind one's own writes, and whoever plans on what it shows makes a pod twice. So an
+A watch lags behind one's own writes, and a plan made on it would create a pod twice. So an
 answer's object is known at once; whichever of two versions is newer counts, and what was deleted
 does not come back by a late answer.
 """

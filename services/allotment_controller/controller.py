@@ -54,7 +54,7 @@ REPORTED_KINDS = {
 
 
 class Controller:
-    """See the module. Make it anew for each life: what an earlier one knew may be wrong by now."""
+    """See the module. Create one for each life: what an earlier one knew may be outdated."""
 
     def __init__(self, ctx: Context, client: KubeClient, metrics: JobMetrics) -> None:
         self.ctx = ctx
@@ -230,7 +230,7 @@ class Controller:
     # Watching
 
     def _report_unreadable(self, path: str, event: Undecodable) -> None:
-        """An Event on the object itself: whoever wrote it looks there. Pods have their scheduler's
+        """An Event on the object itself, where its author looks. Pods have their scheduler's
         word for it.
         """
         if path not in REPORTED_KINDS or not event.name:

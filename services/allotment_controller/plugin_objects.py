@@ -1,4 +1,4 @@
-"""What must exist beside a Job's pods: claims, Service, lists of hosts, keys."""
+"""What must exist along with a Job's pods: claims, Service, lists of hosts, keys."""
 
 import hashlib
 
@@ -79,8 +79,8 @@ class PluginObjects:
         """The Secret with the keys, made once: nothing of it depends on how many pods there are.
 
         Who may read Secrets could read them all, so the controller may only create them, and
-        cannot look whose one is. Therefore the Job's status says beforehand that the name was
-        free: a Secret that is there later is the Job's own, of a request whose answer was lost or
+        cannot look up its owner. Therefore the Job's status says beforehand that the name was
+        free: a Secret that exists later is the Job's own, of a request whose answer was lost or
         of an earlier life. One that was there before is not, and the Job does not start with it.
         """
         arguments = self._ssh_arguments(job)
@@ -104,7 +104,7 @@ class PluginObjects:
         await self._is_made(job, answer)
 
     async def _is_made(self, job: Job, answer: KubeResult) -> None:
-        """Raises Again if the Secret could not be made, or somebody else has its name."""
+        """Raises Again if the Secret could not be made, or another owner has its name."""
         name = ssh.secret_name(job)
         if isinstance(answer, Refused) and answer.reason == EXISTS:
             text = (

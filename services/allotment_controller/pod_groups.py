@@ -1,4 +1,4 @@
-"""PodGroups: made for pods that have none, admitted and kept in phase as long as nobody else does.
+"""PodGroups: made for pods that have none, admitted and kept in phase unless another controller is.
 
 Admission here asks no quota: a PodGroup of an open queue may have its pods. Where a scheduler
 enqueues by its queue plugins' votes, the controller runs with --no-admit and only reads phases.
@@ -161,7 +161,7 @@ class PodGroups:
             raise Again(f"PodGroup {body['metadata']['name']}: {answer.message}")
 
     async def _owner(self, pod: Meta) -> Meta | None:
-        """The metadata of whoever made the pod; None if nobody did, or it is of another kind."""
+        """The metadata of the pod's creator; None without one, or if it is of another kind."""
         owner = pod.controller()
         if (
             owner is None
@@ -177,7 +177,7 @@ class PodGroups:
             return None
         raise Again(f"{owner.kind} {owner.name}: {answer.message}")
 
-    # PodGroups that somebody wrote
+    # PodGroups that users wrote
 
     def on_group(self, group: PodGroup) -> None:
         """Say what of a PodGroup has no effect; of a Job's the Job itself says it."""
@@ -237,7 +237,7 @@ class PodGroups:
 
 
 def _of_lone(pod: PodObject) -> PodObject:
-    """What can be asked of a lone pod later, in memory of its own: nobody reads a label or an
+    """What can be asked of a lone pod later, in memory of its own: no code reads a label or an
     annotation that it has, and its spec as it came keeps all that was read with it."""
     metadata = msgspec.structs.replace(pod.metadata, labels=None, annotations=None)
     return PodObject(metadata, pod.spec.copy(), pod.status)

@@ -15,7 +15,7 @@ COMMAND = "command"
 LOOKED_FOR = 10
 LOOK_AGAIN_S = 0.5
 """A Command may be seen before its target, because watches do not wait for each other: so many
-times its target is looked for before it is for nobody."""
+times its target is looked for before it counts as missing."""
 FIRST_QUEUES = "first queues"
 
 
@@ -150,7 +150,7 @@ class Queues:
 
 
 def enqueue_waiting(context: ControllerContext) -> None:
-    """Who may enter queues changed: whoever waits is looked at again."""
+    """Which pods may enter queues changed: all that wait are considered again."""
     for group in context.known.groups:
         if group.status.phase in WAITING:
             context.enqueue_group(group.metadata.namespace, group.metadata.name)

@@ -10,7 +10,7 @@ VOLCANO = "volcano"
 
 
 class ControllerSettings(KubeSettings, frozen=True, kw_only=True):
-    """What the controller needs beside what every service does."""
+    """What the controller needs in addition to what every service does."""
 
     scheduler_names: Annotated[
         tuple[str, ...],

@@ -79,7 +79,7 @@ class Known:
 
     def queue_of_namespace(self, name: str) -> str:
         """The queue that a namespace names; empty where it names none. Raises Again while nothing
-        was heard of the namespace: it is there, and its first object came before its own news.
+        is known of the namespace: it exists, and its first object arrived before it did.
         """
         found = self.namespaces.get("", name)
         if found is None:

@@ -23,13 +23,13 @@ class Again(Exception):
 
 
 class Denied(Again):
-    """Raised when the server said no, and will say so again unless somebody changes something."""
+    """Raised when the server refused, and will refuse again until something changes."""
 
 
 class Work(Generic[K]):
     """Keys that are to be worked on. `add` from anywhere in the event loop.
 
-    An error beside Again is a defect, and ends the work on its key for a while, not the others':
+    Any other error is a defect, and ends the work on its key for a while, not the others':
     one odd object must not hold up all. `on_failure` is given the key and what was raised.
     """
 
@@ -119,7 +119,7 @@ class Work(Generic[K]):
         """Make the keys ready that are due; how long until the next one is, None without one."""
         while self._timers:
             due_s, _, key = self._timers[0]
-            if self._due_s.get(key) == due_s:  # else it was planned anew
+            if self._due_s.get(key) == due_s:  # else it was planned again
                 wait_s = due_s - anyio.current_time()
                 if wait_s > 0:
                     return wait_s

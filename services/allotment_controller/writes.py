@@ -1,4 +1,4 @@
-"""Writes to the API server and what their endings mean for whoever planned them."""
+"""Writes to the API server and what their endings mean for the plan."""
 
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ async def patch_status(
     """Change the status of the very version that was looked at (of whichever is there, if `about`
     names none); None when the object is gone.
 
-    Raises Again when somebody changed the object meanwhile, or nobody knows how it ended.
+    Raises Again when the object changed meanwhile, or the outcome is unknown.
     """
     named = {"uid": about.uid, "resourceVersion": about.resource_version}
     metadata = {field: value for field, value in named.items() if value}

@@ -32,7 +32,7 @@ async def run(ctx: Context, listening: Callable[[str], None] = lambda address: N
             page_host=settings.page_host,
         )
     ctx.ready("pages", False, "not listening yet")
-    # The clock of a log that nobody appends to stands still.
+    # The clock of a log that does not grow stands still.
     clock_ms = _clock_ms if settings.file is None else int
 
     def refuse(kind: str, why: str) -> None:
@@ -98,7 +98,7 @@ def token_of(path: Path | None) -> str | None:
 
 
 def expose(ctx: Context, history: History, pages: Pages) -> None:
-    """What the inspector counts beside what every service does."""
+    """What the inspector counts in addition to what every service does."""
     metrics = ctx.metrics
     metrics.expose(
         "allot_inspector_checkpoints",

@@ -2,7 +2,7 @@
 
 The pages are for browsers, and a browser can be made to ask by any site that its user has open. So
 only reading is possible; the host name must be one of ours, or else a name that an enemy owns could
-be made to lead here (an address cannot: it belongs to nobody); what another site asks for in the
+be made to lead here (an address cannot: it has no owner); what another site asks for in the
 user's name is refused, unless it is a link that the user followed; and no page runs, loads or
 frames anything of others.
 
@@ -154,7 +154,7 @@ def cookie_name(token: bytes) -> str:
 
 def _is_foreign(request: web.Request) -> bool:
     """Whether a browser says that another site is behind this, and no link that was followed. A
-    port beside ours is another site as well.
+    port other than ours is another site as well.
     """
     if request.headers.get("Sec-Fetch-Site", "none") in ("same-origin", "none"):
         return False

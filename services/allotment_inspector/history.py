@@ -1,18 +1,18 @@
 """The log's past, kept reachable: the state at any sequence, and the records around it.
 
-The newest state is folded as everywhere (`adapters/log/fold.py`). Beside it stand
+The newest state is folded as everywhere (`adapters/log/fold.py`). With it are kept
 
 * checkpoints: encoded states, one every so many events, thinned when they need more than their
   share of memory;
-* two states for looking, one near the end of the log and one wherever somebody looks. To show a
+* two states for looking, one near the end of the log and one wherever a reader looks. To show a
   sequence the nearer of them, or of the checkpoints before it, is taken and folded forward: a step
   ahead costs one record, a step back one checkpoint and what follows it;
 * the index (`index.py`), and the last records as they were written.
 
-A start from a snapshot knows nothing of what was before; that is read then, beside all else. The
-snapshot itself is the first checkpoint.
+A start from a snapshot knows nothing of what was before; that is read while the pages are served
+already. The snapshot itself is the first checkpoint.
 
-States are looked at in worker threads, one at a time each; nobody else touches a state meanwhile.
+States are looked at in worker threads, one at a time each; no other code touches a state meanwhile.
 Records are folded there as well, a bounded number at a time: a long way through the log holds
 neither the event loop nor all its records in memory.
 """
@@ -145,10 +145,10 @@ class Memo:
 
 class Moment:
     """One moment of the log, for a view to draw. Look at `state`, never change it. Records after it
-    do not exist for it: a view shows the same whether the log goes on or ends there.
+    do not exist for it: a view shows the same whether the log continues or ends there.
 
     `is_now` says that the end of the log is meant, wherever that is: no moment was named. `now_ms`
-    is what ages are told by: the clock then, or when the last news came from NATS
+    is what ages are measured against: the clock then, or when the last news came from NATS
     (`silent_since_ms`) if it brings none; else the time of the record.
     """
 
@@ -195,7 +195,7 @@ class Moment:
 
     @property
     def at(self) -> int | None:
-        """What a command has to be told of the moment: nothing at the end of the log."""
+        """The moment to give to a command: nothing at the end of the log."""
         return None if self.is_now else self.seq
 
     def entry(self, seq: int) -> Entry | None:
@@ -612,7 +612,7 @@ def entry_of(record: Record) -> Entry:
 
 
 def _apply(state: ClusterState, record: Record) -> Envelope | None:
-    """Let a record take effect as every service does; None if nobody can read it."""
+    """Let a record take effect as every service does; None if it is unreadable."""
     is_decision = record.subject == subjects.DECISION
     try:
         envelope = decode_envelope(record.payload, record.subject)

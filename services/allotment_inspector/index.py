@@ -40,7 +40,7 @@ GONE_MAX = 4_000
 ILL_SEQS_MAX = 100
 BINS = 240
 MARKS_SHOWN = 120
-"""More than these nobody can tell apart on the slider."""
+"""More than these would overlap on the slider."""
 
 REFUSED, EVICTED, ILL, GONE = "refused", "evicted", "ill", "gone"
 _WEIGHT = {"": 0, REFUSED: 1, ILL: 2, EVICTED: 3, GONE: 4}
@@ -50,7 +50,7 @@ POD, GROUP, NODE = "pod", "group", "node"
 
 
 class Mark(msgspec.Struct, frozen=True, gc=False):
-    """A record that somebody may look for: ``refused``, ``evicted``, ``ill`` or ``gone``."""
+    """A record that a reader may look for: ``refused``, ``evicted``, ``ill`` or ``gone``."""
 
     seq: int
     ms: int
@@ -84,7 +84,7 @@ class Index:
         """How many events there were up to each of them, since `first_seq` was 1."""
         self.marks: list[Mark] = []
         self._about: dict[tuple[str, str], array[int]] = {}
-        """The one that was heard of last stands last."""
+        """The one that changed last comes last."""
         self._uids: dict[str, tuple[str, ...]] = {}
         """``<namespace>/<name>`` → the pods that had it, the oldest first."""
         self.gone: list[Gone] = []
@@ -101,7 +101,7 @@ class Index:
         return self.first_seq + len(self.times_ms) - 1
 
     def take(self, record: Record, envelope: Envelope | None) -> None:
-        """Note a record; None: nobody could read it."""
+        """Note a record; None: it could not be read."""
         ms = record.time_ns // 1_000_000
         if self.times_ms and ms < self.times_ms[-1]:
             ms = self.times_ms[-1]  # a clock that was set back must not hide records
@@ -163,7 +163,7 @@ class Index:
         return tuple(self._uids)
 
     def ms_of(self, seq: int) -> int | None:
-        """When a record was written, None if that is not known (any more, or yet)."""
+        """When a record was written, None if that is not known (yet, or no longer)."""
         place = seq - self.first_seq
         return self.times_ms[place] if 0 <= place < len(self.times_ms) else None
 
@@ -257,7 +257,7 @@ class Index:
                 return ""
 
     def _node_mark(self, event: NodeObserved, seq: int) -> str:
-        """Marked if a card that was well is not any more."""
+        """Marked if a card that was healthy no longer is."""
         ill = frozenset(
             (inventory.family, card.id)
             for inventory in event.inventories
@@ -302,7 +302,7 @@ class Index:
         self.first_seq += count
 
     def _forget_subjects(self) -> None:
-        """Forget whom nothing was heard of for the longest time; nodes that are there stay."""
+        """Forget those without news for the longest time; existing nodes stay."""
         quiet = (each for each in self._about if each[0] != NODE or each[1] not in self._nodes)
         forgotten = list(islice(quiet, SUBJECTS_MAX // 8)) or list(self._about)[:1]
         for subject in forgotten:

@@ -41,7 +41,7 @@ def draw(template: str, values: Mapping[str, Any]) -> Drawn:
 
 def digest(text: str) -> str:
     """A digest of what a part shows, without ages and without the moment in links and commands:
-    app.js writes those anew at each step, in parts that stay as well.
+    app.js rewrites those at each step, in parts that stay as well.
     """
     plain = _AT_TYPED.sub(r"\1", _AGE.sub(r"\1", text))
     plain = _FOLLOWING.sub(lambda tag: _AT_LINKED.sub("", tag[0]), plain)

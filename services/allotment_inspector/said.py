@@ -1,4 +1,4 @@
-"""Sentences with links and ages in them, and facts beside a page: what templates draw as text."""
+"""Sentences with links and ages in them, and facts of a page: what templates draw as text."""
 
 import shlex
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ import msgspec
 
 class Bit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A piece of a sentence. With `path` it links there, asking for `query`; with `since_ms` it is
-    the time that passed since, drawn anew as it passes.
+    the time that passed since, redrawn as it passes.
     """
 
     text: str = ""

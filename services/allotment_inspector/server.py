@@ -33,9 +33,9 @@ VIEWS_AT_ONCE = 2
 ZONE_COOKIE, ZONE_MINUTES_MAX = "allotment_zone", 840
 """How many minutes the browser's clock is ahead of UTC, as app.js says."""
 STREAM_PAUSE_S = 0.25
-"""At most so often a browser is told that there is something new."""
+"""Browsers get news at most this often."""
 STREAM_ALIVE_S = 2.0
-"""A browser is told so often that we are alive, and whether NATS still brings news."""
+"""How often browsers get a sign of life, and whether NATS still brings news."""
 QUERY_CHARS_MAX = 2_000
 STEPS = {"-1": -1, "1": 1, "-mark": -1, "mark": 1}
 """What `go` may say: the record before or after the one of `at`, or the marked one."""

@@ -12,7 +12,7 @@ TOKEN_CHARS_MIN = 16
 
 
 class InspectorSettings(CommonSettings, frozen=True, kw_only=True):
-    """What the inspector needs beside what every service does."""
+    """What the inspector needs in addition to what every service does."""
 
     page_host: Annotated[
         str,

@@ -1,7 +1,7 @@
 """A pod's story out of the log: the records that belong to it, each with the state that it made.
 
 A story follows every record (`PodStory`); here it is given only those that can say something about
-the pods of one name, so that a pod of a long log is told as fast as one of a short one.
+the pods of one name, so that a pod's story in a long log is as fast as in a short one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from allotment_inspector.index import GONE, GROUP, NODE, POD
 from allotment_proto.events import Decided, Envelope, PodObserved
 
 _KIN_MAX = 200
-"""Of an owner with more pods of generated names nobody looks for the one whose place a pod took."""
+"""For an owner with more pods of generated names, predecessors are not looked for."""
 
 
 class Told(NamedTuple):
@@ -157,7 +157,7 @@ def _around(moment: Moment, uids: Sequence[str], seqs: Sequence[int]) -> _Around
 
 
 def _concerned(event: Decided, uids: Sequence[str], groups: set[str]) -> Iterator[str]:
-    """Who is evicted for these pods, and who gains when they are evicted themselves."""
+    """The pods evicted for these, and those that gain when these are evicted."""
     mine = groups.union(SINGLE + uid for uid in uids)
     for eviction in event.evictions:
         if eviction.uid in uids:

@@ -13,7 +13,7 @@ DOOR = "log"
 
 
 class TraceExport:
-    """Nothing at all unless somebody is to read the traces."""
+    """Does nothing unless traces are exported."""
 
     def __init__(self, ctx: ServiceContext[InspectorSettings]) -> None:
         """Raises SettingsError for a sampling ratio that is none."""

@@ -8,7 +8,7 @@ from allotment.adapters.service.settings import CommonSettings
 
 
 class ScorerSettings(CommonSettings, frozen=True, kw_only=True):
-    """What the scorer needs beside what every service does."""
+    """What the scorer needs in addition to what every service does."""
 
     card_metrics: Annotated[
         bool,

@@ -1,7 +1,7 @@
 """One card as it is drawn: a bar with its holders, a lane with their compute, what is free.
 
 The bar is the card's memory; of cards that are handed out by AI cores alone it is those. Holders
-stand in the order in which they came, so that nobody moves when another one leaves behind him.
+stand in the order in which they came, so that none moves when a later one leaves.
 """
 
 from typing import Literal
@@ -34,7 +34,7 @@ class Segment(msgspec.Struct, frozen=True, rename="camel"):
     width: float
     compute: float
     phase: str
-    """``bound``, ``reserved``, ``perhaps`` (nobody can tell which card it is), or ``going``."""
+    """``bound``, ``reserved``, ``perhaps`` (which card is unknown), or ``going``."""
     amount: str
     queue: str
     seq: int
@@ -161,7 +161,7 @@ def _phase(state: ClusterState, card: Card, key: tuple[str, int, str], deleting:
 
 
 def _is_closed(state: ClusterState, node: Node, card: Card) -> bool:
-    """Whether nobody knows what is held of the card, or it is held back."""
+    """Whether what is held of the card is unknown, or it is held back."""
     places = (node.name, "", ""), (node.name, card.family, card.fact.id)
     held = (state.health.get(place) for place in places)
     return node.blocked is not None or any(health and health.since for health in held)
@@ -215,7 +215,7 @@ def over_text(card: Card) -> str:
 
 
 def about_text(fact: CardFact, pods: int, card: Card) -> str:
-    """A card in one sentence, for who selects it."""
+    """A card in one sentence, for when it is selected."""
     words = [model_text(fact.model) or "a card"]
     if fact.memory_mib:
         words.append(mib_text(fact.memory_mib))

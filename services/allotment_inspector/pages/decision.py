@@ -340,7 +340,7 @@ def _facts(entry: Entry, event: Decided, state: ClusterState) -> Iterator[Fact]:
 
 
 def on_top(event: Decided) -> str:
-    """What it took for granted beside the state that it read."""
+    """What it assumed in addition to the state that it read."""
     return f", plus cycle {', '.join(event.assumed)}" if event.assumed else ""
 
 

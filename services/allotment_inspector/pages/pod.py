@@ -73,7 +73,7 @@ class FunnelStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PartOf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who holds a part of a card, and how much, in words."""
+    """A holder of a part of a card, and how much it holds, in words."""
 
     namespace: str
     name: str
@@ -92,7 +92,7 @@ class NearCard(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PodPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All that the page shows. `life` has what is told of any pod; `explanation` is that of the
+    """All that the page shows. `life` is the history of any pod; `explanation` is that of the
     newest one of its name. `look` is how the status looks: ``wait``, ``end``, ``fail`` or nothing.
     `others` hold parts of `card`, the first one that the pod is on. `wants_advice`: changes that
     would make it fit may be asked for, at the address of `pod_advice`. `at` is when commands find

@@ -37,7 +37,7 @@ class AdvicePage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def view(
     moment: Moment, match: Mapping[str, str], query: Mapping[str, str]
 ) -> AdvicePage | NotFound:
-    """The changes for the newest pod of a name that is there at the moment."""
+    """The changes for the newest pod of a name that exists at the moment."""
     namespace, name = match["namespace"], match["name"]
     state = moment.state
     pods = [

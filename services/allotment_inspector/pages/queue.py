@@ -63,7 +63,7 @@ class WaitingRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class HolderRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who has a part of the quota."""
+    """One that has a part of the quota."""
 
     who: Bit
     queue: str

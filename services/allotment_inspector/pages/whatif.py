@@ -24,7 +24,7 @@ _FEW = ("binpack", "spread")
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What one policy comes to. `opened`: cards among `cards` that nobody held before."""
+    """What one policy comes to. `opened`: cards among `cards` that were idle before."""
 
     policy: str
     is_recorded: bool
