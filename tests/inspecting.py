@@ -24,7 +24,6 @@ from allotment_inspector.server import Pages, serve_pages
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import (
-    ENVELOPE_VERSION,
     BindFailed,
     Bound,
     Corrected,
@@ -51,7 +50,7 @@ async def append(log: MemoryLog, *events: Event) -> int:
     subject = subjects.OUTCOME if is_outcome else subjects.FACTS
     if isinstance(events[0], Decided):
         subject = subjects.DECISION
-    payload = encode(Envelope(v=ENVELOPE_VERSION, at_ms=1, by="test", events=events))
+    payload = encode(Envelope(at_ms=1, by="test", events=events))
     number = await log.last_seq() + 1
     await log.append(subject, payload, msg_id=f"record-{number}")
     return number

@@ -42,7 +42,6 @@ from allotment_proto.facts import (
     Selection,
     Taint,
 )
-from allotment_proto.registry import version_of
 
 START_MS = 1_795_183_200_000  # 2026-11-20T14:00:00Z
 STEP_MS = 250
@@ -79,7 +78,7 @@ class Recorder:
     def append(self, subject: str, by: str, *events: Event) -> int:
         """One record; it takes effect at once."""
         self.now_ms += STEP_MS
-        envelope = Envelope(v=version_of(events), at_ms=self.now_ms, by=by, events=events)
+        envelope = Envelope(at_ms=self.now_ms, by=by, events=events)
         return self.append_bytes(subject, encode(envelope), events)
 
     def append_bytes(self, subject: str, payload: bytes, events: tuple[Event, ...] = ()) -> int:
@@ -214,7 +213,6 @@ class Recorder:
             dropped=tuple(dropped),
             refusals=tuple(r for r in outcome.refusals if r.uid in self.state.pending),
             assumed=assumed,
-            rules=outcome.rules,
             stages=(
                 StageTime("filter", "0", at_us + 1000, at_us + 20_000),
                 StageTime("scorer", "0", at_us + 21_000, at_us + 60_000),

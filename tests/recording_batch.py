@@ -6,7 +6,7 @@ import msgspec
 
 from allotment.core.placement.cycle import recheck_all, stamped
 from allotment.core.placement.evaluator import Evaluator
-from allotment.core.queues.round.rounds import RULES, Rounds
+from allotment.core.queues.round.rounds import Rounds
 from allotment_proto import subjects
 from allotment_proto.events import (
     Decided,
@@ -72,11 +72,11 @@ class BatchRecorder(Recorder):
             )
             self.append(subjects.pod(uid), "watcher/0", pod)
 
-    def round(self, rules: int = RULES) -> int:
-        """One round through scorer and binder, by these rules."""
+    def round(self) -> int:
+        """One round through scorer and binder."""
         state, basis = self.state, self.seq
         batch = tuple(state.pending)
-        found = Rounds(state).run(batch, Evaluator(state), rules=rules)
+        found = Rounds(state).run(batch, Evaluator(state))
         kept, dropped, wholes = recheck_all(state, found.placements, found.wholes)
         self._cycles += 1
         decided = Decided(
@@ -94,7 +94,6 @@ class BatchRecorder(Recorder):
             holds=found.holds,
             evictions=found.evictions,
             nominations=found.nominations,
-            rules=found.rules,
         )
         return self.append(subjects.DECISION, "binder/0", decided)
 

@@ -39,7 +39,7 @@ from allotment_proto.events import (
     Refusal,
 )
 from allotment_proto.facts import Policy
-from allotment_proto.registry import subject_of, version_of
+from allotment_proto.registry import subject_of
 
 CURVE_POINTS = 400
 
@@ -93,7 +93,7 @@ class Simulation:
 
         Device plugins serve every pod at once, so nobody waits for them.
         """
-        policy = msgspec.structs.replace(policy, plugin_backlog=msgspec.UNSET)
+        policy = msgspec.structs.replace(policy, plugin_backlog=0)
         self.state = ClusterState()
         self.now_s = 0
         self.decisions = 0
@@ -164,7 +164,6 @@ class Simulation:
             evictions=outcome.evictions,
             holds=outcome.holds,
             nominations=outcome.nominations,
-            rules=outcome.rules,
         )
         if outcome.says_anything:
             self._emit(decided)
@@ -259,7 +258,7 @@ class Simulation:
         apply(self.state, event, self.state.seq + 1)
         if self._sink is not None:
             at_ms = START_MS + 1000 * self.now_s
-            record = Envelope(v=version_of((event,)), at_ms=at_ms, by="lab/0", events=(event,))
+            record = Envelope(at_ms=at_ms, by="lab/0", events=(event,))
             self._sink(subject_of(event), record)
 
     def _weigh(self, name: str) -> None:

@@ -162,9 +162,9 @@ class StageTime(msgspec.Struct, frozen=True, array_like=True, gc=False):
     finished_us: Int64
 
 
-BEHIND_TRIED_AGAIN = 3
-"""From these rules on (`Decided.rules`) all who wait behind placements that do not stand are tried
-again, pods of the batch and groups at their gate: they may have lacked what those were to take."""
+RULES = 1
+"""By which rules cycles are decided now (`Decided.rules`). A change to what a cycle decides, or to
+what the fold makes of a decision, takes the next number, and decisions of the log keep theirs."""
 
 
 class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
@@ -182,7 +182,7 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     `holds` all reservations from now on (None: as before). `nominations` are the pods for which
     the victims go: the nodes are kept for them until they were tried there with all victims gone.
     `rules` says by which rules it was made, so that a later release makes the decision again, and
-    takes it, as it was meant (0: those of before version 5; `core/queues/round/rounds.py`).
+    folds it, as it was meant.
     """
 
     cycle: str
@@ -201,14 +201,14 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     evictions: tuple[Eviction, ...] = ()
     holds: tuple[Held, ...] | None = None
     nominations: tuple[Nomination, ...] = ()
-    rules: Amount = 0
+    rules: Amount = RULES
 
 
 class Evicted(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """The API server took the eviction of decision `decision`, or (with a code) refused it.
 
     `action` is as in `Eviction`; `for_whom` says in words who was to get the room: a group's
-    ``<namespace>/<name>``, or ``pod <namespace>/<name>`` (both empty: as before version 5).
+    ``<namespace>/<name>``, or ``pod <namespace>/<name>`` (both empty: not known).
     """
 
     uid: str

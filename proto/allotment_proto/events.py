@@ -95,8 +95,8 @@ __all__ = [
     "TimePassed",
 ]
 
-ENVELOPE_VERSION = 5
-"""The newest version that this release reads; `registry.version_of` says what a record needs."""
+ENVELOPE_VERSION = 1
+"""The version of records that this release writes, and the newest that it reads."""
 
 Event = (
     NodeObserved
@@ -125,7 +125,7 @@ Event = (
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One record of the log. `by` is the appending service and instance, `at_ms` its Unix time."""
 
-    v: Int64
+    v: Int64 = ENVELOPE_VERSION
     at_ms: Int64
     by: str
     events: tuple[Event, ...]

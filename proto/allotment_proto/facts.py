@@ -418,16 +418,10 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     ``least-stranded``, ``listed`` (the table's first that fits), or ``best-fit``: as the first, and
     no card gives a larger instance where another one can give a smaller. `device_config` names the
     ConfigMap of the device configuration, namespace and name. `fit_weight` is what a pod is worth
-    that needs all it is given of a card; logs from before there was such a score have none.
-    `namespace_turns` is whether namespaces take turns where nothing else orders pods and groups;
-    unset, as in logs from before there were turns, the older comes first, as with false. It is left
-    out of what is written while it is unset, so old states keep their bytes. The same holds for
-    `plugin_backlog`: a node on which so many pods with devices wait for its device plugins is
-    passed over while another one takes the pod; 0 or unset: none is. `wait_by_kind` is whether
-    that depends on the pod: one by itself goes where nobody waits, if that opens no node, and
-    members of a gang stay together longer (`core.placement.least_busy`). `whole_words` is whether a
-    word for a card model means the models that have it as a whole word, and only where there are
-    none those of which it is a part.
+    that needs all it is given of a card. `namespace_turns` is whether namespaces take turns where
+    nothing else orders pods and groups; else the older comes first. A node on which
+    `plugin_backlog` pods with devices wait for its device plugins is passed over while another one
+    takes the pod (0: none is; see `core.placement.least_busy`).
     """
 
     scheduler_names: tuple[str, ...] = ("allotment",)
@@ -448,7 +442,5 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     mig_order: str = "least-stranded"
     namespace_in_metrics: bool = False
     fit_weight: Int64 = 0
-    namespace_turns: bool | msgspec.UnsetType = msgspec.UNSET
-    plugin_backlog: Int64 | msgspec.UnsetType = msgspec.UNSET
-    wait_by_kind: bool | msgspec.UnsetType = msgspec.UNSET
-    whole_words: bool | msgspec.UnsetType = msgspec.UNSET
+    namespace_turns: bool = False
+    plugin_backlog: Int64 = 0

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from allotment_proto.decided import RULES
 from allotment_proto.events import (
     Admission,
     Eviction,
@@ -105,7 +106,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     holds: tuple[Held, ...] | None = None
     nominations: tuple[Nomination, ...] = ()
     failed: str = ""
-    rules: Amount = 0
+    rules: Amount = RULES
     under_way: bool = False
 
     def __post_init__(self) -> None:

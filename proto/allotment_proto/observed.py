@@ -123,20 +123,20 @@ class PodObserved(
     its node before it is bound, so that their volumes are made where it can reach them. `preempts`
     is false if its `preemptionPolicy` is Never: nobody is evicted for it. `queue` is set while no
     annotation names the pod's group: without a `group` the pod is judged in that queue, at its gate
-    like any group (empty, before version 5: in `default` without a gate); with one it waits for
+    like any group; with one it waits for
     that PodGroup to be made. `class_priority` is the pod's own priority where
-    `priority` is the annotation's (None: there is no annotation, or it is as before version 5).
+    `priority` is the annotation's (None: there is no annotation).
     `local_claims` are those that get a volume which is there already, together with the node.
     `shares_pct` says of containers, by number, what percentage of its cards' memory each asks for:
-    so much do its `holdings` count, whatever is claimed (none: as claimed, as before version 5).
-    `ending` is what Kubernetes says about its end once it ended or is being deleted (None: nothing,
-    or as before version 5). It decides nothing, and is no reason for a record of its own.
+    so much do its `holdings` count, whatever is claimed (none: as claimed).
+    `ending` is what Kubernetes says about its end once it ended or is being deleted (None:
+    nothing). It decides nothing, and is no reason for a record of its own.
     `misnamed` are annotations that nobody reads, each with the one that was probably meant;
     `card_resources` the resources of cards that a pod asks for which waits for another scheduler.
     Neither decides anything.
     `unplaced` are the requests of a broken pod of which nobody can tell the cards: each counts on
     every card that it can be on, and the rest of those cards can be given out (none: the node's
-    cards take nothing new, as before version 5).
+    cards take nothing new).
     `asks` is what a pod with a `problem` asks for all the same, as far as it can be read: its
     `request` is empty. It decides nothing.
     `standing` is what a device plugin would serve by its annotations where that is not what the pod
@@ -252,8 +252,8 @@ class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
     Amounts are Volcano's: `cpu` in milli-cores, `memory` in bytes, all others in thousandths.
     `min_resources` is None if it says nothing. `admitted` says that its phase is past Pending.
     `card_request` is `volcano.sh/card.request`, `waiting_most_ms` the annotation `sla-waiting-time`
-    (−1: none). `owner` is the uid of its controller, empty if nobody owns it, None before
-    version 5. `sub_groups` are its `subGroupPolicy`: the first that a pod matches counts for it.
+    (−1: none). `owner` is the uid of its controller, empty if it has none. `sub_groups` are its
+    `subGroupPolicy`: the first that a pod matches counts for it.
     `task_topology` is what the annotations `volcano.sh/task-topology-…` say (None: nothing).
     """
 
@@ -272,7 +272,7 @@ class GroupObserved(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=Fals
     card_request: Amounts = ()
     waiting_most_ms: Int64 = -1
     problem: Problem | None = None
-    owner: str | None = None
+    owner: str = ""
     sub_groups: tuple[SubGroups, ...] = ()
     task_topology: TaskTopology | None = None
 

@@ -1,5 +1,4 @@
-"""Every event of the log, one row each: on which subject it goes, who appends it, since which
-record version it exists.
+"""Every event of the log, one row each: on which subject it goes, and who appends it.
 
 The codec, the schema, the watcher, the simulation and the command line read this table. What folds
 an event and what words it are tables of the core with a row for each of these; all of them are
@@ -9,8 +8,6 @@ once instead of one of them at three in the morning.
 
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, get_args
-
-import msgspec
 
 from allotment_proto import subjects
 from allotment_proto.events import (
@@ -104,66 +101,33 @@ OUTCOME = _fixed("logOutcome", subjects.OUTCOME, BINDER)
 
 
 class Kind(NamedTuple):
-    """One event: its struct, where it goes, and the lowest record version that may hold it.
-
-    A release that reads older versions only passes over fields that it does not know. Where that
-    would change what the event means to it, `newer` says so of an event, with the version that
-    such an event needs.
-    """
+    """One event: its struct, and where it goes."""
 
     struct: type
     topic: Topic
-    since: int = 1
-    newer: tuple[tuple[int, Callable[[Any], bool]], ...] = ()
-
-
-def _asks_more(event: PodObserved) -> bool:
-    more = event.request.selection.counted or event.queue or event.local_claims
-    is_counted = event.shares_pct or event.unplaced
-    return bool(more or is_counted) or event.class_priority is not None
-
-
-def _orders_groups(event: Decided) -> bool:
-    more = event.wholes or event.admissions or event.evictions
-    return bool(more or event.holds or event.nominations)
-
-
-def _gives_volumes(event: Decided) -> bool:
-    return any(placement.volumes for placement in event.placements)
-
-
-def _names_its_parts(event: GroupObserved) -> bool:
-    has_parts = bool(event.sub_groups) or event.task_topology is not None
-    return event.owner is not None or has_parts
-
-
-def _has_newer_rules(event: PolicyLoaded) -> bool:
-    policy = event.policy
-    newer = policy.plugin_backlog, policy.wait_by_kind, policy.whole_words
-    return policy.namespace_turns is True or any(value is not msgspec.UNSET for value in newer)
 
 
 KINDS = (
     Kind(NodeObserved, NODE),
     Kind(NodeGone, NODE),
-    Kind(PodObserved, POD, newer=((5, _asks_more),)),
+    Kind(PodObserved, POD),
     Kind(PodGone, POD),
-    Kind(GroupObserved, GROUP, since=3, newer=((5, _names_its_parts),)),
-    Kind(GroupGone, GROUP, since=3),
-    Kind(QueueObserved, QUEUE, since=3),
-    Kind(QueueGone, QUEUE, since=3),
-    Kind(PriorityClassObserved, CLASS, since=3),
-    Kind(PriorityClassGone, CLASS, since=3),
-    Kind(PolicyLoaded, CONFIG, newer=((5, _has_newer_rules),)),
-    Kind(MixLearned, CONFIG, since=2),
-    Kind(DevicesConfigured, CONFIG, since=3),
-    Kind(ConfigurationChecked, CONFIG, since=4),
-    Kind(TimePassed, TIME, since=4),
-    Kind(Decided, DECISION, newer=((5, _gives_volumes), (3, _orders_groups))),
+    Kind(GroupObserved, GROUP),
+    Kind(GroupGone, GROUP),
+    Kind(QueueObserved, QUEUE),
+    Kind(QueueGone, QUEUE),
+    Kind(PriorityClassObserved, CLASS),
+    Kind(PriorityClassGone, CLASS),
+    Kind(PolicyLoaded, CONFIG),
+    Kind(MixLearned, CONFIG),
+    Kind(DevicesConfigured, CONFIG),
+    Kind(ConfigurationChecked, CONFIG),
+    Kind(TimePassed, TIME),
+    Kind(Decided, DECISION),
     Kind(Bound, OUTCOME),
     Kind(BindFailed, OUTCOME),
-    Kind(Evicted, OUTCOME, since=3),
-    Kind(Corrected, OUTCOME, since=5),
+    Kind(Evicted, OUTCOME),
+    Kind(Corrected, OUTCOME),
 )
 KIND: dict[type, Kind] = {kind.struct: kind for kind in KINDS}
 TOPICS = tuple(dict.fromkeys(kind.topic for kind in KINDS))
@@ -193,13 +157,3 @@ def subject_of_facts(facts: tuple[Event, ...]) -> str:
         if KIND[type(fact)].topic.sender != WATCHER:
             raise TypeError(f"the watcher does not append {type(fact).__name__}")
     return subjects.FACTS if len(facts) > 1 else subject_of(facts[0])
-
-
-def version_of(events: tuple[Event, ...]) -> int:
-    """The lowest version that a record of these events can have."""
-    return max(map(_needed, events), default=1)
-
-
-def _needed(event: Event) -> int:
-    kind = KIND[type(event)]
-    return next((version for version, is_newer in kind.newer if is_newer(event)), kind.since)

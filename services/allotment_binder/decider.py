@@ -31,7 +31,6 @@ from allotment_proto.messages import (
     Proposal,
     Settled,
 )
-from allotment_proto.registry import version_of
 
 PROPOSALS_WAITING_MAX = 16
 DECISION_ATTEMPTS = 4
@@ -280,7 +279,7 @@ class Decider:
         """One compare-and-append, after the decision `previous_seq`. `at_ms` is the one clock the
         stamps were made from, too.
         """
-        envelope = Envelope(v=version_of((decided,)), at_ms=at_ms, by=self._by, events=(decided,))
+        envelope = Envelope(at_ms=at_ms, by=self._by, events=(decided,))
         # That this life is over may have been read with the state that was checked: then the next
         # decision is another binder's, although what it expects is right.
         await anyio.lowlevel.checkpoint_if_cancelled()

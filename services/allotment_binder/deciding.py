@@ -126,7 +126,6 @@ class Deciding:
             evictions=made.evictions,
             holds=made.holds,
             nominations=made.nominations,
-            rules=made.rules,
         )
 
     def _decided(
@@ -156,7 +155,6 @@ class Deciding:
             evictions=proposal.evictions,
             holds=proposal.holds,
             nominations=proposal.nominations,
-            rules=proposal.rules,
         )
 
 

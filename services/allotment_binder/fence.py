@@ -34,7 +34,6 @@ from allotment.core.logport import AppendResult, Landed, Record
 from allotment_binder.settings import BinderSettings
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope
-from allotment_proto.registry import version_of
 
 FULL_RETRY_S = 1.0
 YIELDS_S = 2.0
@@ -146,9 +145,7 @@ class Fence:
 
     async def _begin(self, subject: str) -> int:
         """Append the beginning on one subject; its sequence."""
-        envelope = Envelope(
-            v=version_of(()), at_ms=time.time_ns() // 1_000_000, by=self._by, events=()
-        )
+        envelope = Envelope(at_ms=time.time_ns() // 1_000_000, by=self._by, events=())
         payload, msg_id = encode(envelope), f"{self._id}/{subject}"
         while True:
             # In this order: who gets the lease from now on begins after what stands last now.

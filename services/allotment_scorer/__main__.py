@@ -223,7 +223,6 @@ class Scorer:
             holds=outcome.holds,
             evictions=outcome.evictions,
             nominations=outcome.nominations,
-            rules=outcome.rules,
             stages=(*opened.stages, stage),
         )
         return self._last

@@ -28,7 +28,6 @@ from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, decode_message, encode
 from allotment_proto.events import (
-    ENVELOPE_VERSION,
     BindFailed,
     Bound,
     Decided,
@@ -138,7 +137,7 @@ class Scene:
 
 async def add(log: MemoryLog, *events: Event) -> None:
     for event in events:
-        envelope = Envelope(v=ENVELOPE_VERSION, at_ms=1, by="test", events=(event,))
+        envelope = Envelope(at_ms=1, by="test", events=(event,))
         is_outcome = isinstance(event, Bound | BindFailed | Evicted)
         subject = subjects.OUTCOME if is_outcome else subjects.FACTS
         if isinstance(event, Decided):

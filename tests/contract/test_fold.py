@@ -469,7 +469,7 @@ async def test_an_event_that_a_handler_fails_on_is_passed_over_and_everything_go
         raise KeyError("a defect")
 
     monkeypatch.setitem(_HANDLERS, TimePassed, fail)
-    odd = Envelope(v=4, at_ms=1, by="x", events=(TimePassed(at_ms=7), pod("with")))
+    odd = Envelope(at_ms=1, by="x", events=(TimePassed(at_ms=7), pod("with")))
     await scene.add(*HISTORY, encode(odd), pod("after"))
     async with scene.following() as fold:
         assert {"with", "after"} <= fold.state.pods.keys()

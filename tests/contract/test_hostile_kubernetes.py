@@ -27,7 +27,6 @@ from allotment_local.apiserver.store import Store
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Envelope, Event
 from allotment_proto.facts import Policy
-from allotment_proto.registry import version_of
 from allotment_watcher.__main__ import Context
 from allotment_watcher.batch_watch import BatchWatch
 from allotment_watcher.observer import Observer
@@ -98,7 +97,7 @@ async def test_the_watcher(file: Path, tmp_path: Path) -> None:
     def put(events: list[Event], *, awaited: bool = True) -> None:
         for event in events:
             told.append(event)
-            record = Envelope(v=version_of((event,)), at_ms=0, by="", events=(event,))
+            record = Envelope(at_ms=0, by="", events=(event,))
             assert decode_envelope(encode(record)) == record, "every service can read the record"
             apply(state, event, state.seq + 1)
 

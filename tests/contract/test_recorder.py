@@ -14,8 +14,7 @@ from allotment.core.logport import AppendResult, Refused
 from allotment.testing.memory_log import MemoryLog
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
-from allotment_proto.device_config import DeviceConfig
-from allotment_proto.events import DevicesConfigured, Event, MixLearned, PodGone, QueueObserved
+from allotment_proto.events import Event, PodGone
 from allotment_proto.observed import Standing
 from allotment_proto.registry import subject_of_facts
 
@@ -123,25 +122,6 @@ async def test_what_nobody_waits_for_lies_until_somebody_waits(
     await scene.run_until(told)
     assert scene.events == [pod("a", rv=1), pod("b", rv=2), pod("c", rv=1)]
     assert len(scene.log.core.records) == 2
-
-
-async def test_events_that_older_releases_cannot_read_share_records_only_with_each_other() -> None:
-    scene = Scene(MemoryLog())
-    devices = DevicesConfigured(config=DeviceConfig(), source="x", text_sha256="")
-    queue = QueueObserved(uid="u", name="default", rv=1)
-    mix = MixLearned(policy="fgd", mix=(), pods=20)
-    events: list[Event] = [pod("a"), devices, queue, node("n1"), pod("b"), mix, queue]
-    scene.recorder.put(events)
-    await scene.run_until(lambda: len(scene.events) == len(events))
-    records = [decode_envelope(record.payload) for record in scene.log.core.records]
-    assert [record.v for record in records] == [1, 3, 1, 2, 3]
-    assert [record.events for record in records] == [
-        (pod("a"),),
-        (devices, queue),
-        (node("n1"), pod("b")),
-        (mix,),
-        (queue,),
-    ]
 
 
 async def test_after_it_was_told_a_pod_can_be_told_again() -> None:

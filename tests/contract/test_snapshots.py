@@ -131,13 +131,3 @@ async def test_a_snapshot_whose_record_the_log_has_no_more_gives_way_to_an_older
     [ignored] = store.ignored
     assert ignored.reason == "another_history"
     assert "another record at 9" in ignored.message
-
-
-async def test_a_snapshot_that_does_not_name_its_record_is_ignored(directory: Path) -> None:
-    """As releases before this one wrote them."""
-    store = SnapshotDirectory(directory, log_identity=LOG)
-    await store.save(5, b"five", "")
-    (path,) = (directory / name for name in names(directory))
-    path.write_bytes(path.read_bytes().replace(b',"record":""', b""))
-    assert await store.load(20, digest_at) is None
-    assert [ignored.reason for ignored in store.ignored] == ["no_record"]

@@ -19,7 +19,6 @@ from allotment.core.queues.round.rounds import Rounds
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Evicted
-from allotment_proto.registry import version_of
 from tests.golden import lines
 from tests.golden.log import NOW_S, Lines, fold
 from tests.golden.manifests import Settings
@@ -128,10 +127,8 @@ class Interpreter(Teller):
             evictions=outcome.evictions,
             holds=outcome.holds,
             nominations=outcome.nominations,
-            rules=outcome.rules,
         )
-        version = version_of((event,))
-        envelope = Envelope(v=version, at_ms=NOW_S * 1_000, by="script", events=(event,))
+        envelope = Envelope(at_ms=NOW_S * 1_000, by="script", events=(event,))
         answer = self.log.try_append(
             subjects.DECISION,
             encode(envelope),

@@ -6,7 +6,6 @@ from allotment.core.logport import Landed, Record
 from allotment.testing.memory_log import MemoryLogCore
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Envelope, Event
-from allotment_proto.registry import version_of
 
 NOW_S = 100
 Lines = list[str]
@@ -32,7 +31,7 @@ class Log:
         return fold(self.log.records)
 
     def _append(self, subject: str, *events: Event) -> str:
-        envelope = Envelope(v=version_of(events), at_ms=NOW_S * 1_000, by="script", events=events)
+        envelope = Envelope(at_ms=NOW_S * 1_000, by="script", events=events)
         msg_id = f"script/{self.log.last_seq + 1}"
         landed = self.log.try_append(subject, encode(envelope), msg_id=msg_id)
         assert isinstance(landed, Landed)

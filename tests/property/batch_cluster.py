@@ -124,7 +124,7 @@ class Cluster:
                 phase="Pending" if c == 1 else "Inqueue",
                 min_resources=(("cpu", 1_000 * b),) if c == 1 else None,
                 min_task_member=(("r0", 1), ("r1", 1)) if c == 2 else (),
-                owner=(None, "", "somebody")[(a + b) % 3],
+                owner=("", "somebody")[(a + b) % 2],
             )
         )
 

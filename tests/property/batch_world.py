@@ -88,7 +88,6 @@ class World(Cluster):
             evictions=found.evictions,
             holds=found.holds,
             nominations=found.nominations,
-            rules=found.rules,
         )
         assert not is_overtaken(state, proposal)
         answer = self.deciding.decide(proposal, 0, StageTime("binder", "b", 1, 2))

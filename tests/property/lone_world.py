@@ -87,7 +87,6 @@ class Lones(World):
             shorts=found.shorts,
             admissions=found.admissions,
             holds=found.holds,
-            rules=found.rules,
         )
 
     def lone(self, a: int, b: int, c: int) -> None:

@@ -70,7 +70,6 @@ def lone(uid: str, name: str, asked: Resources) -> JobView:
         phase=Phase.PENDING,
         min_resources=asked,
         is_single=True,
-        is_precise=True,
     )
 
 

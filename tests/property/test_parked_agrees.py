@@ -116,7 +116,6 @@ def decide(state: ClusterState, groups: Groups, rounds: Rounds) -> None:
                 holds=outcome.holds,
                 evictions=outcome.evictions,
                 nominations=outcome.nominations,
-                rules=outcome.rules,
             )
             apply(state, decided, basis + 1)
         groups.tried(found)

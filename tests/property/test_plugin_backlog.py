@@ -22,7 +22,6 @@ from tests.strategies.request import calm_request
 
 pytestmark = pytest.mark.usefixtures("scoring")
 
-_kinds = st.sampled_from((True, msgspec.UNSET))
 _LIVES = settings(max_examples=max(60, settings().max_examples // 2))
 
 
@@ -73,10 +72,8 @@ def _answers(state: ClusterState, ranker: Ranker) -> dict[str, Placement | Refus
     return found
 
 
-def _load(
-    state: ClusterState, most: int | msgspec.UnsetType, by_kind: bool | msgspec.UnsetType
-) -> None:
-    policy = msgspec.structs.replace(state.policy, plugin_backlog=most, wait_by_kind=by_kind)
+def _load(state: ClusterState, most: int) -> None:
+    policy = msgspec.structs.replace(state.policy, plugin_backlog=most)
     apply(state, PolicyLoaded(policy=policy, source="test", text_sha256=""), state.seq + 1)
 
 
@@ -98,16 +95,14 @@ def _might_start_at_once(state: ClusterState, uid: str) -> bool:
 
 
 @_LIVES
-@given(busy(), st.integers(1, 3), _kinds)
+@given(busy(), st.integers(1, 3))
 def test_who_finds_a_place_finds_one_and_not_where_others_wait_without_need(
-    state: ClusterState, most: int, by_kind: bool | msgspec.UnsetType
+    state: ClusterState, most: int
 ) -> None:
     assert check(state) == []
-    _load(state, msgspec.UNSET, by_kind)
+    _load(state, 0)
     off = _answers(state, Evaluator(state))
-    _load(state, 0, by_kind)
-    assert _answers(state, Evaluator(state)) == off
-    _load(state, most, by_kind)
+    _load(state, most)
     board = Board(state)
     found = _answers(state, board)
     assert found == _answers(state, Evaluator(state))
@@ -139,7 +134,7 @@ def test_who_finds_a_place_finds_one_and_not_where_others_wait_without_need(
 @_LIVES
 @given(busy(), st.integers(1, 3))
 def test_both_count_why_a_node_is_passed_over(state: ClusterState, most: int) -> None:
-    _load(state, most, msgspec.UNSET)
+    _load(state, most)
     for uid in state.pending:
         asked = state.pods[uid].fact.request
         selection = msgspec.structs.replace(asked.selection, backlog_below=most)

@@ -19,7 +19,7 @@ from allotment_lab.engine import Simulation
 from allotment_lab.measures import learned
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope, Event
-from allotment_proto.registry import subject_of, version_of
+from allotment_proto.registry import subject_of
 from tests.golden.interpreter import Interpreter
 from tests.property.batch_world import OPS, World
 from tests.property.identity import IDENTITY, other_policy
@@ -70,7 +70,7 @@ class Walk(World):
     def tell(self, event: Event) -> None:
         super().tell(event)
         events = (event,)
-        envelope = Envelope(v=version_of(events), at_ms=0, by="test", events=events)
+        envelope = Envelope(at_ms=0, by="test", events=events)
         msg_id = f"test/{self.seq}"
         record = Record(self.seq, subject_of(event), encode(envelope), self.seq * 1_000_000, msg_id)
         self.records.append(record)

@@ -24,7 +24,6 @@ from allotment_proto.messages import (
     Settled,
     digest_of,
 )
-from allotment_proto.registry import version_of
 from tests.sim.api import UNREADABLE
 from tests.sim.follower import Follower
 
@@ -64,9 +63,7 @@ class Actor:
         raise NotImplementedError
 
     def envelope(self, *events: Event) -> bytes:
-        return codec.encode(
-            Envelope(v=version_of(events), at_ms=self.world.now_ms, by=self.name, events=events)
-        )
+        return codec.encode(Envelope(at_ms=self.world.now_ms, by=self.name, events=events))
 
 
 class Watcher(Actor):
@@ -249,7 +246,6 @@ class Scorer(Actor):
             batch=asked.batch,
             placements=outcome.placements,
             refusals=outcome.refusals,
-            rules=outcome.rules,
         )
         self.world.send(codec.encode(proposal), self.world.binders)
         return True

@@ -270,7 +270,6 @@ class Binder(Actor):
             dropped=tuple(dropped),
             refusals=refusals,
             assumed=proposal.assumed,
-            rules=proposal.rules,
         )
         self.previous_seq, self.proposed = state.decision_seq, proposal.placements
         self.cycle = proposal.cycle

@@ -89,7 +89,7 @@ def _policies(
     names: tuple[str, ...],
     learned: st.SearchStrategy[tuple[Typical, ...]],
     placing: st.SearchStrategy[Any],
-    backlogs: tuple[int | msgspec.UnsetType, ...] = (msgspec.UNSET,),
+    backlogs: tuple[int, ...] = (0,),
 ) -> st.SearchStrategy[Policy]:
     return st.builds(
         Policy,
@@ -107,8 +107,6 @@ def _policies(
         ),
         configurations=st.lists(_plugin_uses, max_size=1).map(tuple),
         plugin_backlog=st.sampled_from(backlogs),
-        wait_by_kind=st.sampled_from((msgspec.UNSET, True)),
-        whole_words=st.sampled_from((msgspec.UNSET, True)),
     )
 
 
@@ -118,7 +116,7 @@ every_policy = _policies(
     tuple(POLICIES),
     st.one_of(st.just(()), mixes),
     _placing_tiers.map(_one_tier),
-    (msgspec.UNSET, msgspec.UNSET, 0, 1, 2),
+    (0, 0, 1, 2),
 )
 
 

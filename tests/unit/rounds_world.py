@@ -34,6 +34,7 @@ def group(name: str, members: int, **changes: Any) -> GroupObserved:
         "rv": 1,
         "min_member": members,
         "phase": "Inqueue",
+        "owner": "job",
     }
     return GroupObserved(**{**values, **changes})
 
@@ -91,7 +92,6 @@ class World:
             holds=found.holds,
             evictions=found.evictions,
             nominations=found.nominations,
-            rules=found.rules,
         )
         self.tell(decided)
         assert check(self.state) == []

@@ -196,12 +196,6 @@ def test_without_the_action_enqueue_groups_are_let_in_by_themselves() -> None:
     assert world.rounds.run([], world.board).admissions == ()
 
 
-def test_by_older_rules_they_were_not() -> None:
-    world = World(build.node("n1", 2), policy=WITHOUT_GATE)
-    world.tell(group("a", 2, phase="Pending"))
-    assert world.rounds.run([], world.board, rules=3).admissions == ()
-
-
 def test_without_the_action_enqueue_a_group_without_its_queue_is_told_once() -> None:
     world = World(build.node("n1", 2), policy=WITHOUT_GATE)
     world.tell(group("a", 2, phase="Pending", queue="nowhere"))

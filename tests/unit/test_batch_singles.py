@@ -13,14 +13,12 @@ from allotment.core.queues.round.members import is_made_for_pods
 from allotment.core.queues.round.views import Views
 from allotment_filter.orphans import orphans
 from allotment_proto.events import (
-    ENVELOPE_VERSION,
     Event,
     GroupObserved,
     PodGone,
     PriorityClassObserved,
 )
 from allotment_proto.facts import PluginUse, Policy
-from allotment_proto.registry import version_of
 from tests import build
 from tests.unit.batch_parts import bound, gone, seen
 from tests.unit.filtered import Filtered
@@ -65,16 +63,6 @@ def test_the_gate_binds_lone_pods() -> None:
         f"p{n}": "queue default" for n in range(5, 8)
     }
     assert world.decide().placements == ()
-
-
-def test_a_pod_of_an_older_record_is_judged_as_it_was() -> None:
-    world = World(build.node("n1", 0), policy=GATED)
-    world.tell(build.pod("old", CPU, priority=7))
-    assert version_of((world.state.pods["old"].fact,)) < 5
-    assert version_of((lone("new"),)) == ENVELOPE_VERSION == 5
-    (job,) = Views(world.state).view().jobs
-    assert (job.queue, job.priority, job.phase) == ("default", 7, Phase.INQUEUE)
-    assert job.min_resources is None
 
 
 def test_a_pod_waits_for_the_podgroup_that_is_made_for_it() -> None:
@@ -217,7 +205,6 @@ def test_a_podgroup_that_outlived_its_pods_promises_nothing() -> None:
     assert fact is not None
     assert is_made_for_pods(fact)
     assert not is_made_for_pods(group("train", 1, owner="job"))
-    assert not is_made_for_pods(group("podgroup-x", 1, owner=None))
 
 
 def test_views_are_the_same_whatever_was_followed() -> None:
@@ -282,12 +269,8 @@ def test_quota_is_named_only_where_there_is_one(plugin: str) -> None:
     for uid in ("a", "b", "c", "d"):
         world.tell(lone(uid))
     world.tell(group("big", 9, phase="", owner="", min_resources=(("cpu", 18_000),)))
-    world.tell(group("old", 9, phase="", owner=None, min_resources=(("cpu", 18_000),)))
     decided = world.decide()
-    assert {a.group: a.code for a in decided.admissions} == {
-        "default/big": "ClusterInsufficient",
-        "default/old": "QueueQuotaInsufficient",
-    }
+    assert {a.group: a.code for a in decided.admissions} == {"default/big": "ClusterInsufficient"}
     world.tell(lone("f"))
     world.tell(lone("g", queue="small"))
     world.decide()

@@ -253,13 +253,14 @@ class TestCorners:
 
     def test_nobody_goes_for_a_group_that_is_not_let_in(self) -> None:
         world = Contest(build.node("n1", 2))
+        policy = msgspec.structs.replace(CAPACITY, actions=("enqueue", "allocate", "preempt"))
+        world.tell(PolicyLoaded(policy=policy, source="", text_sha256=""))
+        world.tell(QueueObserved(uid="d", name="default", rv=2, capability=(("cpu", 1_000),)))
         low = world.job("low", 2)
         world.decide()
         bound(world, *low)
         world.tell(
-            group(
-                "top", 1, priority_class="high", phase="Pending", min_resources=(("cpu", 99_000),)
-            )
+            group("top", 1, priority_class="high", phase="Pending", min_resources=(("cpu", 1_500),))
         )
         world.pods("top", 1)
         assert world.decide().evictions == ()

@@ -11,10 +11,11 @@ import pytest
 
 from allotment.core.logport import Record
 from allotment.core.queues.round.objections import objection
-from allotment.core.queues.round.rounds import RULES, Rounds
+from allotment.core.queues.round.rounds import Rounds
 from allotment_binder.deciding import Answer, Deciding
 from allotment_proto import subjects
 from allotment_proto.codec import encode
+from allotment_proto.decided import RULES
 from allotment_proto.events import (
     Admission,
     Decided,
@@ -33,7 +34,6 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import Problem
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
-from allotment_proto.registry import version_of
 from tests import build
 from tests.replaying import verify
 from tests.unit.batch_parts import CAPACITY, LIMITED
@@ -55,7 +55,7 @@ class Scene(Contest):
 
     def tell(self, event: Event) -> None:
         subject = subjects.DECISION if isinstance(event, Decided) else subjects.FACTS
-        envelope = Envelope(v=version_of((event,)), at_ms=0, by="t", events=(event,))
+        envelope = Envelope(at_ms=0, by="t", events=(event,))
         seq = len(self.records) + 1
         self.records.append(Record(seq, subject, encode(envelope), 0, str(seq)))
         super().tell(event)
@@ -78,7 +78,6 @@ class Scene(Contest):
             evictions=found.evictions,
             holds=found.holds,
             nominations=found.nominations,
-            rules=found.rules,
         )
         return msgspec.structs.replace(honest, **changes)
 

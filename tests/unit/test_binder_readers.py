@@ -12,14 +12,14 @@ from allotment.core.reasons import INSUFFICIENT_CPU, cut
 from allotment_binder.causes import told
 from allotment_binder.notices import Refused
 from allotment_binder.readers import Readers
-from allotment_proto.events import ENVELOPE_VERSION, Envelope, Refusal
+from allotment_proto.events import Envelope, Refusal
 from tests import build
 
 
 def readers(*namespaces: str) -> Readers:
     found = Readers()
     events = tuple(build.pod(name, namespace=name) for name in namespaces)
-    envelope = Envelope(v=ENVELOPE_VERSION, at_ms=1, by="test", events=events)
+    envelope = Envelope(at_ms=1, by="test", events=events)
     found.on_record(Record(1, "allot.log.facts", b"", 1, ""), envelope)
     return found
 

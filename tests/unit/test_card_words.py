@@ -85,13 +85,6 @@ def test_what_is_excluded_is_meant_whole_too() -> None:
     assert placed(cluster("big"), asking(nouse_types=("H20",))) == set()
 
 
-def test_logs_from_before_take_parts() -> None:
-    request = asking(use_types=("H20",))
-    state = cluster("big", "small", policy=Policy())
-    apply(state, request, state.seq + 1)
-    assert situated(request, state) is request.request
-
-
 def test_a_request_that_no_word_tells_apart_stays_the_very_same() -> None:
     state, fact = cluster("big", "old"), asking(use_types=("H20", "A100"))
     apply(state, fact, state.seq + 1)

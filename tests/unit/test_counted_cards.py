@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from allotment.core import reasons
@@ -12,7 +11,6 @@ from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.predicates import Fit, fits
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import Policy, Selection
-from allotment_proto.registry import version_of
 from tests import build
 from tests.unit.kube_json import asks, container, node_json, pod_json, refused, seen
 from tests.unit.kube_json import node as node_seen
@@ -120,14 +118,6 @@ def test_a_list_that_says_nothing_is_refused_for_counted_cards_as_well() -> None
 def test_a_pod_with_shares_and_counted_cards_chooses_both() -> None:
     fact = pod({GPU: "1", "volcano.sh/vgpu-number": "1"}, types(use="A100"))
     assert fact.request.selection == Selection(use_types=("A100",), counted=(GPU,))
-
-
-def test_releases_that_do_not_know_of_it_pass_over_such_a_pod() -> None:
-    def in_no_queue(fact: PodObserved) -> PodObserved:
-        return msgspec.structs.replace(fact, queue="")
-
-    assert version_of((in_no_queue(pod({GPU: "1"}, types(use="A100"))),)) == 5
-    assert version_of((in_no_queue(pod({GPU: "1"}, {})),)) == 1
 
 
 def test_cards_shared_by_memory_have_the_model_of_their_nodes_label() -> None:

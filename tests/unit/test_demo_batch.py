@@ -21,7 +21,10 @@ WORKERS = {"distributed": 4, "three-workers": 3}
 def right() -> Scene:
     """Room for nine whole cards: two Jobs run, of four more pods two would fit."""
     actions = ("enqueue", "allocate")
-    world = World(build.node("n1", 9), policy=Policy(tiers=TIERS, actions=actions))
+    world = World(
+        build.node("n1", 9, extended=(("volcano.sh/vgpu-number", 90),)),
+        policy=Policy(tiers=TIERS, actions=actions),
+    )
     capability = (("volcano.sh/vgpu-number", 2_000),)
     world.tell(QueueObserved(uid="s", name="small", rv=1, capability=capability))
     uids = [uid for name, number in WORKERS.items() for uid in world.gang(name, number)]

@@ -174,7 +174,6 @@ class Pipeline(AtOnce):
             shorts=made.shorts,
             admissions=made.admissions,
             holds=made.holds,
-            rules=made.rules,
             assumed=after,
             assumed_digest=digest,
         )

@@ -5,7 +5,7 @@ import pytest
 from allotment.core.logport import Record
 from allotment_inspector import index as index_module
 from allotment_inspector.index import POD, Index
-from allotment_proto.events import ENVELOPE_VERSION, Envelope
+from allotment_proto.events import Envelope
 from tests import build
 
 
@@ -17,7 +17,7 @@ def test_a_log_without_end_fills_a_bounded_index(monkeypatch: pytest.MonkeyPatch
         # Half of the pods have a name of their own, half take turns under one.
         name = f"pod-{seq}" if seq % 2 else "web-0"
         events = (build.pod(f"uid-{seq}", name=name),)
-        envelope = Envelope(v=ENVELOPE_VERSION, at_ms=seq, by="test", events=events)
+        envelope = Envelope(at_ms=seq, by="test", events=events)
         index.take(Record(seq, "allot.log.facts", b"{}", seq * 1_000_000, ""), envelope)
         assert len(index.times_ms) <= 300
         assert len(index.pod_names()) <= 50

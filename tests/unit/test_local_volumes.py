@@ -22,7 +22,6 @@ from allotment.core.queues.order import is_due
 from allotment.core.queues.round.verdict import verdict
 from allotment_proto.events import BindFailed, Event, NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Expression, LocalClaim, LocalVolume, NodeTerm
-from allotment_proto.registry import version_of
 from tests import build
 
 
@@ -62,8 +61,6 @@ def test_pods_of_a_batch_get_a_volume_each_on_its_node() -> None:
     assert refusal.reasons == ((reasons.VOLUME_OUT_OF_REACH, 3),)
     assert "claim c can be reached" in refusal.notes[0]
     assert recheck_all(state, outcome.placements, ()).kept == outcome.placements
-    assert version_of((build.decided(*outcome.placements),)) == 5
-    assert version_of((pods[0],)) == 5
 
 
 def test_a_pod_with_two_claims_gets_two_volumes_of_one_node() -> None:

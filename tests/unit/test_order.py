@@ -7,7 +7,6 @@ import pytest
 from allotment.core import reasons
 from allotment.core.ledger.state import apply
 from allotment.core.queues.order import due, is_due
-from allotment_proto.decided import BEHIND_TRIED_AGAIN
 from allotment_proto.events import BindFailed, Dropped, PodGone, Refusal
 from allotment_proto.facts import Problem
 from tests import build
@@ -46,15 +45,14 @@ def test_what_wakes_a_refused_pod(event: Any, wakes: bool) -> None:
     assert ("a" in [pod.fact.uid for pod in due(state, tried)]) == wakes
 
 
-@pytest.mark.parametrize("rules", [0, BEHIND_TRIED_AGAIN])
 @pytest.mark.parametrize(
     "lost", ["dropped by the binder", "void in the fold", "none"], ids=lambda lost: lost
 )
-def test_who_was_refused_behind_a_placement_that_did_not_stand(lost: str, rules: int) -> None:
-    """The pod lacked what that placement was to take. Older decisions mean what they meant."""
+def test_who_was_refused_behind_a_placement_that_did_not_stand(lost: str) -> None:
+    """The pod lacked what that placement was to take."""
     state = build.state_of(build.node(), build.pod("a"), build.pod("b"))
     refusal = Refusal("b", "default", "pod-b", 1, ((reasons.INSUFFICIENT_GPU_MEMORY, 1),))
-    said: dict[str, Any] = {"batch": ("a", "b"), "refusals": (refusal,), "basis": 3, "rules": rules}
+    said: dict[str, Any] = {"batch": ("a", "b"), "refusals": (refusal,), "basis": 3}
     if lost == "dropped by the binder":
         event = build.decided(
             dropped=(Dropped(build.placement("a"), reasons.INSUFFICIENT_GPU_MEMORY),), **said
@@ -63,8 +61,8 @@ def test_who_was_refused_behind_a_placement_that_did_not_stand(lost: str, rules:
         event = build.decided(build.placement("a", "n9" if lost != "none" else "n1"), **said)
     apply(state, event, 4)
     in_vain = {"a": 4, "b": 3}
-    assert ("b" in [pod.fact.uid for pod in due(state, in_vain)]) == (lost != "none" and rules > 0)
-    again = build.decided(refusals=(refusal,), basis=4, rules=rules)
+    assert ("b" in [pod.fact.uid for pod in due(state, in_vain)]) == (lost != "none")
+    again = build.decided(refusals=(refusal,), basis=4)
     apply(state, again, 5)
     assert due(state, {"a": 4, "b": 4}) == [], "it was tried again, and nothing happened since"
 

@@ -104,10 +104,9 @@ def test_counted_cards_are_not_passed_over() -> None:
     assert put(state, "b", "c", wanted=whole) == ["n1", "n1"]
 
 
-def test_without_the_setting_everything_is_as_in_old_logs() -> None:
-    for most in (0, msgspec.UNSET):
-        state = state_of(policy(plugin_backlog=most), node("n1", 4), node("n2", 4))
-        assert put(state, *"abcdef") == ["n1"] * 6
+def test_without_the_setting_pods_wait_behind_any_number() -> None:
+    state = state_of(policy(plugin_backlog=0), node("n1", 4), node("n2", 4))
+    assert put(state, *"abcdef") == ["n1"] * 6
 
 
 def test_a_gang_that_fits_on_busy_nodes_only_is_placed() -> None:
@@ -150,7 +149,7 @@ def test_an_explanation_says_how_many_wait() -> None:
 def in_use(*served: str, most: int = 4) -> ClusterState:
     """Four nodes, on some of which a pod has devices and nobody waits."""
     names = ("n1", "n2", "n3", "n4")
-    loaded = policy(plugin_backlog=most, wait_by_kind=True)
+    loaded = policy(plugin_backlog=most)
     state = state_of(loaded, *(node(name, 4) for name in names))
     for name in served:
         uid = f"on-{name}"

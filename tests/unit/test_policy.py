@@ -220,8 +220,6 @@ def test_our_own_arguments() -> None:
         namespace_in_metrics=True,
         namespace_turns=False,
         plugin_backlog=9,
-        wait_by_kind=True,
-        whole_words=True,
         tiers=((PluginUse("allotment"),),),
     )
 

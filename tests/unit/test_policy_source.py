@@ -39,8 +39,6 @@ async def test_a_file_is_read_with_its_hash_and_warnings(tmp_path: Path) -> None
         mig_order="best-fit",
         namespace_turns=True,
         plugin_backlog=4,
-        wait_by_kind=True,
-        whole_words=True,
         actions=("allocate",),
         tiers=((PluginUse("deviceshare"), PluginUse("usage")),),
     )

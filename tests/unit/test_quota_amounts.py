@@ -7,7 +7,6 @@ from allotment_proto import codec
 from allotment_proto.events import Decided, Envelope, QueueObserved, StageTime
 from allotment_proto.facts import AMOUNT_MOST, PluginUse, PodRequest, Policy
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
-from allotment_proto.registry import version_of
 from allotment_proto.volcano import keys
 from tests import build
 from tests.unit.kube_json import asks
@@ -47,14 +46,11 @@ def decided_over_the_wire(world: World, batch: tuple[str, ...]) -> Decided:
         wholes=found.wholes,
         shorts=found.shorts,
         admissions=found.admissions,
-        rules=found.rules,
     )
     heard = codec.decode_message(Proposal, codec.encode(proposal))
     answer = Deciding(world.state).decide(heard, 1, StageTime("binder", "b", 1, 2))
     assert isinstance(answer.decided, Decided)
-    envelope = Envelope(
-        v=version_of((answer.decided,)), at_ms=1, by="binder/b", events=(answer.decided,)
-    )
+    envelope = Envelope(at_ms=1, by="binder/b", events=(answer.decided,))
     (event,) = codec.decode_envelope(codec.encode(envelope)).events
     assert isinstance(event, Decided)
     return event

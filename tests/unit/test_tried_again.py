@@ -3,12 +3,10 @@
 import pytest
 
 from allotment.core.ledger.model import SINGLE
-from allotment.core.ledger.state import apply
 from allotment.core.queues.order import due
-from allotment.core.queues.rules import RULES
 from allotment_binder.deciding import Deciding
 from allotment_filter.groups import Groups
-from allotment_proto.decided import BEHIND_TRIED_AGAIN
+from allotment_proto.decided import RULES
 from allotment_proto.events import Decided, Event, PodObserved, QueueGone, StageTime
 from allotment_proto.facts import PluginUse, PodRequest, Policy
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
@@ -70,7 +68,6 @@ class Pipeline:
             shorts=outcome.shorts,
             admissions=outcome.admissions,
             holds=outcome.holds,
-            rules=outcome.rules,
         )
         for event in meanwhile if lands == CHECK else ():
             world.tell(event)
@@ -136,12 +133,3 @@ def test_a_gang_that_got_nothing(lands: str) -> None:
     assert pipeline.due() == {"first", "default/gang"}
     pipeline.cycle()
     assert pipeline.world.placed() == {"x", "gang-w-0", "gang-w-1"}
-
-
-def test_older_decisions_mean_what_they_meant() -> None:
-    state = build.state_of(build.node("n1", 1), build.pod("a"), build.pod("b"))
-    void = build.decided(
-        build.placement("a", "n9"), batch=("a", "b"), rules=BEHIND_TRIED_AGAIN - 1, basis=3
-    )
-    apply(state, void, 4)
-    assert state.voided == {"a": 4}

@@ -235,7 +235,6 @@ class Churn:
                 placements=outcome.placements,
                 refusals=outcome.refusals,
                 admissions=outcome.admissions,
-                rules=outcome.rules,
             )
         )
         self._running += [placement.uid for placement in outcome.placements]

@@ -34,7 +34,6 @@ from allotment_proto.facts import (
     Policy,
     Selection,
 )
-from allotment_proto.registry import version_of
 
 GIB = 1 << 30
 CARDS = 8
@@ -227,9 +226,7 @@ class LongLog:
     def _entry(self, subject: str, events: tuple[Event, ...]) -> Entry:
         self._seq += 1
         self.events += len(events)
-        envelope = Envelope(
-            v=version_of(events), at_ms=START_MS + self._seq, by="bench/0", events=events
-        )
+        envelope = Envelope(at_ms=START_MS + self._seq, by="bench/0", events=events)
         return Entry(subject, encode(envelope), len(events))
 
 

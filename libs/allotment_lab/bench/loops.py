@@ -53,7 +53,6 @@ from allotment_proto.events import (
     PriorityClassObserved,
 )
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, PodRequest
-from allotment_proto.registry import version_of
 
 REPLICAS = 2
 SILENCE_S = 300.0
@@ -179,7 +178,7 @@ def _pod(uid: str, request: PodRequest, priority: int, **more: Any) -> PodObserv
 
 async def _add(log: JetStreamLog, pods: Sequence[PodObserved]) -> None:
     """Append these pods, in one record."""
-    envelope = Envelope(v=version_of(tuple(pods)), at_ms=0, by="watcher/bench", events=tuple(pods))
+    envelope = Envelope(at_ms=0, by="watcher/bench", events=tuple(pods))
     await log.append(subjects.FACTS, encode(envelope), msg_id=f"bench/{pods[0].uid}")
 
 

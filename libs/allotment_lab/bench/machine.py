@@ -24,9 +24,7 @@ def this_machine() -> dict[str, str]:
 
 
 def words(machine: dict[str, str]) -> str:
-    """One line about a machine; of a report from before there was any, that it does not say."""
-    if not machine:
-        return "a machine that the report does not name"
+    """One line about a machine."""
     return f"{machine.get('cores')} × {machine.get('cpu')} ({machine.get('id')})"
 
 

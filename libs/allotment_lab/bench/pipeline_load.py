@@ -19,7 +19,7 @@ from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope, Event, PodGone, PodObserved, StageTime
 from allotment_proto.facts import PodRequest
-from allotment_proto.registry import subject_of_facts, version_of
+from allotment_proto.registry import subject_of_facts
 
 NAMESPACE = "bench"
 
@@ -74,7 +74,7 @@ async def write_at_once(log: JetStreamLog, events: Iterable[Event]) -> None:
         part = tuple(itertools.islice(waiting, 100))
         if not part:
             return
-        envelope = Envelope(v=version_of(part), at_ms=0, by="watcher/bench", events=part)
+        envelope = Envelope(at_ms=0, by="watcher/bench", events=part)
         await log.append(subjects.FACTS, encode(envelope), msg_id=f"bench/{number}")
 
 

@@ -43,7 +43,7 @@ def policy_of(word: str, fail: Callable[[str], object] | None = None) -> Policy:
         text = Path(word).read_text(encoding="utf-8")
         policy = parse(text, word, Policy().scheduler_names).policy
         # These benches have no device plugin, which would be waited for without an end.
-        return msgspec.structs.replace(policy, plugin_backlog=msgspec.UNSET)
+        return msgspec.structs.replace(policy, plugin_backlog=0)
     except (OSError, UnicodeDecodeError):
         message = f"{word!r} is neither one of {', '.join(sorted(POLICIES))} nor a readable file"
     except PolicyError as error:

@@ -34,7 +34,6 @@ from allotment_lab.workload import START_MS
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import Decided, Envelope, Event, Placement, PolicyLoaded, Refusal
-from allotment_proto.registry import version_of
 
 STAGES = ("filter", "scorer", "binder")
 SILENCE_S = 120.0
@@ -160,9 +159,7 @@ async def _write(log: JetStreamLog, what: str, events: list[Event]) -> None:
     """Append facts, many in a record, and return when the log has them."""
     for first in range(0, len(events), FACTS_PER_RECORD):
         part = tuple(events[first : first + FACTS_PER_RECORD])
-        envelope = Envelope(
-            v=version_of(part), at_ms=START_MS, by="watcher/simulation", events=part
-        )
+        envelope = Envelope(at_ms=START_MS, by="watcher/simulation", events=part)
         await log.append(subjects.FACTS, encode(envelope), msg_id=f"{what}/{first}")
 
 

@@ -16,6 +16,7 @@ from allotment_proto.device_config import (
     Nvidia,
 )
 from allotment_proto.events import (
+    ENVELOPE_VERSION,
     BindFailed,
     Bound,
     ConfigurationChecked,
@@ -71,7 +72,7 @@ from allotment_proto.messages import (
     Proposal,
     Settled,
 )
-from allotment_proto.registry import check_complete, version_of
+from allotment_proto.registry import check_complete
 
 FOLDER = Path(__file__).parent
 AT_MS = 1_763_718_000_123
@@ -372,8 +373,8 @@ MESSAGES: tuple[Message, ...] = (
 def values() -> dict[str, Envelope | Message]:
     """File name → value, for every type in its current version."""
     found: dict[str, Envelope | Message] = {
-        f"{type(event).__name__}.v{version_of((event,))}.json": Envelope(
-            v=version_of((event,)), at_ms=AT_MS, by="sample-0", events=(event,)
+        f"{type(event).__name__}.v{ENVELOPE_VERSION}.json": Envelope(
+            at_ms=AT_MS, by="sample-0", events=(event,)
         )
         for event in EVENTS
     }

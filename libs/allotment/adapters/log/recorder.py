@@ -2,11 +2,10 @@
 
 While one append is under way new events queue up; they travel together in the next record. So the
 rate of appends follows the disk, and the rate of events does not. What nobody waits for goes with
-the next event that somebody waits for, or after a short time. Events that older releases cannot
-read share a record only with each other. Of several observations of one pod that gathered only the
-last is told: each is complete. But of a record that a device plugin may have served in between
-(`PodObserved.standing`) the log has to hear. (Decisions go another way: each is its own
-compare-and-append.)
+the next event that somebody waits for, or after a short time. Of several observations of one pod
+that gathered only the last is told: each is complete. But of a record that a device plugin may have
+served in between (`PodObserved.standing`) the log has to hear. (Decisions go another way: each is
+its own compare-and-append.)
 
 A record is read before it is written: one event that no service could read would take up to 499
 others with it. Such an event, and one that is too large, is left out by itself.
@@ -23,7 +22,6 @@ import anyio
 from allotment.core.logport import AppendResult, Refused
 from allotment_proto.codec import UndecodableError, check_envelope, encode
 from allotment_proto.events import Envelope, Event, PodGone, PodObserved
-from allotment_proto.registry import version_of
 
 EVENTS_PER_RECORD_MAX = 500
 REFUSED_MAX = 1000
@@ -120,14 +118,7 @@ class Recorder:
             await self._append(events)
 
     def _take(self) -> list[Event]:
-        numbers: list[int] = []
-        version = 0
-        for number, event in itertools.islice(self._queue.items(), EVENTS_PER_RECORD_MAX):
-            needed = version_of((event,))
-            if numbers and needed != version:
-                break
-            version = needed
-            numbers.append(number)
+        numbers = list(itertools.islice(self._queue, EVENTS_PER_RECORD_MAX))
         events = [self._queue.pop(number) for number in numbers]
         for event, number in zip(events, numbers, strict=True):
             if isinstance(event, PodObserved) and self._observed.get(event.uid) == number:
@@ -135,9 +126,7 @@ class Recorder:
         return events
 
     async def _append(self, events: tuple[Event, ...]) -> None:
-        envelope = Envelope(
-            v=version_of(events), at_ms=time.time_ns() // 1_000_000, by=self._by, events=events
-        )
+        envelope = Envelope(at_ms=time.time_ns() // 1_000_000, by=self._by, events=events)
         try:
             payload, subject = encode(envelope), self._subject_of(events)
             check_envelope(payload)

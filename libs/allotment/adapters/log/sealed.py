@@ -19,8 +19,8 @@ _TORN = "writing-"
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """A file that was passed over. `reason`: "corrupt", "another_log", "newer_than_log",
-    "another_history" or "no_record".
+    """A file that was passed over. `reason`: "corrupt", "another_log", "newer_than_log"
+    or "another_history".
     """
 
     path: str

@@ -110,9 +110,6 @@ class SnapshotDirectory:
 
 async def _on_its_record(path: Path, found: Sealed, digest_at: DigestAt) -> Sealed | Ignored:
     """The file, unless the log has another record where it ends than the one it was made from."""
-    if not found.record:
-        text = "it does not say on which record it stands: an older release wrote it"
-        return Ignored(str(path), "no_record", text)
     if await digest_at(found.seq) != found.record:
         text = (
             f"the log has another record at {found.seq} than it was made from: the log was cut "

@@ -51,15 +51,13 @@ class Parsed(NamedTuple):
 
 
 def built_in(scheduler_names: tuple[str, ...]) -> Policy:
-    """The policy without a file. `Policy()` alone is that of logs that tell of none."""
+    """The policy without a file. `Policy()` alone is in force until the log names one."""
     return Policy(
         scheduler_names=scheduler_names,
         fit_weight=Policy().device_weight,
         mig_order=BEST_FIT,
         namespace_turns=True,
         plugin_backlog=_PLUGIN_BACKLOG,
-        wait_by_kind=True,
-        whole_words=True,
     )
 
 

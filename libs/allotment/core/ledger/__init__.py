@@ -41,8 +41,8 @@ that is cut by one template counts one piece more. What is booked so is marked (
 not the first readable claim, does not make a card oversold, and counts once for the queue. An Event
 on the pod, `allot doctor`, `allot ledger` and `allot get nodes` say it (`ClaimUnreadable`).
 
-The node's cards are closed to all (`CardsQuarantined`) only where nobody knows the pod's requests
-either: if the object itself cannot be read, and in logs of before version 5.
+The node's cards are closed to all (`CardsQuarantined`) only where the pod's requests are unknown,
+too: if the object itself cannot be read.
 
 A pod that could not start makes its owner's next pod go to other cards if it can
 (`state.avoided`, by node, family and card: chips are known by their numbers, and every node has a

@@ -652,7 +652,7 @@ class ClusterState:
     @property
     def turns(self) -> Mapping[str, int] | None:
         """`served` if the policy lets the namespaces take turns, else None."""
-        return self.served if self.policy.namespace_turns is True else None
+        return self.served if self.policy.namespace_turns else None
 
     def scope_of(self, fact: PodObserved) -> str:
         """A pod's namespace while nodes are held back: pods that ask the same may have other nodes

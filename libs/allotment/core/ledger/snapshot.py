@@ -42,7 +42,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import Amounts, Holding, Policy
 
-_SNAPSHOT_VERSION = 9
+_SNAPSHOT_VERSION = 1
 _STEP = 250
 """So many groups, nodes or pods are encoded in one step."""
 _Avoided = tuple[str, tuple[tuple[CardPlace, int], ...]]

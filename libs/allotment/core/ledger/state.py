@@ -32,7 +32,6 @@ from allotment.core.ledger.model import (
 )
 from allotment.core.ledger.pods import adopted, pod_corrected, pod_gone, pod_observed
 from allotment.core.ledger.volumes import clashes, taken
-from allotment_proto.decided import BEHIND_TRIED_AGAIN
 from allotment_proto.events import (
     DEVICE_CONFIG,
     SCHEDULER_CONFIG,
@@ -168,10 +167,9 @@ def _node_gone(state: ClusterState, event: NodeGone, seq: int) -> None:
     state.forged_at.pop(event.name, None)
     _rebuild(state, node, None)
     state.nodes_seq = seq
-    if state.followers or state.policy.whole_words is True:
-        # A place without nodes is none that others may be ahead of, and a word may now mean the
-        # models of which it is a part.
-        state.room_seq = seq
+    # A place without nodes is none that others may be ahead of, and a word may now mean the models
+    # of which it is a part.
+    state.room_seq = seq
     forget_if_empty(state, node)
 
 
@@ -249,7 +247,7 @@ def _decided(state: ClusterState, event: Decided, seq: int) -> None:
         if pod is not None and refusal.uid in state.pending:
             pod.refusal = refusal
             pod.refused_basis = event.basis
-    if not all_stand and event.rules >= BEHIND_TRIED_AGAIN:
+    if not all_stand:
         _try_again(state, event, seq)
 
 

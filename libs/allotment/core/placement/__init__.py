@@ -31,7 +31,7 @@ Waste is not packing. A small pod gets an instance larger than it asked for, and
 in use; to binpack it would look better than a share of the right size. So pods with devices
 have a score term `fit`: 100 points a card that gives what is asked for, less by what it gives
 beyond (`core/placement/rules/scores.py`). Its weight is that of the device points unless
-`allotment.FitWeight` says otherwise (0: no such term; logs from before it have none).
+`allotment.FitWeight` says otherwise (0: no such term).
 
 A volume that is there already is given with the node. A claim of a class without provisioner
 waits for its first consumer, and its volume can be reached from one node only. Facts about such

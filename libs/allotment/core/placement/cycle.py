@@ -61,7 +61,6 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     holds: tuple[Held, ...] | None = None
     evictions: tuple[Eviction, ...] = ()
     nominations: tuple[Nomination, ...] = ()
-    rules: int = 0
 
     @property
     def says_anything(self) -> bool:

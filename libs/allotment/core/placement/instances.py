@@ -2,8 +2,8 @@
 
 Scores cannot say that: a large instance on a card in use is worth more to binpack than a small one
 on an empty card, whatever it wastes. So where the best place gives an instance, places are asked
-for that give smaller ones, until there are none. The order ``best-fit`` of `Policy.mig_order` says
-so; logs from before it have other words.
+for that give smaller ones, until there are none. The order ``best-fit`` of `Policy.mig_order` asks
+for that.
 """
 
 from collections.abc import Callable

@@ -10,9 +10,6 @@ policy decides among those that are asked together:
    which work better side by side, `_GANG_TIMES` as many;
 3. where as many wait everywhere, those with fewer than twice, four, eight and sixteen times as
    many, and last all.
-
-Logs from before there was step 1 (`Policy.wait_by_kind`) do without it, and without the
-difference that a gang makes.
 """
 
 from collections.abc import Callable
@@ -47,12 +44,9 @@ _DOES_NOT_CARE = Patience(0)
 
 def patience(pod: PodObserved, state: ClusterState) -> Patience:
     """What the policy says of a pod, for what it is."""
-    policy = state.policy
-    most = policy.plugin_backlog
-    if most is msgspec.UNSET or not most or not pod.request.devices:
+    most = state.policy.plugin_backlog
+    if not most or not pod.request.devices:
         return _DOES_NOT_CARE
-    if policy.wait_by_kind is not True:
-        return Patience(most)
     if state.is_gang(pod.group):
         return Patience(_GANG_TIMES * most)
     return Patience(most, idle_first=most > 1)

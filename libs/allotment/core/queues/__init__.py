@@ -75,7 +75,7 @@ no part in the order while it has none, and one that nobody owns is promised not
 pods. Where no PodGroups are made (`group-pods` false, for the watcher too) pods are judged by
 their own queue annotation, then their namespace's. Both services hear of a namespace before
 they deal with the first pod in it; a pod that has a node stays in the queue in which it was
-placed there. Records before version 5 lack these fields and are judged as they were.
+placed there.
 
 An annotation about priority stays in the family. `volcano.sh/task-priority` orders the pods of
 one job. Among jobs the PriorityClass counts, also for a pod alone (`PodObserved.class_priority`
@@ -141,8 +141,7 @@ queues only the priority counts before turns. Two things take turns:
   filter's memory would not do: where all that wait are tried in every round, being tried means
   nothing.
 
-`allotment.NamespaceTurnsEnable: false` goes by creation time alone, as Volcano does; so do
-policies of logs from before there were turns.
+`allotment.NamespaceTurnsEnable: false` goes by creation time alone, as Volcano does.
 
 Preemption frees what is needed. Victims are chosen on copies of the nodes' books, one node at a
 time, until the pod really fits there; who need not go after all is spared. Other groups of the

@@ -143,10 +143,9 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `waiting_most_ms` is the annotation `sla-waiting-time`. `preempts` as for tasks. `is_single`: it
     is a pod without a PodGroup, which nobody can let in for good. `is_hollow`: it has no pods, and
     nobody owns it who would make some: nothing is promised to it. `is_promised`: it was let in a
-    moment ago, and counts for all that it was let in for (see `Job.counts_promises`). `is_precise`:
-    each of its pods hears why it waits, and at the gate whether quota is short or the cluster (not
-    so before version 5 of the log's records). `topology` is what its annotations say of which tasks
-    belong together. `defect` is the error with which it is left out of all rounds.
+    moment ago, and counts for all that it was let in for (see `Job.counts_promises`). `topology` is
+    what its annotations say of which tasks belong together. `defect` is the error with which it is
+    left out of all rounds.
     """
 
     uid: str
@@ -167,7 +166,6 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_single: bool = False
     is_hollow: bool = False
     is_promised: bool = True
-    is_precise: bool = False
     sub_groups: tuple[SubGroupRule, ...] = ()
     topology: TaskTopology | None = None
     defect: str = ""

@@ -25,7 +25,6 @@ from allotment.core.queues.model import (
 from allotment.core.queues.plugins.base import Order, Plugin, Together
 from allotment.core.queues.plugins.registry import Configured
 from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
-from allotment.core.queues.rules import QUOTA_KEPT
 from allotment.core.queues.timings import PLUGIN, OnStep, untimed
 from allotment.core.queues.turns import in_turns
 from allotment.core.queues.work import Job, World
@@ -210,7 +209,6 @@ class Session:
         tiers = self._at("job_enqueueable")
         key = (
             job.queue,
-            job.view.is_precise,
             job.counts_promises,
             job.view.priority,
             *[plugin.enqueue_key(job) for tier in tiers for plugin in tier],
@@ -378,8 +376,6 @@ class Session:
         found = votes.victims(
             self._at("reclaimable"), lambda plugin: plugin.reclaimable(taker, candidates)
         )
-        if self.world.rules < QUOTA_KEPT:
-            return found
         for plugin in self._flat("reclaimable"):
             if plugin.keeps_due:
                 found = plugin.reclaimable(taker, found) or []

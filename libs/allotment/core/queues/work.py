@@ -28,7 +28,6 @@ from allotment.core.queues.model import (
 )
 from allotment.core.queues.reckoning import QueueBook, Reckoning, Share
 from allotment.core.queues.resources import NOTHING, Resources, Tally, total_of
-from allotment.core.queues.rules import RULES
 
 _Made = TypeVar("_Made")
 _Key = TypeVar("_Key")
@@ -301,7 +300,6 @@ class World:
         "jobs",
         "now_ms",
         "queues",
-        "rules",
         "standing",
         "trail",
         "unplaced",
@@ -317,8 +315,6 @@ class World:
         Jobs of a `known` world whose view is the same are used again.
         """
         self.cluster: Cluster = view.cluster
-        self.rules = RULES
-        """By which rules plugins answer."""
         self.now_ms = view.now_ms
         self.queues: dict[str, QueueView] = {queue.name: queue for queue in view.queues}
         self._jobs = _Jobs()

@@ -15,7 +15,8 @@ from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, in_order, proposed, recheck_all, stamped
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.gang import WholeRanker
-from allotment.core.queues.round.rounds import RULES, Rounds
+from allotment.core.queues.round.rounds import Rounds
+from allotment_proto.decided import RULES
 from allotment_proto.events import Decided
 
 RAISED = "exception"
@@ -164,10 +165,10 @@ def run_again(
     the decision before it, if it stands on that. None if it cannot have run so.
     """
     if not event.assumed:
-        return rounds.run(event.batch, ranker, rules=event.rules)
+        return rounds.run(event.batch, ranker)
     if before is None:
         return None
-    return rounds.run_upon(proposed(before), event.batch, ranker, rules=event.rules)
+    return rounds.run_upon(proposed(before), event.batch, ranker)
 
 
 def check_again(

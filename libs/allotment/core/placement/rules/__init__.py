@@ -17,5 +17,5 @@ the board.
 A list of models holds for cards that are only counted, too. Which of a node's `nvidia.com/gpu`
 a pod gets kubelet decides, so such a node is right as a whole or not at all: its product label
 says (`core/placement/rules/counted_cards.py`, asked with the pod's other constraints on nodes).
-`Selection.counted` names the resources that the lists are about; logs from before it have none.
+`Selection.counted` names the resources that the lists are about.
 """

@@ -17,7 +17,7 @@ def in_whole_words(request: PodRequest, state: ClusterState) -> PodRequest:
     """The request with those of its words that mean whole words; itself if that makes no difference
     to any card of the cluster."""
     words = _words(request)
-    if not words or state.policy.whole_words is not True:
+    if not words:
         return request
     found = card_models(state)
     telling = found.telling.get(words)

@@ -27,7 +27,6 @@ from allotment.core.queues.resources import (
     largest_share,
     total_of,
 )
-from allotment.core.queues.rules import QUOTA_KEPT
 from allotment.core.queues.shares import open_books
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import QUEUE_NOT_LEAF
@@ -146,13 +145,12 @@ class Capacity(Plugin):
                 self.books[above].add_below(book)
         self._shared: dict[str, Unguaranteed] = {}
         """By the queue above (empty: by the cluster), what the queues below it share."""
-        if world.rules >= QUOTA_KEPT:
-            for above, names in self.tree.side_by_side().items():
-                self._shared[above] = Unguaranteed(
-                    self.tree.capability[above] if above else world.cluster.total,
-                    {name: world.queues[name].guarantee for name in names},
-                    {name: self.books[name].allocated for name in names},
-                )
+        for above, names in self.tree.side_by_side().items():
+            self._shared[above] = Unguaranteed(
+                self.tree.capability[above] if above else world.cluster.total,
+                {name: world.queues[name].guarantee for name in names},
+                {name: self.books[name].allocated for name in names},
+            )
 
     def queue_key(self, queue: QueueView) -> Key:
         """From the top down, so that the queues of one parent come together."""
@@ -271,8 +269,6 @@ class Capacity(Plugin):
         the victim is part of that.
         """
         over = holds.exceeding(due, asked)
-        if self._world.rules < QUOTA_KEPT:
-            return bool(over)
         given = [name for name in over if victim.request.amount(name) > 0]
         return bool(given) and due.only(given).is_within(holds.minus(victim.request))
 

@@ -16,7 +16,6 @@ from typing import ClassVar
 from allotment.core.queues.answers import PERMIT, No, Vote
 from allotment.core.queues.model import READY_SET, VALID_SET, Status, Task
 from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
-from allotment.core.queues.rules import RUNNING_GANGS_FIRST
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import GANG_INCOMPLETE, NOT_ENOUGH_PODS_OF_TASK, NOT_ENOUGH_TASKS
 
@@ -142,7 +141,6 @@ class Gang(Plugin):
     )
 
     def __init__(self, _: NoArguments, world: World) -> None:
-        self._world = world
         self._job_of = world.job_of
 
     def job_key(self, job: Job) -> Key:
@@ -150,8 +148,6 @@ class Gang(Plugin):
         it has is idle. Then those that lack theirs, then all others.
         """
         ready = int(is_ready(job))
-        if self._world.rules < RUNNING_GANGS_FIRST:
-            return (ready,)
         return (ready, int(ready or not job.ready_count))
 
     def job_valid(self, job: Job) -> No | None:

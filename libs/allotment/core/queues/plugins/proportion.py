@@ -40,7 +40,6 @@ from allotment.core.queues.resources import (
     largest_share,
     total_of,
 )
-from allotment.core.queues.rules import QUOTA_KEPT
 from allotment.core.queues.shares import open_books
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import QUEUE_OVERUSED
@@ -112,7 +111,7 @@ def refused_at_gate(
     names = book.promised(least, counts).exceeding(most, names)
     if not names:
         return None
-    is_quota = not (job.view.is_precise and is_all(world, most, names))
+    is_quota = not is_all(world, most, names)
     place, inqueue = queue if is_quota else "", book.beside(counts)
     short = short_of(place, names, book, most, least, inqueue=inqueue)
     if not book.promised(least, None).exceeding(most, names):
@@ -175,14 +174,11 @@ class Proportion(Plugin):
         self.books = open_books(world, self.name)
         self._job_of = world.job_of
         self.capability: Mapping[str, Resources] = world.kept(self.name, self._capabilities)
-        self._shared: Unguaranteed | None = None
-        if world.rules >= QUOTA_KEPT:
-            queues = world.queues
-            self._shared = Unguaranteed(
-                world.cluster.total,
-                {name: queue.guarantee for name, queue in queues.items()},
-                {name: self.books[name].allocated for name in queues},
-            )
+        self._shared = Unguaranteed(
+            world.cluster.total,
+            {name: queue.guarantee for name, queue in world.queues.items()},
+            {name: self.books[name].allocated for name in world.queues},
+        )
 
     @cached_property
     def deserved(self) -> Mapping[str, Resources]:
@@ -312,8 +308,6 @@ class Proportion(Plugin):
         """Whether a queue gives back a victim: it has more than its due of what is asked for, and
         the victim is part of that.
         """
-        if self._world.rules < QUOTA_KEPT:
-            return not holds.is_within(due)
         over = holds.exceeding(due, taker.request.named)
         given = [name for name in over if victim.request.amount(name) > 0]
         return bool(given) and due.only(given).is_within(holds.minus(victim.request))
@@ -326,8 +320,7 @@ class Proportion(Plugin):
 
     def _holds(self, queue: str, amounts: Resources) -> None:
         self.books[queue].allocated = amounts
-        if self._shared is not None:
-            self._shared.holds(queue, amounts)
+        self._shared.holds(queue, amounts)
 
     def _due(self, queue: QueueView) -> Resources:
         return self.deserved.get(queue.name, NOTHING)

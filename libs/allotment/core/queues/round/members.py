@@ -96,9 +96,8 @@ def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> 
         preempts=found is None or found.preempts,
         card_request=_resources(fact.card_request),
         waiting_most_ms=fact.waiting_most_ms if fact.waiting_most_ms >= 0 else None,
-        is_hollow=fact.owner == "" and not group.members,
+        is_hollow=not fact.owner and not group.members,
         is_promised=bool(group.promised_for),
-        is_precise=fact.owner is not None,
         sub_groups=tuple(SubGroupRule(one.name, one.size, one.least) for one in fact.sub_groups),
         topology=fact.task_topology,
     )
@@ -141,7 +140,6 @@ def left_out(state: ClusterState, key: str, error: str) -> JobView:
             if fact.uid in state.pending
         ),
         is_single=group is None,
-        is_precise=True,
         defect=error,
     )
 
@@ -170,7 +168,6 @@ def _single(state: ClusterState, pod: Pod) -> JobView:
         tasks=(task,),
         preempts=found is None or found.preempts,
         is_single=True,
-        is_precise=True,
     )
 
 

@@ -20,9 +20,10 @@ from allotment.core.queues.reservations import HoldsInForce, holds_in_force
 from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.round.covered import Covered
 from allotment.core.queues.round.kept import KeptRoom
-from allotment.core.queues.round.rounds import RULES, Opening, Rounds
+from allotment.core.queues.round.rounds import Opening, Rounds
 from allotment.core.queues.work import Job
 from allotment.core.reasons import REASONS
+from allotment_proto.decided import RULES
 from allotment_proto.events import Placement
 from allotment_proto.messages import Proposal
 
@@ -41,9 +42,7 @@ def objection(rounds: Rounds, proposal: Proposal, kept: Sequence[Placement]) -> 
         speaks = proposal.shorts or proposal.admissions or proposal.wholes
         is_of_groups = bool(speaks) or proposal.holds is not None
         return "it speaks of groups, and there are no queues" if is_of_groups else ""
-    opening = rounds.open(
-        proposal.batch, placed=[placement.uid for placement in kept], rules=proposal.rules
-    )
+    opening = rounds.open(proposal.batch, placed=[placement.uid for placement in kept])
     found = next(_of_groups(state, opening, proposal), "") or _of_places(
         state, opening, proposal, kept
     )
@@ -55,8 +54,8 @@ def _misnamed(state: ClusterState, proposal: Proposal) -> str:
     """What is wrong with a proposal whatever it proposes."""
     if proposal.policy != state.policy_seq:
         return f"it was made under policy {proposal.policy}, in force is {state.policy_seq}"
-    if proposal.rules > RULES:
-        return f"it was made by rules {proposal.rules}, known are those up to {RULES}"
+    if proposal.rules != RULES:
+        return f"it was made by rules {proposal.rules}, this release decides by rules {RULES}"
     if len({refusal.uid for refusal in proposal.refusals}) < len(proposal.refusals):
         return "it refuses a pod twice"
     for refusal in proposal.refusals:

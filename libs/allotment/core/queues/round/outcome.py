@@ -16,7 +16,7 @@ from allotment.core.queues.actions.allocate import (
 from allotment.core.queues.actions.enqueue import Enqueued
 from allotment.core.queues.answers import No, recordable
 from allotment.core.queues.model import JobView, Status
-from allotment.core.queues.round.places import AMOUNTS_SAID, Places
+from allotment.core.queues.round.places import Places
 from allotment.core.queues.session import Session, why_unplaced
 from allotment.core.queues.texts import attempt_of, gang_unschedulable
 from allotment.core.queues.work import Job
@@ -92,7 +92,7 @@ class OutcomeBuilder:
         for uid, no in found.refused:
             job = self._session.jobs.get(uid)
             view = self._session.unplaced.get(uid) if job is None else job.view
-            if view is not None and uid in heard and view.is_precise:
+            if view is not None and uid in heard:
                 self._refuse((waiting, no) for waiting in waiting_in(view))
 
     def take_unplaced(self, view: JobView) -> None:
@@ -141,7 +141,7 @@ class OutcomeBuilder:
         they hear counts nothing, so that it is said to many only once.
         """
         cause = cause_of(turn)
-        if cause is None or not job.view.is_precise:
+        if cause is None:
             return
         found_none = {uid for uid, _ in turn.refused}
         no = (
@@ -157,13 +157,12 @@ class OutcomeBuilder:
             pod = self._state.pods[uid].fact
             known = self._places.refusals.get(uid)
             if known is None:
-                says_amounts = self._places.rules >= AMOUNTS_SAID
                 queue = no.queue or ("" if pod.group else pod.queue)
                 place = f"queue {queue}" if queue else "its group"
-                if says_amounts and no.code in OF_CLUSTER:
+                if no.code in OF_CLUSTER:
                     place = "the cluster"
                 problem = Problem(no.code, place, no.message.removeprefix(f"{place} "))
-                quota = recordable(no.short, self._state.devices) if says_amounts else ()
+                quota = recordable(no.short, self._state.devices)
                 known = Refusal(uid, pod.namespace, pod.name, 0, (), problem, quota=quota)
             self._refusals[uid] = known
 

@@ -26,26 +26,17 @@ from allotment.core.reasons import NOT_ENOUGH_RESOURCES, main_cause, refusal_tex
 from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import PodRequest
 
-_PLACES_NAMED = 1
-"""From these rules on (`Decided.rules`), why a pod's request can never be granted names the place
-in its manifest. Decisions of before have the rest of the sentence alone."""
-
-AMOUNTS_SAID = 2
-"""From these rules on a refusal says by which amounts a quota is short, and what the cluster lacks
-is not said of a queue."""
-
 
 class Places:
     """Asks a ranker, between its `begin` and `end`, and remembers what it said."""
 
-    def __init__(self, state: ClusterState, ranker: WholeRanker, rules: int) -> None:
+    def __init__(self, state: ClusterState, ranker: WholeRanker) -> None:
         self.placements: dict[str, Placement] = {}
         """By uid: what is assumed now."""
         self.refusals: dict[str, Refusal] = {}
         """By uid: what was last said to a pod that found no place."""
         self._state = state
         self._ranker = ranker
-        self.rules = rules
         self._order: list[str] = []
         self._given = 0
         self._bounding = Bounding(state, self.placements)
@@ -179,8 +170,7 @@ class Places:
         self.refusals[refusal.uid] = refusal
         problem = refusal.problem
         if problem is not None:
-            named = f"{problem.place} " if self.rules >= _PLACES_NAMED else ""
-            return No(problem.code, named + problem.message)
+            return No(problem.code, f"{problem.place} {problem.message}")
         code = main_cause(refusal.reasons)
         return No(code, refusal_text(refusal))
 

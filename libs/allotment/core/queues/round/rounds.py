@@ -30,8 +30,6 @@ from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.victims import MAKING_ROOM, Hunt, Victims, keeping
 from allotment.core.queues.round.views import Views
-from allotment.core.queues.rules import LET_IN_UNASKED
-from allotment.core.queues.rules import RULES as RULES
 from allotment.core.queues.session import Session
 from allotment.core.queues.timings import (
     ACTION,
@@ -165,23 +163,17 @@ class Rounds:
         on_step: OnStep = untimed,
         *,
         placed: Iterable[str] = (),
-        rules: int = RULES,
     ) -> Opening:
         """What comes before any pod of the batch is tried; the last session is over. Are there some
         `placed` that are not in the batch, it takes asking each.
         """
-        return self._sound(partial(self._open, batch, on_step, tuple(placed), rules))
+        return self._sound(partial(self._open, batch, on_step, tuple(placed)))
 
-    def _open(
-        self, batch: Sequence[str], on_step: OnStep, placed: Collection[str], rules: int
-    ) -> Opening:
+    def _open(self, batch: Sequence[str], on_step: OnStep, placed: Collection[str]) -> Opening:
         state = self.state
         by_gate = "enqueue" in state.policy.actions
         wanted = {_job_of(state, uid) for uid in batch}
         world = self._follow()
-        if world.rules != rules:
-            world.rules = rules
-            self._known.forget()
         known = None if self._one_by_one else self._known.find(state, wanted)
         if known is not None and all(uid in known.covered.pods for uid in placed):
             on_step(SESSION, "")
@@ -204,7 +196,7 @@ class Rounds:
             admitted = enqueue(session, wanted)
         elif by_gate:
             admitted = Enqueued((), without_queue(session, wanted))
-        elif rules >= LET_IN_UNASKED:
+        else:
             admitted = let_in_unasked(session)
         if by_gate:
             on_step(ACTION, "enqueue")
@@ -246,19 +238,14 @@ class Rounds:
         ranker: WholeRanker,
         most: int = BATCH_MAX,
         on_step: OnStep = untimed,
-        *,
-        rules: int = RULES,
     ) -> Outcome:
         """Decide about the batch: pod by pod, or while there are queues by groups, until so many
         pods are placed. Each placement stands on those before it. `on_step` hears of each step.
-        `rules` are those of the decision that is made again; see `Decided.rules`.
         """
         state = self.state
         if not state.is_batched:
-            return msgspec.structs.replace(run_cycle(state, batch, ranker), rules=rules)
-        return self._round(
-            self.open(batch, on_step, rules=rules), batch, ranker, most, on_step, rules
-        )
+            return run_cycle(state, batch, ranker)
+        return self._round(self.open(batch, on_step), batch, ranker, most, on_step)
 
     def run_upon(
         self,
@@ -267,8 +254,6 @@ class Rounds:
         ranker: WholeRanker,
         most: int = BATCH_MAX,
         on_step: OnStep = untimed,
-        *,
-        rules: int = RULES,
     ) -> Outcome | None:
         """The same on top of the placements of a cycle that is not decided yet, if that comes to
         nothing but places. None where those placements do not fit on the state, where something
@@ -281,14 +266,13 @@ class Rounds:
             return None
         if not state.is_batched:
             made = run_cycle(state, batch, ranker, assumed)
-            made = msgspec.structs.replace(made, rules=rules)
             return made if _is_only_places(made) else None
         given = [placement.uid for placement in assumed]
-        opening = self.open((*given, *batch), on_step, rules=rules)
+        opening = self.open((*given, *batch), on_step)
         if opening.covered is None:
             self._close()
             return None
-        made = self._round(opening, batch, ranker, most, on_step, rules, assumed)
+        made = self._round(opening, batch, ranker, most, on_step, assumed)
         return made if _is_only_places(made) else None
 
     def _round(
@@ -298,14 +282,13 @@ class Rounds:
         ranker: WholeRanker,
         most: int,
         on_step: OnStep,
-        rules: int,
         assumed: Sequence[Placement] | None = None,
     ) -> Outcome:
         state = self.state
         session = opening.session
         ranker.begin()
         try:
-            places = Places(state, ranker, rules)
+            places = Places(state, ranker)
             places.assume_all(assumed or ())
             made = OutcomeBuilder(state, session, places)
             let_in_or_refused = (said.group for said in opening.admissions)
@@ -325,7 +308,7 @@ class Rounds:
         outcome = made.outcome(opening.admissions, held)
         self._close()
         return msgspec.structs.replace(
-            outcome, evictions=victims.evictions, nominations=victims.nominations, rules=rules
+            outcome, evictions=victims.evictions, nominations=victims.nominations
         )
 
     def _place_one_by_one(

@@ -58,7 +58,7 @@ from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.round.holds import holds_now
 from allotment.core.queues.round.kept import KeptRoom
 from allotment.core.queues.round.places import Places
-from allotment.core.queues.round.rounds import RULES, Rounds
+from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.victims import keeping
 from allotment.core.queues.session import Session, best_effort, why_unplaced
 from allotment.core.queues.shares import open_books, share_of
@@ -651,7 +651,7 @@ def _tried(opened: _Opened, job: Job) -> list[MemberVerdict]:
     found: list[MemberVerdict] = []
     board.begin()
     try:
-        places = Places(opened.state, board, RULES)
+        places = Places(opened.state, board)
         while waiting:
             unit, lacking = take_unit(session, job, waiting)
             if lacking is not None:
