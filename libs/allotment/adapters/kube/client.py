@@ -1,6 +1,6 @@
 """A Kubernetes client made of bytes: aiohttp for the wire, msgspec for data, answers as values.
 
-Every request ends as Ok, Refused or Unknown (kube_result.py), and whoever asked has to look at all
+Every request ends as Ok, Refused or Unknown (kube_result.py), and the caller has to handle all
 of them. Nothing here repeats a write whose fate is unknown. The two cases that are repeated are
 those in which the server said that it did nothing: 401 (once, with a new token) and 429 with
 Retry-After (for a bounded time).
@@ -97,7 +97,7 @@ class KubeClient:
         return await self.request("POST", path, params=params, body=body)
 
     async def replace(self, path: str, body: object) -> KubeResult:
-        """PUT a whole object; with metadata.resourceVersion only if nobody changed it since."""
+        """PUT a whole object; with metadata.resourceVersion only if it did not change since."""
         return await self.request("PUT", path, body=body)
 
     async def patch(
@@ -128,7 +128,7 @@ class KubeClient:
     ) -> KubeResult:
         """Bind a pod to a node and write its annotations, in one atomic write.
 
-        The uid is a precondition: a pod made anew under the same name is refused (409).
+        The uid is a precondition: a pod recreated under the same name is refused (409).
         """
         body = {
             "apiVersion": "v1",
@@ -144,11 +144,11 @@ class KubeClient:
         return await self.request("POST", pod_path(namespace, pod, "binding"), body=body)
 
     async def keep_open(self) -> None:
-        """Have a connection open, for ever, so that who comes after a quiet while waits for none:
+        """Keep a connection open, so that a request after a quiet while need not open one:
         with TLS, opening one takes longer than most requests.
         """
         while True:
-            await self.get("/version")  # which everybody may read; how it ends is all the same
+            await self.get("/version")  # which every client may read; the result does not matter
             await anyio.sleep(KEPT_OPEN_EVERY_S)
 
     async def request(
@@ -359,7 +359,7 @@ async def connect(
             throttle_wait_s_max=throttle_wait_s_max,
         )
     finally:
-        with anyio.CancelScope(shield=True):  # closing sockets waits for nobody
+        with anyio.CancelScope(shield=True):  # closing sockets does not wait
             await session.close()
 
 

@@ -43,7 +43,7 @@ class Credentials:
     """The value of the Authorization header, renewed as needed.
 
     `read` runs in a thread: it returns the current value, or None for clusters that know the client
-    by its certificate or not at all; with True it loads everything anew.
+    by its certificate or not at all; with True it reloads everything.
     """
 
     def __init__(

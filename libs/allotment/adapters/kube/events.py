@@ -77,7 +77,7 @@ def unschedulable_patch(
 ) -> dict[str, Any]:
     """The strategic merge patch that sets PodScheduled=False and leaves other conditions alone.
 
-    The uid makes it refuse (409) a pod made anew under the same name. `transition_ns` is given when
+    The uid makes it refuse (409) a pod recreated under the same name. `transition_ns` is given when
     the condition was not False before; without it the server keeps the time it has.
     """
     condition: dict[str, Any] = {

@@ -17,7 +17,7 @@ class _ConfigMap(msgspec.Struct):
 
 
 class KeptText:
-    """One key of a ConfigMap that nobody else writes."""
+    """One key of a ConfigMap that no other client writes."""
 
     def __init__(self, client: KubeClient, namespace: str, name: str) -> None:
         self.namespace = namespace

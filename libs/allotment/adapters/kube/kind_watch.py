@@ -36,7 +36,7 @@ class KindWatch(Generic[T]):
     ) -> None:
         self.path = path
         self.is_listed = False
-        """Whether it was listed once, or found that the server does not know it (`absent_ok`)."""
+        """Whether it was listed once, or the server turned out not to serve it (`absent_ok`)."""
         self.failure = ""
         """Why it was never listed; empty once it was, and before the first attempt ended."""
         self._kind = kind

@@ -2,7 +2,7 @@
 
 Each struct has only those fields that its readers use. That is on purpose: a field that is not
 declared is skipped, so a strange value in it does not make the object unreadable, and it costs
-little to decode. Who needs one more field declares it beside its own use, or here in a struct of
+little to decode. Code that needs one more field declares it next to its use, or here in a struct of
 its own; it is not added to a struct whose other readers do not need it.
 """
 

@@ -103,7 +103,7 @@ async def _pump(
 
 
 async def _up(socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader) -> None:
-    with contextlib.suppress(aiohttp.ClientError, OSError):  # whoever reads it finds out as well
+    with contextlib.suppress(aiohttp.ClientError, OSError):  # its reader notices as well
         while chunk := await reader.read(CHUNK_BYTES):
             await socket.send_bytes(bytes([DATA]) + chunk)
         await socket.close()

@@ -36,7 +36,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """Nobody knows whether it happened.
+    """It is unknown whether it happened.
 
     `cause`: `unreachable` (no connection was made, so nothing happened), `timeout`, `connection`
     (broken while waiting), `server` (5xx), `throttled` (429 for longer than we wait) or

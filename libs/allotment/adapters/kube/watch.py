@@ -2,15 +2,15 @@
 
 The theory, in four sentences. A list is a state at a resourceVersion, a watch is what happened
 since. The server forgets old versions, and then says 410: only a new list helps, and whatever was
-deleted in between is missing in it, so the difference by UID is told as deletions (a pod deleted
-and made anew under its name is two pods). The first list may come from the server's cache
+deleted in between is missing in it, so the difference by UID is reported as deletions (a pod
+deleted and recreated under its name is two pods). The first list may come from the server's cache
 (resourceVersion=0, cheap, perhaps old); a relist must not, or an old state would look like
 deletions of what is new, so it is a consistent one, page by page. A stream may break anywhere: it
-is taken up again after the last event that was told. Of several versions of one object that arrived
-together only the last is decoded and told: who is late sees states, not steps.
+is resumed after the last event that was reported. Of several versions of one object that arrived
+together only the last is decoded and reported: a late reader sees states, not steps.
 
 One odd object must not hide all others: what cannot be read, or makes the consumer's handler fail,
-is refused by itself. It is told as `Undecodable`, and lists and watches go on.
+is refused by itself. It is reported as `Undecodable`, and lists and watches continue.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ PROBE_S = 1
 PROBE_ANSWER_S = 5.0
 OUTLIVED = "nothing, and it did not end after the second it was asked for"
 GRACE_S = 2.0
-"""What the second stream was told must have come on the first by then."""
+"""What the second stream received must have come on the first by then."""
 BOOKMARK_LATE_S = 90.0
 """Servers send a bookmark each minute: later, an old version means that none arrives."""
 SILENCE_LOOK_S = 1.0
@@ -78,7 +78,7 @@ TURN_OBJECTS = 16
 """After so many the event loop's other tasks have a turn: a lease must be renewed meanwhile."""
 SUSPICIONS_UNTIL_RELIST = 3
 HEALTHY_S = 10.0
-"""A stream that lived this long was a good one: patience starts anew."""
+"""A stream that lived this long was a good one: patience is reset."""
 ABSENT_RETRY_S = 30.0
 
 
@@ -203,10 +203,10 @@ class Reflector(Generic[T]):
                 await anyio.sleep(max(wait_s, self._backoff.delay_s(failures, self._random)))
 
     async def _list(self) -> None:
-        """Read everything page by page, and tell the difference to what was told before.
+        """Read everything page by page, and report the difference to what was reported before.
 
-        The first list is told as it comes, so that no more than one page of it is in memory. Of a
-        relist what is news is kept until its end: what is gone is told first.
+        The first list is reported as it comes, so that no more than one page of it is in memory.
+        A relist keeps its news until its end: deletions are reported first.
         """
         is_first = not self._known
         found: set[str] = set()
@@ -360,7 +360,7 @@ class Reflector(Generic[T]):
         return "", False
 
     def _expire(self, silent_s: float) -> None:
-        """Raises `_Expired` where our version is old because no bookmark arrives any more."""
+        """Raises `_Expired` where our version is old because no bookmark arrives."""
         if silent_s > BOOKMARK_LATE_S:
             raise _Expired
 
@@ -410,7 +410,7 @@ class Reflector(Generic[T]):
         raise _Failed(f"watch: server error {said.code} {said.reason}: {said.message}")
 
     async def _tell(self, meta: ObjectMeta, data: bytes) -> None:
-        """Tell of an object in its present version, unless that was told already."""
+        """Report an object in its present version, unless that was reported already."""
         if not self._is_news(meta):
             return
         key = key_of(meta)
@@ -473,7 +473,7 @@ class Reflector(Generic[T]):
 
 
 async def tell_silence(client: KubeClient, say: Callable[[bool, str], None]) -> Never:
-    """Say now and then, for a readiness, whether all watches of a client are heard of."""
+    """Say now and then, for a readiness, whether all watches of a client receive news."""
     while True:
         said = "; ".join(f"{path}: {text}" for path, text in sorted(client.silent.items()))
         say(not said, said or client.address.url)

@@ -17,14 +17,14 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
 
 
 class Added(msgspec.Struct, Generic[T], frozen=True):
-    """An object that was not there before, as far as we were told."""
+    """An object that did not exist before, as far as events say."""
 
     identity: Identity
     object: T
 
 
 class Modified(msgspec.Struct, Generic[T], frozen=True):
-    """An object we were told of, in a new version."""
+    """A known object in a new version."""
 
     identity: Identity
     object: T
@@ -47,7 +47,7 @@ class Undecodable(msgspec.Struct, frozen=True):
 
 
 class Synced(msgspec.Struct, frozen=True):
-    """Everything of a list has been told: what we know is the state at `resource_version`."""
+    """A whole list has been reported: what we know is the state at `resource_version`."""
 
     resource_version: str
     objects: int

@@ -3,7 +3,7 @@
 The decoder walks what it skips as well, level by level, and gives up at some thousand levels, at
 a broken character and at a number that is none. An API server takes objects of up to 10,000 levels
 where a definition keeps unknown fields. So what cannot be decoded as a whole is taken apart at its
-brackets, without recursion: the one odd object is refused, those beside it are read.
+brackets, without recursion: the one odd object is refused, all others are read.
 """
 
 import re
@@ -108,8 +108,8 @@ def key_of(meta: ObjectMeta) -> str:
 def shallow(data: bytes, levels: int) -> bytes:
     """The first `levels` levels of a JSON text, with ``null`` in the place of what is deeper.
 
-    Broken characters are replaced. A text whose brackets do not match comes back as it is: nobody
-    can read that anyway.
+    Broken characters are replaced. A text whose brackets do not match comes back as it is: it is
+    unreadable anyway.
     """
     kept: list[bytes] = []
     at = 0

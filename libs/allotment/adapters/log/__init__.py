@@ -10,7 +10,7 @@ from its cluster, is left for another (`adapters/log/nats_watchdog.py`).
 Long logs. A service starts from its newest snapshot, if it has one, and folds the rest. A
 snapshot names the record it stands on by its digest and is left aside where the log has another
 one there (it was restored, or cut short, and has grown again); a follower compares in the same
-way whenever it starts anew. A service writes one every 200,000 events and when it stops. While
+way whenever it restarts. A service writes one every 200,000 events and when it stops. While
 it catches up there is no garbage collection (a fold makes no cycles and keeps nearly all it
 makes), and what it holds then is frozen, so that no later collection walks through it. Structs
 of events and facts take no part in garbage collection at all (`gc=False`). The books are

@@ -2,7 +2,7 @@
 
 A pipeline message is a hint. It may be lost, doubled, late or reordered, so nothing here waits for
 anybody: what cannot be sent now is dropped and counted, a subscriber that cannot keep up loses the
-newest messages and is told how many, and neither ever holds up the connection the log uses.
+newest messages and gets their number, and neither ever holds up the connection the log uses.
 """
 
 import logging
@@ -124,7 +124,7 @@ class Bus:
         timeout_s: float,
         headers: dict[str, str] | None = None,
     ) -> Message | None:
-        """Ask once; None when there was no answer in time, nobody listens, or it was not sent."""
+        """Ask once; None when there was no answer in time, no subscriber, or it was not sent."""
         try:
             answer = await self._connection.request(
                 subject, payload, timeout_s=timeout_s, headers=headers

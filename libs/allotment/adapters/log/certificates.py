@@ -1,7 +1,7 @@
 """The certificate of the NATS servers, and the CA that signs it.
 
 All servers share one certificate, for clients and for the routes between them. The CA's key is used
-once and stored nowhere: nobody can sign another server with it. So there is nothing to renew, and
+once and stored nowhere: it cannot sign another server. So there is nothing to renew, and
 both certificates are valid equally long; a new one comes with a new CA.
 """
 

@@ -44,8 +44,9 @@ Kind = Literal["read", "write"]
 """What a question wants of JetStream: a server without room for more still answers the first."""
 
 ASKED_S_AGO_MAX: dict[Kind, float] = {"read": 3.0, "write": 15.0}
-"""Who stopped asking learns nothing any more. An open question repeats itself every second, and the
-log's end is asked for as often; a lease that cannot be taken is tried again after some seconds.
+"""An unanswered question is forgotten after this time. An open question repeats itself every
+second, and the log's end is asked for as often; a lease that cannot be taken is retried after some
+seconds.
 """
 
 log = logging.getLogger("allotment.nats")
@@ -75,7 +76,7 @@ class Unanswered:
         self._times.pop(kind, None)
 
     def seconds(self) -> dict[Kind, float]:
-        """For how long, by kind; without the kinds that are answered, or that nobody asks for."""
+        """For how long, by kind; without the kinds that are answered, or not asked for."""
         now = time.monotonic()
         return {
             kind: now - first
@@ -201,7 +202,7 @@ class Connection:
     def forbids(self, subject: str) -> str:
         """What the server said about a subject we may not use, "" when it said nothing.
 
-        A forbidden message is answered by nobody; this is the only trace it leaves.
+        A forbidden message gets no answer; this is the only trace it leaves.
         """
         named = f'"{subject.lower()}"'  # the client library gives the server's words in lower case
         return next((text for text in self.permission_errors if named in text.lower()), "")
@@ -250,7 +251,7 @@ class Connection:
         timeout_s: float,
         headers: dict[str, str] | None = None,
     ) -> Msg | None:
-        """Ask once; None when there was no answer in time, or nobody to answer."""
+        """Ask once; None when there was no answer in time, or no subscriber."""
         with self.inbox() as inbox:
             if not await self.send(subject, payload, reply=inbox.subject, headers=headers):
                 return None
@@ -258,7 +259,7 @@ class Connection:
         return None if answer is None or is_no_responders(answer) else answer
 
     def new_inbox_subject(self) -> str:
-        """A subject that nobody can guess; the client library's own are numbered."""
+        """A subject that cannot be guessed; the client library's own are numbered."""
         return f"{self._inbox_root}.{secrets.token_hex(16)}"
 
     async def _take_answer(self, message: Msg) -> None:
@@ -417,7 +418,7 @@ async def connect(
 
 
 def is_no_responders(message: Msg) -> bool:
-    """Whether the server answered that nobody listens on the subject."""
+    """Whether the server answered that the subject has no subscribers."""
     return not message.data and (message.headers or {}).get("Status") == "503"
 
 

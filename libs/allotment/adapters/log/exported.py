@@ -107,7 +107,7 @@ def read_file(path: Path) -> Iterator[Record]:
 
 
 class ExportedLog:
-    """The records of a file as a log that nobody appends to."""
+    """The records of a file as a log that does not grow."""
 
     def __init__(self, records: list[Record]) -> None:
         self.records = records

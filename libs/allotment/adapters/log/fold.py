@@ -1,7 +1,7 @@
 """A service's live state: the log followed and folded, from a snapshot or from nothing.
 
 Everybody who waits for something waits for a sequence or for "anything new" here. A record that
-cannot be read changes nothing, is remembered with its reason, and everything else goes on.
+cannot be read changes nothing, is remembered with its reason, and everything else continues.
 """
 
 from collections import deque
@@ -52,7 +52,7 @@ class FollowedLog(Protocol):
 
 
 class Unreadable(NamedTuple):
-    """A record that was passed over."""
+    """A record that was skipped."""
 
     seq: int
     subject: str
@@ -83,14 +83,14 @@ class Fold:
         """Called with sequence and image of the snapshot that the fold starts from, if it does."""
         self.listeners: list[Listener] = []
         self.passed_over: list[Callable[[Record], None]] = []
-        """Called with every record that nobody can read; must not wait."""
+        """Called with every unreadable record; must not wait."""
         self.caught_up = anyio.Event()
         self._log = log
         self._logger = logger
         self._snapshots = snapshots
         self._turn = anyio.Event()
         self._still = anyio.Lock(fast_acquire=True)
-        """Held by whoever changes the state, or reads it in a thread."""
+        """Held while the state is changed, or read in a thread."""
         self._last: Record | None = None
         """The record at the state's sequence, once one was folded here."""
         self._snapshot_seq = 0
@@ -136,9 +136,9 @@ class Fold:
             await self._turn.wait()
 
     async def reach(self, seq: int) -> bool:
-        """Wait until the state has reached a sequence that somebody names, and whether it did.
+        """Wait until the state has reached a sequence that a message names; return whether it did.
 
-        A message may name any: one that the log does not have holds nobody up for long.
+        A message may name any: one that the log does not have delays its reader only briefly.
         """
         if await self._reached(seq, REACH_FIRST_S):
             return True
@@ -150,7 +150,7 @@ class Fold:
         return await self._reached(seq, REACH_S)
 
     async def _reached(self, seq: int, within_s: float) -> bool:
-        """Wait for so long, and for whoever keeps records waiting meanwhile (`off_loop`)."""
+        """Wait for so long, and for readers that keep records waiting meanwhile (`off_loop`)."""
         while True:
             with anyio.move_on_after(within_s):
                 await self.wait_for(seq)
@@ -163,7 +163,7 @@ class Fold:
 
     @property
     def is_still(self) -> bool:
-        """Whether somebody reads the state in a thread, or waits to."""
+        """Whether a thread reads the state, or waits to."""
         return self._still.locked()
 
     async def off_loop(self, work: Callable[[], Made]) -> Made:
@@ -179,7 +179,7 @@ class Fold:
     async def save_snapshot(self) -> None:
         """Keep the state for the next start. A snapshot is a cache: failing is worth a warning.
 
-        Not while `run` goes on elsewhere: the state must not move. Other tasks have their turns.
+        Not while `run` is active elsewhere: the state must not move. Other tasks have their turns.
         """
         self._events_since_snapshot = 0
         if self._snapshots is None or self._last is None or self.state.seq == self._snapshot_seq:
@@ -255,11 +255,11 @@ class Fold:
     def _tell(
         self, hearers: Iterable[Callable[..., None]], record: Record, *read: Envelope
     ) -> None:
-        """Tell each of a record. Who fails at it keeps nobody else from hearing of it."""
+        """Call each listener with a record. One that fails does not keep it from the others."""
         for hears in hearers:
             try:
                 hears(record, *read)
-            except Exception as error:  # the state holds all the same what the log says
+            except Exception as error:  # the state is what the log says, regardless
                 self.listener_failures += 1
                 self._logger.error("defect; a record was not followed", error=error, seq=record.seq)
 

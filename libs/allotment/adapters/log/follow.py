@@ -45,7 +45,7 @@ RETRY_S = 0.1
 LOOK_S = 1.0
 """How often the stream's leader is asked where the log ends."""
 STALLED_S = 2.0
-"""A consumer that brings nothing for so long, although the log goes on, is left."""
+"""A consumer that brings nothing for so long, although the log grows, is left."""
 STALLED_S_MAX = 30.0
 """The same after several consumers that brought nothing."""
 MSG_ID = "Nats-Msg-Id"
@@ -200,8 +200,8 @@ class Intake:
     """One consumer's life: gathers records until something about it is doubtful (`lost` says
     what).
 
-    A message that names another consumer, or none, is refused and counted: nothing that somebody
-    else sends here is taken for a record, for a gap or for damage.
+    A message that names another consumer, or none, is refused and counted: nothing that another
+    client sends here is taken for a record, for a gap or for damage.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ class Intake:
             self._wake.set()
 
     async def stop(self) -> None:
-        """Leave the consumer behind; the server removes it when nobody listens."""
+        """Leave the consumer behind; the server removes it when it has no subscriber."""
         self._connection.on_reconnect.discard(self._on_reconnect)
         if self._subscription is not None:
             with anyio.CancelScope(shield=True):

@@ -7,9 +7,9 @@ server forgets the record a full TTL after it stored it; the holder stops by its
 clock a full TTL after it *sent* its last renewal, which is earlier; a candidate only ever asks the
 server.
 
-What is no claim is nobody's: the holder writes over it, and a candidate takes a lease that nobody
-was seen to renew for twice the TTL, whatever the newest record says. So a record without a TTL,
-which the server never forgets, holds nobody up for good.
+What is no claim counts as vacant: the holder overwrites it, and a candidate takes a lease without
+a renewal for twice the TTL, whatever the newest record says. So a record without a TTL,
+which the server never forgets, cannot block a lease for good.
 
 A holder that is frozen and wakes up late finds `is_held` false before it does anything. Between
 asking `is_held` and acting there is always a moment, so decisions are fenced by the log's own
@@ -171,8 +171,8 @@ class Lease:
             self._task.result()  # a defect in the loop above must not stay silent
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """The loop does not end but by a defect: then nobody holds what nobody renews, and whoever
-        waits in `acquired` or `lost` hears of it.
+        """The loop ends only by a defect: then an unrenewed lease counts as lost, and waiters in
+        `acquired` or `lost` get the error.
         """
         if not task.cancelled():
             self._drop(f"the loop ended: {task.exception()!r}")
@@ -212,7 +212,7 @@ class Lease:
                 log.info("lease %s: %s holds it", self.name, claim.holder)
             if record is not None and claim is not None and record.seq != renewed_seq:
                 if renewed_seq:
-                    self._connection.unanswered.answered("write")  # to whoever renewed it
+                    self._connection.unanswered.answered("write")  # its renewer gets answers
                 renewed_seq, renewed_at = record.seq, time.monotonic()
             is_free = record is None or not record.payload or (claim is not None and claim.released)
             if is_free or time.monotonic() - renewed_at >= self._ttl_s * STALE_TTLS:
@@ -229,7 +229,7 @@ class Lease:
                 await self._stirred.wait()
 
     async def _hold(self) -> None:
-        """Renew until that fails for a whole TTL or somebody else holds the lease."""
+        """Renew until that fails for a whole TTL or another instance holds the lease."""
         while self.is_held:
             await anyio.sleep(self._renew_s)
             sent_at = time.monotonic()
@@ -246,7 +246,7 @@ class Lease:
             if self.is_held:
                 self._held_until = sent_at + self._ttl_s
                 continue
-            # It had run out, and whoever asked meanwhile ended his work: he is to begin anew.
+            # It had expired, and whatever relied on it has stopped: that has to start again.
             self._drop("renewed too late")
             self._take(sent_at)
         self._drop("not renewed in time")
@@ -375,8 +375,8 @@ async def active_holders(jetstream: JetStream, names: Sequence[str]) -> dict[str
 async def newest_claims(
     jetstream: JetStream, names: Sequence[str]
 ) -> dict[str, tuple[Record | None, str]]:
-    """By name the newest record and the holder that it names; None and "" of a lease that nobody
-    claims. Raises ApiError and LogUnavailable.
+    """By name the newest record and the holder that it names; None and "" of an
+    unclaimed lease. Raises ApiError and LogUnavailable.
     """
     found: dict[str, tuple[Record | None, str]] = dict.fromkeys(names, (None, ""))
     for name in names:
@@ -386,7 +386,7 @@ async def newest_claims(
         except ApiError as error:
             if error.failure.err_code != STREAM_NOT_FOUND:
                 raise
-        except UNREADABLE:  # nobody's
+        except UNREADABLE:  # vacant
             continue
         else:
             if claim is not None and not claim.released:

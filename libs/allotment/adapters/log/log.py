@@ -2,7 +2,7 @@
 
 An append ends in one of three ways. Landed and refused come as values. Unknown never leaves this
 module as a guess: the same bytes with the same expectation and id are sent until there is an
-answer, and a refusal is believed only after reading the record that took the place (a server may
+answer, and a refusal counts only after reading the record that took the place (a server may
 refuse the resend of what it stored a moment ago). What cannot be settled in time is raised as
 LogUnavailable, and the writer must then step down rather than assume either way.
 """
@@ -162,7 +162,7 @@ class JetStreamLog:
 
     @property
     def refollows(self) -> int:
-        """How often a follower had to start anew."""
+        """How often a follower had to restart."""
         return self._refollows + sum(follower.refollows for follower in self.followers)
 
     async def append(self, subject: str, payload: bytes, *, msg_id: str) -> AppendResult:

@@ -1,7 +1,7 @@
 """The one dangerous setting that clients cannot see: whether the server syncs before it
 acknowledges.
 
-It is told only by the server's HTTP monitoring endpoint. An unsynced single server that loses power
+Only the server's HTTP monitoring endpoint reports it. An unsynced single server that loses power
 loses acknowledged decisions, a young stream altogether.
 """
 

@@ -22,7 +22,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     creds_file: str | None = None
     nkey_seed_file: str | None = None
     nkey_seed: str | None = None
-    """The seed itself, for who has it in no file."""
+    """The seed itself, where it is in no file."""
     tls_ca_file: str | None = None
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
@@ -53,7 +53,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _obey() -> None:
-    """Raise CancelledError if the running task was told to end and has not heard it.
+    """Raise CancelledError if the running task was cancelled and has not noticed.
 
     `asyncio.wait_for` of Python 3.11 loses a cancellation that comes in the moment in which what it
     waits for ends. A reconnect that loses it tries for ever, closed or not.
@@ -131,8 +131,8 @@ class GuardedClient(Client):
             raise
 
     def _connect_command(self) -> bytes:
-        """What is sent first. The library asks for TLS only if the server offers it, and so whoever
-        answers in the server's place could leave it out.
+        """What is sent first. The library asks for TLS only if the server offers it, and so an
+        impostor in the server's place could leave it out.
         """
         server, context = self._current_server, self.options.get("tls")
         is_wanted = (server is not None and server.uri.scheme == "tls") or (

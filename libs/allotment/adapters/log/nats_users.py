@@ -2,19 +2,19 @@
 
 The rights are the shipped `deploy/nats/authorization.conf`, which is made here (``python -m
 allotment.adapters.log.nats_users``); local mode gives its server the same text. The server knows
-public keys only. Each service has its seed in a file that nobody else can read.
+public keys only. Each service has its seed in a file that only it can read.
 
 Rights by subject do not suffice. A server answers a question on whatever reply subject the question
 names, and delivers a consumer's records to whatever subject the consumer names, past the rights of
-whoever asked. So each user has an account of its own, which is a space of subjects of its own, and
-two more hold the streams: one the log, one the leases. Nobody connects to them, except that an
-administrator, who may restore the log, is a user of the log's account. A user's account imports
-what it may append and ask, by exact subject. The server maps the reply of an imported question
-into the account that asked, and what a consumer of the log delivers can leave the log's account
-only to an inbox, whose name nobody else knows.
+the user that asked. So each user has an account of its own, which is a space of subjects of its
+own, and two more hold the streams: one the log, one the leases. No user connects to them, except
+that an administrator, who may restore the log, is a user of the log's account. A user's account
+imports what it may append and ask, by exact subject. The server maps the reply of an imported
+question into the account that asked, and what a consumer of the log delivers can leave the log's
+account only to an inbox, whose name no other user knows.
 
-A stream has a limited number of consumers, and the server keeps as much for each as whoever makes
-it says. So only the services that fold the log may make one. All others ask for records.
+A stream has a limited number of consumers, and the server keeps as much for each as its creator
+asks for. So only the services that fold the log may make one. All others ask for records.
 """
 
 import secrets
@@ -85,7 +85,7 @@ _FACTS = (
 
 
 class Rights(NamedTuple):
-    """What a user does beside reading the log."""
+    """What a user does in addition to reading the log."""
 
     appends: tuple[str, ...] = ()
     """Subjects of the log."""
@@ -115,7 +115,7 @@ USERS = (*_RIGHTS, ADMIN)
 
 
 def inbox_of(user: str) -> str:
-    """The prefix of a user's inboxes: nobody else may listen there."""
+    """The prefix of a user's inboxes: no other user may subscribe there."""
     return f"_INBOX_{user}"
 
 
@@ -327,7 +327,7 @@ def _listed(rows: Iterable[str], indent: int) -> str:
 
 
 def main() -> None:
-    """Write the shipped file anew."""
+    """Write the shipped file again."""
     path = Path(__file__).resolve().parents[4] / "deploy" / "nats" / "authorization.conf"
     path.write_text(authorization_conf(), encoding="utf-8")
     sys.stdout.write(f"{path} written\n")

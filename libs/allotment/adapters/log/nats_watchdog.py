@@ -2,8 +2,8 @@
 
 Four things the client does not notice by itself: a server that hangs while our socket buffer is
 full (its pings cannot be written, so their answers are not missed), a closed socket whose last
-bytes nobody reads (it waits for them before it reconnects), and a reconnect loop that ended by an
-error it did not expect. The first two are cured by dropping the socket, the third is told.
+bytes stay unread (it waits for them before it reconnects), and a reconnect loop that ended by an
+error it did not expect. The first two are cured by dropping the socket, the third is reported.
 The fourth is a server that answers pings and does no work: cut off from its cluster, without a
 leader, unable to write. It is left for another of the configured or announced servers, more and
 more patiently when none of them is better.

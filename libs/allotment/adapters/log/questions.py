@@ -1,6 +1,6 @@
 """Reading the log by questions, for users who may not have a consumer on it.
 
-A consumer costs the server memory that whoever makes it decides about (the server keeps every
+A consumer costs the server memory, and its creator decides how much (the server keeps every
 record that a consumer does not acknowledge, without a limit if the consumer names none), and there
 are only so many of them on a stream. So only services whose work depends on getting each record at
 once have consumers. Everybody else asks the stream's leader for one record after the other, many
@@ -15,7 +15,7 @@ from allotment.core.logport import Record
 LOOK_AGAIN_S = 0.2
 FIRST_RECORDS = 8
 RECORDS_MAX = 64
-"""Asked for at once. A server that has 10,000 questions waiting drops them all, whoever asked."""
+"""Asked for at once. A server that has 10,000 questions waiting drops them all."""
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -91,7 +91,7 @@ class Questions:
             self._at_once = min(self._at_once * 2, RECORDS_MAX)
 
     async def _is_hole(self) -> bool:
-        """Whether the log goes on without the record that is due."""
+        """Whether the log continues without the record that is due."""
         after = await self._jetstream.first_on_subject(self._stream, ">", self._next_seq)
         if after is None or after.seq == self._next_seq:
             return False

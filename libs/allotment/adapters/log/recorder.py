@@ -1,11 +1,11 @@
 """Appends facts and outcomes to the log, in order, many in one record when they gather.
 
 While one append is under way new events queue up; they travel together in the next record. So the
-rate of appends follows the disk, and the rate of events does not. What nobody waits for goes with
-the next event that somebody waits for, or after a short time. Of several observations of one pod
-that gathered only the last is told: each is complete. But of a record that a device plugin may have
-served in between (`PodObserved.standing`) the log has to hear. (Decisions go another way: each is
-its own compare-and-append.)
+rate of appends follows the disk, and the rate of events does not. Events without a waiter go with
+the next awaited event, or after a short time. Of several observations of one pod that gathered only
+the last is written: each is complete. But of a record that a device plugin may have served in
+between (`PodObserved.standing`) the log needs all of them. (Decisions go another way: each is its
+own compare-and-append.)
 
 A record is read before it is written: one event that no service could read would take up to 499
 others with it. Such an event, and one that is too large, is left out by itself.
@@ -27,11 +27,11 @@ EVENTS_PER_RECORD_MAX = 500
 REFUSED_MAX = 1000
 FULL_RETRY_S = 1.0
 UNAWAITED_S = 0.1
-"""How long events that nobody waits for may lie in the queue."""
+"""How long events without a waiter may stay in the queue."""
 
 
 class Appends(Protocol):
-    """Where records go: a log, or whoever says after which of its records they may come."""
+    """Where records go: a log, or an object that says after which of its records they may come."""
 
     async def append(self, subject: str, payload: bytes, *, msg_id: str) -> AppendResult: ...
 
@@ -41,8 +41,8 @@ class Recorder:
 
     `by` names the service and instance, `subject_of` the subject of a record with these events.
     `on_full` hears the log's words while it takes nothing more, and "" when it does again;
-    `on_refused` hears of a single event that no record can hold, which is left out.
-    `gather_s`: how long the first event of a record waits for others, where nobody waits for it.
+    `on_refused` gets a single event that no record can hold, which is left out.
+    `gather_s`: how long the first event of a record waits for others, unless it is awaited.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Recorder:
         self._awaited = anyio.Event()
 
     def put(self, events: Iterable[Event], *, awaited: bool = True) -> None:
-        """Queue events. `awaited`: somebody waits for them."""
+        """Queue events. `awaited`: a caller waits for them."""
         for event in events:
             number = next(self._numbers)
             if isinstance(event, PodObserved) and event.rv:

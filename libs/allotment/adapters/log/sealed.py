@@ -1,7 +1,7 @@
 """Files that say of which log they are and up to where, with a checksum: what caches are made of.
 
 A file is written whole or not at all. One that is torn, altered, of another log, or ahead of the
-log it belongs to is passed over with a reason.
+log it belongs to is skipped with a reason.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _TORN = "writing-"
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """A file that was passed over. `reason`: "corrupt", "another_log", "newer_than_log"
+    """A file that was skipped. `reason`: "corrupt", "another_log", "newer_than_log"
     or "another_history".
     """
 

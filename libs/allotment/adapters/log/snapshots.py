@@ -1,7 +1,7 @@
 """Snapshots: a cache of a fold, so that a start need not read the whole log.
 
 Never a truth. A snapshot that is torn, altered, of another log, or ahead of the log it belongs to
-is passed over with a reason, and the fold starts from an older one or from nothing; it ends in the
+is skipped with a reason, and the fold starts from an older one or from nothing; it ends in the
 same state either way.
 
 A log that lost its tail (restored from a copy, truncated by its server) and grew again keeps its
@@ -68,7 +68,7 @@ class SnapshotDirectory:
     """Snapshots as files in a directory of one process's own, the last two of them kept.
 
     `log_identity` is `JetStreamLog.identity`: a snapshot belongs to one log, and a log that was
-    made anew may well reach the same sequences.
+    created again may well reach the same sequences.
     """
 
     def __init__(self, directory: Path, *, log_identity: str) -> None:

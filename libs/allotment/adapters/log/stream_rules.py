@@ -1,7 +1,7 @@
 """What the log's stream must be like, as rules over the configuration the server echoes.
 
 Asking for a setting proves nothing: old servers drop what they do not know, and an existing stream
-keeps what somebody once gave it. So a new stream and a found one are judged by the same table.
+keeps what it was once given. So a new stream and a found one are judged by the same table.
 """
 
 from collections.abc import Callable

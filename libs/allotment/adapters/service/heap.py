@@ -29,7 +29,7 @@ def freeze_heap() -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage collection inside, unless somebody turns it on again before the end."""
+    """No garbage collection inside, unless it is turned on again before the end."""
     gc.disable()
     try:
         yield

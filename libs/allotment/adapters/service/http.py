@@ -2,7 +2,7 @@
 
 `/healthz` answers while the event loop turns. `/readyz` answers 503 with the reasons until every
 declared condition holds, and again as soon as the service is asked to stop; objects that are
-refused are named there and make nobody unready. `/metrics` speaks
+refused are named there and do not make a service unready. `/metrics` speaks
 Prometheus text or OpenMetrics, whichever the scraper asks for.
 
 Connections are bounded. One on which no whole request arrives is closed after `IDLE_S`. When
@@ -38,7 +38,7 @@ class CannotListen(Exception):
 class Readiness:
     """Conditions that must all hold. Each is a name, whether it holds, and why (not).
 
-    `refused` says what is refused while the service is ready: that harms nobody else.
+    `refused` says what is refused while the service is ready: other objects are not affected.
     """
 
     def __init__(self, refused: Callable[[], Sequence[str]] = lambda: ()) -> None:
@@ -46,7 +46,7 @@ class Readiness:
         self._conditions: dict[str, tuple[bool, str]] = {}
         self._stopping = False
         self.figures: dict[str, dict[str, int | float]] = {}
-        """What there is to say in numbers, by subject: for machines, beside the conditions."""
+        """What there is to say in numbers, by subject: for machines, next to the conditions."""
 
     def set(self, name: str, holds: bool, detail: str = "") -> None:
         self._conditions[name] = (holds, detail)
@@ -215,7 +215,7 @@ def is_own_host(host: str, names: Collection[str] = ()) -> bool:
     """Whether a request for `host` may be answered: localhost, one of `names`, or an address.
 
     Another name could belong to an enemy who made it lead here, so that a browser takes our answers
-    for those of his site (DNS rebinding). An address belongs to nobody.
+    for those of his site (DNS rebinding). An address has no owner.
     """
     if host == "localhost" or host.endswith(".localhost") or host in names:
         return True

@@ -1,9 +1,9 @@
-"""The identity of the log, kept outside NATS: a log is never begun anew where there was one.
+"""The identity of the log, kept outside NATS: no new log is started where there was one.
 
 NATS can lose a stream: a volume is replaced, a server joins a cluster and removes what the cluster
 does not know, an old backup is restored. The stream that is made next has the same name. So the
-watcher keeps the last sequence that it knows, with that record's digest, in a ConfigMap. Whoever
-writes decisions compares: the log must still have that record. A restored log has it, too, so a
+watcher keeps the last sequence that it knows, with that record's digest, in a ConfigMap. The
+writer of decisions compares: the log must still have that record. A restored log has it, too, so a
 backup that is complete is accepted as it is.
 """
 

@@ -158,8 +158,8 @@ def _compiled(
 ) -> list[Callable[..., Any]] | None:
     """The functions for arguments of these types only: nothing is compiled amid a decision.
 
-    Code in the cache that cannot be read is thrown away; who may compile makes it anew without the
-    cache.
+    Code in the cache that cannot be read is thrown away; a service that may compile does so without
+    the cache.
     """
     numba = _compiler()
     if numba is None:

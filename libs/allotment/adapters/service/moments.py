@@ -114,5 +114,5 @@ def _local(ms: int) -> datetime:
 
 
 def show_in_zone(minutes: int) -> None:
-    """Show local times in the zone that is so far ahead of UTC, in this context."""
+    """Show local times in a zone this many minutes ahead of UTC, in this context."""
     _reader_zone.set(timezone(timedelta(minutes=minutes)))

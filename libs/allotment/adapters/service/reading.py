@@ -120,7 +120,7 @@ async def open_file(
 
 
 async def _existing(ctx: ServiceContext[S], connection: Connection) -> JetStreamLog:
-    """The log, once somebody has made it."""
+    """The log, once it exists."""
     jetstream = JetStream(connection)
     while True:
         try:

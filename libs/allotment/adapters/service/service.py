@@ -65,12 +65,12 @@ class ServiceContext(Generic[S]):
         self.metrics = metrics
         self.tracer = tracer
         self.task_group = task_group
-        """For tasks beside `run`; they are cancelled when it returns, their errors end it."""
+        """For tasks next to `run`; they are cancelled when it returns, their errors end it."""
         self.stop = anyio.Event()
         """Set when the service was asked to stop."""
         self.http_address = ""
         self.refusals = Refusals(log)
-        """What is refused because of what it holds, while everything else goes on."""
+        """What is refused because of what it holds, while everything else continues."""
         self.refusals.expose(metrics)
         metrics.on_failed = lambda metric, error: log.error(
             "a metric cannot be read and is left out, the others are answered",
@@ -195,9 +195,9 @@ def run_service(
     drain_s: float = DRAIN_S,
     gives_way: bool = True,
 ) -> int:
-    """Run one service until it ends or is told to; returns the process's exit status.
+    """Run one service until it ends or is stopped; returns the process's exit status.
 
-    `gives_way` is for all but the service that somebody waits for: see `_give_way`.
+    `gives_way` is for all but the service that others wait for: see `_give_way`.
     """
     sink = LogSink(name, settings.instance, settings.log_format, settings.log_level)
     log = Logger(sink)
@@ -261,7 +261,7 @@ def _give_way(log: Logger) -> None:
     """Have the kernel not interrupt others when a message wakes this process (Linux, sched(7)).
 
     One decision is a record that every follower of the log is woken for. Each that interrupts
-    whoever is running costs two switches and the caches, to read one record; a moment later it
+    the running process costs two switches and the caches, to read one record; a moment later it
     reads several for the same price. Shares of the processor stay equal.
     """
     if not hasattr(os, "SCHED_BATCH"):

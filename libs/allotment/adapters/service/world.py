@@ -5,7 +5,7 @@
         …
 
 Leaving the block closes everything in order. Losing the connection for good, missing history and
-broken books end the service with that error: it is started again and folds anew.
+broken books end the service with that error: it is started again and folds from scratch.
 """
 
 import gc
@@ -49,7 +49,7 @@ S = TypeVar("S", bound=CommonSettings)
 
 
 class Abandoned(Exception):
-    """Raised in the middle of a round that nobody waits for any more: its cycle was superseded, or
+    """Raised in the middle of a round that is no longer needed: its cycle was superseded, or
     this replica is not the active one any longer.
     """
 
@@ -352,8 +352,8 @@ def _expose_bus(ctx: ServiceContext[S], bus: Bus) -> None:
 class Ahead:
     """Does what a service can do before it is needed, and may leave undone.
 
-    A failure is logged once, until the work succeeds again: it may fail with every record. Whoever
-    needs the result fails at the same thing, and reports that himself.
+    A failure is logged once, until the work succeeds again: it may fail with every record. A
+    caller that needs the result fails the same way and reports it.
     """
 
     def __init__(self, fold: Fold, log: Logger, forget: Callable[[], None]) -> None:
@@ -403,7 +403,7 @@ def full_reporter(ctx: ServiceContext[S]) -> Callable[[str], None]:
 
 
 def refused_reporter(ctx: ServiceContext[S]) -> Callable[[Event, str], None]:
-    """Says which single event no record can hold; everything else goes on without it."""
+    """Says which single event no record can hold; everything else continues without it."""
 
     def report(event: Event, message: str) -> None:
         ctx.refusals.refuse(

@@ -1,8 +1,8 @@
 """Gauges with very many rows on the page of `/metrics`: their text is kept, and written in slices.
 
 prometheus_client makes an object of every row and then its text: one and a half seconds for the
-cards of a thousand nodes, in which a service answers nobody else. So the rows of these gauges are
-written here, in the same bytes, where something changed only, and never for long at a time.
+cards of a thousand nodes, in which a service answers no other request. So the rows of these gauges
+are written here, in the same bytes, where something changed only, and never for long at a time.
 """
 
 import time

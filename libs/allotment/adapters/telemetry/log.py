@@ -87,15 +87,15 @@ class Logger:
         return Logger(self._sink, {**self._fields, **fields})
 
     def debug(self, msg: str, /, **fields: Any) -> None:
-        """What only somebody who hunts a bug wants."""
+        """Details for debugging."""
         self._sink.write("debug", msg, {**self._fields, **fields})
 
     def info(self, msg: str, /, **fields: Any) -> None:
-        """What an operator wants to have been told."""
+        """What an operator should know."""
         self._sink.write("info", msg, {**self._fields, **fields})
 
     def warning(self, msg: str, /, **fields: Any) -> None:
-        """Something is wrong and the service goes on."""
+        """Something is wrong and the service continues."""
         self._sink.write("warning", msg, {**self._fields, **fields})
 
     def error(self, msg: str, /, error: BaseException | None = None, **fields: Any) -> None:
@@ -175,7 +175,7 @@ def error_text(error: BaseException) -> str:
 
 
 def file_trouble(error: Exception) -> str:
-    """Why a file cannot be read or written, without its path: whoever says this names the file."""
+    """Why a file cannot be read or written, without its path: the caller names the file."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error)

@@ -1,7 +1,7 @@
 """Prometheus metrics of one service: its own registry, names all services share, cheap counting.
 
-Hot code counts in plain ints and floats on its own objects; `expose` reads them when somebody
-scrapes. Only what has a distribution (a stage's duration) is recorded as it happens. Names follow
+Hot code counts in plain ints and floats on its own objects; `expose` reads them at each
+scrape. Only what has a distribution (a stage's duration) is recorded as it happens. Names follow
 one rule: prefix `allot_`, base units, the unit last, `_total` for counters, closed label sets.
 """
 
@@ -34,8 +34,9 @@ from allotment.core.metrics.histograms import Example
 from allotment.core.metrics.histograms import Histogram as Counted
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
-"""Since when a counter counts is known from `process_start_time_seconds`: a gauge beside each would
-say nothing more."""
+"""Since when a counter counts is known from `process_start_time_seconds`: another gauge for each
+would add nothing.
+"""
 
 MS_PER_S = 1000
 ROWS_MAX = 5_000
@@ -97,7 +98,7 @@ class _Callback(Collector):
 
 
 class _Gauges(Collector):
-    """Many gauges that are read together, each time anew."""
+    """Many gauges that are read together at each scrape."""
 
     def __init__(
         self,
@@ -178,7 +179,7 @@ def _heading(encoder: Callable[[Any], bytes], gauge: Gauge) -> bytes:
 
 def _encoder_for(accept: str) -> tuple[Callable[[Any], bytes], str]:
     """The library's choice for an Accept header, without its wish how names are to be escaped: in
-    none of ours is anything to escape, and one of the ways changes them all the same. A header that
+    none of ours is anything to escape, and one of the ways changes them anyway. A header that
     it cannot read says nothing."""
     try:
         return choose_encoder(_ESCAPING.sub("", accept))
@@ -275,7 +276,7 @@ class ServiceMetrics:
         known = kept.known()
         self.registry.register(
             _Gauges(tuple, known, self._left_out)
-        )  # nobody else may have these names
+        )  # no other metric may have these names
         self._kept[known[0].name] = kept
 
     def expose_histograms(self, counted: Sequence[Counted]) -> None:

@@ -6,7 +6,7 @@
     await fold.caught_up.wait()
     await traces.run(lambda: fold.state, fold.changed)    # exports what becomes final from now on
 
-Nothing here can hold up whoever decides: it runs beside the pages of the inspector, a few pods at a
+Nothing here can delay decisions: it runs next to the pages of the inspector, a few pods at a
 turn, and the spans go to the tracer's bounded queue, where a receiver that is slow or gone costs
 spans, which are counted. Everything is made from the log alone: what was lost, not sampled or over
 before the start is exported at any time with `allot trace POD --export`, as the same spans with the
@@ -115,7 +115,7 @@ class PodTraces:
         on_failed: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         """While the tracer's queue fills, the parts of `delayed_max` pods wait; others are handed
-        over all the same, and lost if there is no room.
+        over anyway, and lost if there is no room.
         """
         self.lives = Lives(sampling.chooses, None)
         self.spans = 0
@@ -127,7 +127,7 @@ class PodTraces:
         self._time_ms = 0
 
     def start_from(self, state: ClusterState) -> None:
-        """Records follow onto this state, of a snapshot: of its pods nobody here knows the past."""
+        """Records follow onto this state, of a snapshot: the past of its pods is unknown here."""
         self.lives.pass_by(state.pods)
 
     def follow(self, record: Record, envelope: Envelope, state: ClusterState) -> None:
@@ -137,7 +137,7 @@ class PodTraces:
             if isinstance(event, Decided):
                 self._sampling.note(self._time_ms, len(event.batch))
         self.lives.follow(record.seq, self._time_ms, envelope, state)
-        if not self._is_begun:  # nobody may keep what is over
+        if not self._is_begun:  # what is over may not be kept
             self.hand_over(state, self.lives.waiting)
 
     def hand_over(self, state: ClusterState, most: int = _PODS_A_TURN) -> None:

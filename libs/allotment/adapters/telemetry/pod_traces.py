@@ -80,8 +80,9 @@ def _scope() -> InstrumentationScope:
 
 @cache
 def _resource(service: str, instance: str) -> Resource:
-    """Who did the work, beside what OTEL_RESOURCE_ATTRIBUTES says. Nothing random in it: equal
-    spans are to stay equal."""
+    """Who did the work, in addition to what OTEL_RESOURCE_ATTRIBUTES says. Nothing random in it:
+    equal spans are to stay equal.
+    """
     of = {"service.namespace": "allot", "service.version": version("allotment")}
     of["service.name"] = service if service == "allotment" else f"allotment-{service}"
     if instance:

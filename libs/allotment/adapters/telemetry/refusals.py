@@ -1,10 +1,10 @@
 """Objects, messages and records that a service refused, each for itself: counted, named, bounded.
 
-One object harms only itself. Whoever takes something in from outside (a Kubernetes object, a
+One object harms only itself. Code that accepts something from outside (a Kubernetes object, a
 message, a record of a lease or of the log) turns whatever goes wrong with it into one call of
-`refuse`, and goes on with the next. What is said of it is said to people: a count by door and kind
+`refuse`, and continues with the next. It is reported to people: a count by door and kind
 for alarms, a line in the log that names the object and the cause, and the objects that stand
-refused now on `/readyz`. A service that refuses an object is ready all the same.
+refused now on `/readyz`. A service that refuses an object is still ready.
 """
 
 import time
@@ -79,7 +79,7 @@ class Refusals:
         self._say(refusal, error)
 
     def accept(self, door: str, kind: str, namespace: str, name: str) -> None:
-        """An object was read, or is gone: it does not stand refused any more."""
+        """An object was read, or is gone: it is no longer refused."""
         if self._standing:
             self._standing.pop((door, kind, namespace, name), None)
 

@@ -1,11 +1,11 @@
 """Traces: the standard OTEL_* variables, one span a batch, never in anybody's way.
 
-Nothing is recorded unless somebody will read it: an OTLP endpoint (`OTEL_EXPORTER_OTLP_ENDPOINT` or
+Nothing is recorded unless it is exported: an OTLP endpoint (`OTEL_EXPORTER_OTLP_ENDPOINT` or
 `…_TRACES_ENDPOINT`, http/protobuf) or a file (`ALLOT_TRACE_FILE`, OTLP JSON, one TracesData object
 a line). Without either a span is a shared object that does nothing.
 
 A span costs tens of microseconds and the exporter's thread takes the interpreter's lock, so a
-service makes one for each *batch*; what happened to a single pod is told from the log, by the
+service makes one for each *batch*; what happened to a single pod is derived from the log, by the
 inspector (`pod_export`). A receiver that is slow, failing or gone costs spans, which are counted,
 and no time. The first span of a cycle has ids that follow from the cycle's name, so that the
 traces of its pods can link to it.
@@ -88,7 +88,7 @@ class BatchSpan:
         self._span.set_status(Status(StatusCode.ERROR, description[:_TEXT_CHARS_MAX] or None))
 
     def inject(self, headers: MutableMapping[str, str]) -> None:
-        """Make this span the parent of whoever reads the headers."""
+        """Make this span the parent of spans of the headers' reader."""
         _propagator.inject(headers, trace.set_span_in_context(self._span, Context()))
 
     @property
@@ -138,7 +138,7 @@ class _Recording:
 
 
 class _Ids(RandomIdGenerator):
-    """Ids by chance, but for a span that is told which to have."""
+    """Random ids, except for a span that is given its own."""
 
     def __init__(self) -> None:
         self.next: tuple[str, str] | None = None
@@ -208,7 +208,7 @@ class Tracer:
 
     @property
     def is_on(self) -> bool:
-        """Whether somebody will read the spans."""
+        """Whether the spans are exported."""
         return bool(self._processors)
 
     @property
@@ -217,7 +217,7 @@ class Tracer:
         return self.counts.waiting * 2 > self._queued_spans_max
 
     def hand_over(self, spans: Iterable[ReadableSpan]) -> None:
-        """Queue spans that were made after the fact, beside those of the service itself."""
+        """Queue spans that were made after the fact, along with those of the service itself."""
         for span in spans:
             for processor in self._processors:
                 processor.on_end(span)
@@ -291,7 +291,7 @@ def _exporters(environ: Mapping[str, str]) -> list[SpanExporter]:
                 " expected a file in a directory that exists"
             ) from error
     if is_remote:
-        # Imported here: protobuf and requests are 10 MB that nobody needs while tracing is off.
+        # Imported here: protobuf and requests are 10 MB that are not needed while tracing is off.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
         exporters.append(OTLPSpanExporter())
