@@ -245,7 +245,6 @@ async def test_an_administrator_sees_and_deletes_consumers(scene: Scene) -> None
         assert not admin.permission_errors
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the client's
 async def test_a_key_opens_a_limited_number_of_connections(tmp_path: Path) -> None:
     """So the server's number, and its memory, is not one user's to use up. Here it is 3."""
     admit(tmp_path)

@@ -1,5 +1,6 @@
 """TLS of the NATS servers, with the shipped configuration: who gets in, and who does not."""
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -364,3 +365,34 @@ def test_with_cert_manager_nothing_else_makes_the_secret(where: str, tmp_path: P
     authority = issuers[server["issuerRef"]["name"]]["ca"]["secretName"]
     assert issued[authority]["isCA"] is True
     assert "selfSigned" in issuers[issued[authority]["issuerRef"]["name"]]
+
+
+async def test_the_connection_of_a_refused_client_is_closed(tmp_path: Path) -> None:
+    """Also while the server leaves its end open. A writer that is dropped open warns, and warnings
+    fail a test."""
+    admit(tmp_path)
+    ended = anyio.Event()
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(tls_of(tmp_path) / CERTIFICATE, tls_of(tmp_path) / KEY)
+        writer.write(b'INFO {"max_payload": 1048576, "tls_required": true}\r\n')
+        await writer.drain()
+        await writer.start_tls(context)
+        await reader.readuntil(b"PING\r\n")
+        writer.write(b"-ERR 'Authorization Violation'\r\n")
+        await writer.drain()
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        ended.set()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    async with server:
+        url = "nats://{}:{}".format(*server.sockets[0].getsockname())
+        ca = Credentials(tls_ca_file=str(tls_of(tmp_path) / CA))
+        with pytest.raises(NatsUnavailable, match=r"(?i)authorization"):
+            async with connect(url, "nobody", credentials=ca):
+                pass
+        with patience():
+            await ended.wait()

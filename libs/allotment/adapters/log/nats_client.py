@@ -160,6 +160,10 @@ class GuardedClient(Client):
         tcp = self._tcp
         if tcp is not None and (not tcp.is_closing() or tcp.get_write_buffer_size() > 0):
             tcp.abort()  # (a socket that is closed already takes no abort)
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None and not writer.is_closing():
+            # TLS learns of it in the next turn of the loop; until then its writer counts as open
+            writer.transport.abort()
 
     @property
     def is_stuck_closing(self) -> bool:
