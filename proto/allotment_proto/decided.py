@@ -111,11 +111,14 @@ class Short(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Admission(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A PodGroup that may have its pods made and placed, or (with a code) may not yet."""
+    """A PodGroup that may have its pods made and placed, or (with a code) may not yet. `quota` are
+    the limits that are in the way, if it is that.
+    """
 
     group: str
     code: str = ""
     message: str = ""
+    quota: tuple[QuotaShort, ...] = ()
 
 
 class Eviction(msgspec.Struct, frozen=True, array_like=True, gc=False):

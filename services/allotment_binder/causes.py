@@ -15,7 +15,7 @@ from allotment.adapters.service.service import ServiceContext
 from allotment.core.explain.why import Why, Whys
 from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.unserved import unserved
-from allotment.core.queues.eligible import NEVER, is_never
+from allotment.core.queues.eligible import NEVER, can_evict, is_never
 from allotment.core.reasons import OF_CLUSTER, cut
 from allotment_binder.notices import Notice, Notices, Refused
 from allotment_binder.readers import Readers
@@ -100,7 +100,7 @@ def told(state: ClusterState, whys: Whys, notice: Refused, readers: Readers) -> 
             sentences = [f"{why.code}: {why.text}", *_beside(pod, why, notice.message)]
         absent = unserved(state, pod.fact.request) if pod.fact.problem is None else ()
         sentences += [text for text in absent if text != why.text]
-        sentences += [NEVER] if is_never(state, pod.fact) else []
+        sentences += [NEVER] if is_never(state, pod.fact) else _unhelped(state, whys, pod)
     more = f" Ask: allot explain pod {notice.namespace}/{notice.name}"
     return cut(readers.text(notice.namespace, " ".join(map(_ended, sentences))), len(more)) + more
 
@@ -112,7 +112,21 @@ def _beside(pod: Pod, why: Why, message: str) -> tuple[str, ...]:
         return (problem.message,) if pod.refusal.quota else ()
     if problem is not None and problem.code in OF_CLUSTER:
         return ()
-    return (message.removeprefix(f"{why.code}: "),)
+    said = message.removeprefix(f"{why.code}: ")
+    if said in why.text:
+        return ()
+    again = f"{why.text[:1].upper()}{why.text[1:]}."
+    return (said.replace(again, "").strip(),)
+
+
+def _unhelped(state: ClusterState, whys: Whys, pod: Pod) -> list[str]:
+    """On how many nodes no eviction would make room, where the policy evicts."""
+    refusal = pod.refusal
+    if refusal is None or refusal.problem is not None or not can_evict(state):
+        return []
+    number = whys.unhelped(pod.fact)
+    where = "any node" if number == refusal.nodes else f"{number} of {refusal.nodes} nodes"
+    return [f"Evictions would not help on {where}"] if number else []
 
 
 def _ended(text: str) -> str:

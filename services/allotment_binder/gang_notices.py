@@ -7,6 +7,7 @@ its queue does not let it in.
 from collections.abc import Iterator
 
 from allotment.core.ledger.model import ClusterState, Group
+from allotment.core.reasons import gate_text
 from allotment_binder.causes import Causes
 from allotment_binder.group_status import tail_of
 from allotment_binder.notices import Notices, Refused
@@ -56,7 +57,7 @@ class GangNotices:
 def waits_because(group: Group) -> str:
     """Why a group waits, for its members; empty if nothing was decided against it."""
     if group.gate is not None and group.gate.code:
-        return f"{group.gate.code}: {group.gate.message}"
+        return f"{group.gate.code}: {gate_text(group.gate)}"
     return "" if group.short is None else tail_of(group.short.message)
 
 

@@ -17,7 +17,7 @@ from allotment.core.queues.model import JobView, Phase, Status
 from allotment.core.queues.phases import SCHEDULED, TRUE, UNSCHEDULABLE, Closing, Condition, close
 from allotment.core.queues.texts import READY, Attempt
 from allotment.core.queues.work import Job
-from allotment.core.reasons import quota_text
+from allotment.core.reasons import gate_text, quota_text
 from allotment_binder.readers import Readers
 from allotment_proto.events import QuotaShort
 
@@ -77,8 +77,7 @@ def quota_of(state: ClusterState, group: Group) -> tuple[QuotaShort, ...]:
     """By which amounts a quota refuses a group: what the log says of its first member that was
     refused for what the group waits for. Other amounts alone are no news there, nor are they here.
     """
-    code = group.gate.code if _is_refused(group) and group.gate else ""
-    code = code or (group.short.code if group.short is not None else "")
+    code = group.short.code if group.short is not None else ""
     pods = (state.pods[uid] for uid in group.members if uid in state.pending)
     refusals = (pod.refusal for pod in pods if pod.refusal is not None)
     return next(
@@ -96,8 +95,7 @@ def closing_of(
     found = close(job, Attempt())
     if found.phase in (Phase.NEW, Phase.PENDING) and _is_refused(group):
         assert group.gate is not None
-        message = _with_amounts(group.gate.message, quota)
-        said = Condition(UNSCHEDULABLE, TRUE, group.gate.code, message)
+        said = Condition(UNSCHEDULABLE, TRUE, group.gate.code, gate_text(group.gate))
         return found._replace(condition=said)
     condition = found.condition
     if condition is None or condition.type != UNSCHEDULABLE:

@@ -5,7 +5,6 @@ Everything is read from the JSON structs, so nothing is known to the text alone.
 
 from collections.abc import Iterator, Sequence
 
-from allotment.core.explain.amounts import part_text
 from allotment.core.explain.life import Life, PodExplanation
 from allotment.core.explain.views import PERHAPS
 from allotment.core.explain.words import (
@@ -15,7 +14,7 @@ from allotment.core.explain.words import (
     cause_text,
     displaced_text,
     fragmentation_text,
-    piece_text,
+    held_text,
     place_text,
     relative_text,
     status_text,
@@ -128,12 +127,7 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
     if found.placement is not None:
         held = found.placement
         verb = {"released": "Held", PERHAPS: "May hold"}.get(held.phase, "Holds")
-        parts = [
-            f"{held.node}/{d.device} ({card_text(d)}): "
-            + part_text(d.memory_bytes, d.compute_percent, d.compute_whole)
-            + piece_text(d)
-            for d in held.devices
-        ]
+        parts = [f"{held.node}/{d.device} ({card_text(d)}): {held_text(d)}" for d in held.devices]
         parts += [f"{held.node}: {name} {count}" for name, count in held.extended.items()]
         for text in parts or [f"{held.node}, no device"]:
             yield field(verb, text)

@@ -6,6 +6,7 @@ import msgspec
 from hypothesis import given, settings
 
 from allotment.core.explain.obstacles import FITS, Emptied, gaps, present
+from allotment.core.explain.pod import waiting_for
 from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
@@ -75,3 +76,23 @@ def test_every_refusing_node_has_its_first_obstacle_in_a_gap(events: list[Event]
         why = whys.of(state.pods[uid])
         assert why.code
         assert why.text
+
+
+@settings(max_examples=80)
+@given(lives(every_policy))
+def test_who_waits_for_pods_to_end_waits_for_pods_that_are_there(events: list[Event]) -> None:
+    """On every node that counts some pod runs, and without its pods the node takes the request."""
+    state = folded(events)
+    whys = Whys(state)
+    for uid in state.pending:
+        fact = state.pods[uid].fact
+        if fact.problem is not None or fact.gated:
+            continue
+        asked = whys.asked(fact)
+        waits = waiting_for(state, asked)
+        if waits is None or waits.kind != "Release":
+            continue
+        held = [node for node in present(state) if node.allocations]
+        assert 0 < waits.nodes <= len(held)
+        ends = [node for node in held if Emptied(state).refuses(node, asked) is None]
+        assert waits.nodes <= len(ends)

@@ -529,7 +529,7 @@ def test_a_group_that_was_made_for_pods_is_shown_by_whose_they_are(
     world = World(build.node("n1", 1))
     world.tell(QueueObserved(uid="d", name="default", rv=1))
     world.tell(group(f"podgroup-{uid}", len(names)))
-    asked = build.request(build.wants(99_000, 0))
+    asked = build.request(build.wants(12_000, 0))
     for name in names:
         world.tell(build.pod(name, asked, name=name, group=f"default/podgroup-{uid}", role="w"))
     world.tell(group("zz", 1))

@@ -7,6 +7,7 @@ import anyio
 import msgspec
 import pytest
 
+from allotment.core.explain.amounts import short_text
 from allotment.core.explain.gang import explain_gang
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
@@ -14,7 +15,6 @@ from allotment.core.replay.journal import Journal, JournalError, Writer, usage
 from allotment_inspector import books
 from allotment_inspector.frame import sentence
 from allotment_inspector.history import Entry
-from allotment_inspector.pages.card import amount_text
 from allotment_inspector.pages.compare import ComparePage
 from allotment_inspector.pages.decision import DecisionPage
 from allotment_inspector.pages.found import NotFound
@@ -536,8 +536,8 @@ def test_a_queue_or_gang_that_does_not_exist_is_said() -> None:
     [(1, False, "1 AI core"), (4, False, "4 AI cores"), (50, True, "50%")],
 )
 def test_compute_is_counted_as_people_do(compute: int, is_percent: bool, text: str) -> None:
-    assert amount_text(0, compute, is_percent=is_percent) == text
-    assert amount_text(2_970, compute, is_percent=is_percent) == f"2.9 GiB, {text}"
+    assert short_text(0, compute, is_percent=is_percent) == text
+    assert short_text(2_970, compute, is_percent=is_percent) == f"2.9 GiB, {text}"
 
 
 # Between moments

@@ -37,9 +37,9 @@ def test_a_pods_story_is_its_own_and_no_others() -> None:
 
 def test_a_decision_shows_only_the_parts_asked_for() -> None:
     lines = dict(told(busy_cluster(), PodSubject("default", "whole-more")))
-    assert lines[21].startswith("decided c2 on 20: default/whole-more refused: 0/6 nodes")
+    assert lines[21].startswith("decided c2 on 20: default/whole-more waits: 0/6 nodes")
     assert "a100-only" not in lines[21]
-    assert lines[29] == "decided c3 on 28: refused as before"
+    assert lines[29] == "decided c3 on 28: all wait as before"
 
 
 def test_a_nodes_story_holds_its_pods_while_they_are_there() -> None:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from allotment.core.units import resource_text
-from allotment_proto.events import QuotaShort, Refusal
+from allotment_proto.events import Admission, QuotaShort, Refusal
 from allotment_proto.facts import Problem
 
 # Node
@@ -1101,6 +1101,12 @@ def quota_text(short: QuotaShort, *, names_queue: bool = True) -> str:
     also = f" and {promised} promised to others of its namespace" if short.promised else ""
     where = "" if not names_queue else f"queue {short.queue}: " if short.queue else "the cluster: "
     return f"{where}{held} of {most} {short.resource} in use{also}, {wants} requested"
+
+
+def gate_text(gate: Admission) -> str:
+    """What is said of a group that may not start yet; where limits are in the way, by how much."""
+    amounts = "; ".join(map(quota_text, gate.quota))
+    return f"{gate.message} ({amounts})" if amounts else gate.message
 
 
 def refusal_text(refusal: Refusal) -> str:

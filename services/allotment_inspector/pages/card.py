@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from allotment.core.explain.amounts import compute_text
+from allotment.core.explain.amounts import short_text
 from allotment.core.explain.views import PERCENT, card_name, model_text, piece_name
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.ledger import Card
@@ -64,14 +64,6 @@ class CardCell(msgspec.Struct, frozen=True, rename="camel"):
     is_cut: bool = False
 
 
-def amount_text(memory_mib: int, compute: int, *, is_percent: bool) -> str:
-    """``2.9 GiB, 50%``; ``4 AI cores``."""
-    words = [mib_text(memory_mib)] if memory_mib else []
-    if compute or not words:
-        words.append(f"{compute}%" if is_percent else compute_text(compute, 0))
-    return ", ".join(words)
-
-
 def card_cell(
     state: ClusterState,
     node: Node,
@@ -106,9 +98,7 @@ def card_cell(
                     width=_share(size or (whole if _takes_all(card, holding) else 0), whole),
                     compute=_share(holding.cores_pct, fact.cores_pct),
                     phase=_phase(state, card, key, pod.fact.deleting),
-                    amount=amount_text(
-                        holding.memory_mib, holding.cores_pct, is_percent=is_percent
-                    ),
+                    amount=short_text(holding.memory_mib, holding.cores_pct, is_percent=is_percent),
                     queue=queue_of(state, pod.fact),
                     seq=seq,
                     since_ms=since.get(seq) if seq else pod.fact.created_ms,
@@ -191,7 +181,7 @@ def free_text(state: ClusterState, node: Node, card: Card) -> str:
     if fact.memory_mib:
         return f"{mib_text(card.free_memory_mib)} free"
     is_percent = fact.cores_pct in PERCENT
-    return f"{amount_text(0, card.free_cores_pct, is_percent=is_percent)} free"
+    return f"{short_text(0, card.free_cores_pct, is_percent=is_percent)} free"
 
 
 def is_full(card: Card) -> bool:
@@ -210,7 +200,7 @@ def over_text(card: Card) -> str:
         return mib_text(-card.free_memory_mib)
     if card.free_cores_pct < 0:
         is_percent = card.fact.cores_pct in PERCENT
-        return amount_text(0, -card.free_cores_pct, is_percent=is_percent)
+        return short_text(0, -card.free_cores_pct, is_percent=is_percent)
     return f"{-card.free_slots} slot{'s' * (card.free_slots != -1)}"
 
 

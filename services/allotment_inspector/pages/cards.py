@@ -7,15 +7,13 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core.explain.doctor import ERROR, Finding, findings
-from allotment.core.explain.pod_views import ELSEWHERE, GATED, stage_of
+from allotment.core.explain.pod_views import ELSEWHERE, GATED, asks_text, stage_of
 from allotment.core.explain.views import (
-    asked_whole,
     card_name,
     card_word,
     counted_of,
     model_text,
     node_status,
-    plain,
 )
 from allotment.core.explain.why import Whys
 from allotment.core.ledger.ledger import Card
@@ -24,9 +22,8 @@ from allotment.core.ledger.partitions.mig import largest_left_mib
 from allotment.core.units import mib_text
 from allotment_inspector.history import Moment
 from allotment_inspector.index import Gone
-from allotment_inspector.pages.card import CardCell, amount_text, card_cell, is_full, queue_of
+from allotment_inspector.pages.card import CardCell, card_cell, is_full, queue_of
 from allotment_inspector.said import path, typed
-from allotment_proto.facts import PodRequest
 
 NODES_DRAWN_MAX = 100
 """Of a larger cluster the map has one cell a card."""
@@ -606,7 +603,7 @@ def _waiting(state: ClusterState, whys: Whys) -> list[Waits]:
         pod = state.pods[uid]
         fact = pod.fact
         cause = whys.of(pod).code
-        asks = asks_text(fact.request)
+        asks = asks_text(fact.request.devices, fact.request.extended) or "no device"
         key = fact.namespace, asks, cause
         before = found.get(key)
         order = fact.created_ms, fact.name
@@ -623,21 +620,6 @@ def _waiting(state: ClusterState, whys: Whys) -> list[Waits]:
         else:
             found[key] = msgspec.structs.replace(before, count=before.count + 1)
     return sorted(found.values(), key=lambda w: (w.since_ms, w.namespace, w.name))
-
-
-def asks_text(request: PodRequest) -> str:
-    """What a pod asks for, in short: ``2 cards: 24.0 GiB, 40%``; ``nvidia.com/gpu: 4``."""
-    words = []
-    for wanted in request.devices:
-        cards = "1 card" if wanted.count == 1 else f"{wanted.count} cards"
-        is_percent = asked_whole(wanted.family) == 100
-        amount = amount_text(wanted.memory_mib, wanted.cores_pct, is_percent=is_percent)
-        if wanted.memory_pct:
-            compute = f", {wanted.cores_pct}%" if wanted.cores_pct else ""
-            amount = f"{wanted.memory_pct}% of its memory{compute}"
-        words.append(f"{cards}: {amount}")
-    words += [f"{name}: {amount}" for name, amount in plain(request.extended).items()]
-    return "; ".join(words) or "no device"
 
 
 def _look(moment: Moment) -> list[Look]:

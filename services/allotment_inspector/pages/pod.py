@@ -24,8 +24,8 @@ from allotment.core.explain.words import (
     because_texts,
     decided_by_text,
     fragmentation_text,
+    held_text,
     near_words,
-    piece_text,
     place_text,
     step_text,
     waiting_text,
@@ -344,11 +344,10 @@ def _facts(life: Life, found: PodExplanation | None) -> Iterator[Fact]:
     if placement is not None:
         verb = {"released": "Held", PERHAPS: "May hold"}.get(placement.phase, "Holds")
         for device in placement.devices:
-            part = part_text(device.memory_bytes, device.compute_percent, device.compute_whole)
             model = f" {model_text(device.model)}" if device.model else ""
             name = f"{placement.node}/{device.device}"
             link = node_link(placement.node, name)
-            yield fact(verb, link, f"{model}: {part}{piece_text(device)}")
+            yield fact(verb, link, f"{model}: {held_text(device)}")
         for resource, count in placement.extended.items():
             yield fact(verb, node_link(placement.node), f": {resource} {count}")
     request = ask.request

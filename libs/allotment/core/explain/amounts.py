@@ -1,7 +1,7 @@
 """Parts of cards in words. Compute is percent of a GPU; of most NPUs it is AI cores."""
 
 from allotment.core.explain.views import PERCENT
-from allotment.core.units import bytes_text
+from allotment.core.units import bytes_text, mib_text
 
 
 def whole_of_card(compute: int) -> int:
@@ -12,6 +12,14 @@ def whole_of_card(compute: int) -> int:
 def compute_text(amount: int, whole: int) -> str:
     """``50%``, or ``2 AI cores`` of a card that has `whole` of them and not 100 percent."""
     return f"{amount}%" if whole == 100 else f"{amount} AI core{'s' * (amount != 1)}"
+
+
+def short_text(memory_mib: int, compute: int, *, is_percent: bool) -> str:
+    """``2.9 GiB, 50%``; ``4 AI cores``: for rows of lists."""
+    words = [mib_text(memory_mib)] if memory_mib else []
+    if compute or not words:
+        words.append(compute_text(compute, 100 if is_percent else 0))
+    return ", ".join(words)
 
 
 def part_text(memory_bytes: int, compute: int, whole: int) -> str:

@@ -31,6 +31,7 @@ from allotment.core.explain.schema import (
     quota_of,
     reason_of,
 )
+from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState, Group
 from allotment.core.placement.devices import memory_units
 from allotment.core.queues.round.verdict import (
@@ -107,7 +108,7 @@ def explain_gang(
         gate=None if ruled is None else _gate(ruled, group),
         said=_said(group),
         members=members,
-        in_queue=place_in_queue(state, waiting, key),
+        in_queue=place_in_queue(state, waiting, key, Whys(state)),
         queues=place_among(ruled.queues, fact.queue)
         if ruled is not None and key in waiting
         else None,

@@ -32,9 +32,11 @@ from allotment.core.placement.devices import FAMILIES, by_family
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import card_refusal, model_wanted, rules_of
 from allotment.core.placement.devices.free import Free, need_memory_mib
+from allotment.core.placement.rules.attachments import attaching
 from allotment.core.placement.rules.bounds import texts_of
 from allotment.core.placement.rules.interpod import Meets, claims_note, count_on
 from allotment.core.placement.rules.predicates import extended_lack, family_lack
+from allotment.core.placement.rules.selectors import affinity_matches
 from allotment.core.units import bytes_text, cpu_text, mib_text, resource_text
 from allotment_proto.facts import DeviceRequest, PodRequest, PodTerm
 
@@ -159,6 +161,18 @@ def _affinity(about: About) -> Iterator[str]:
     if terms:
         wanted = " or ".join(term_text(term) for term in terms[:_SHOWN])
         yield f"required node affinity ({wanted}) excludes {_those(about, len(about.nodes))}"
+
+
+def _reach(about: About) -> Iterator[str]:
+    """From where the volumes of the pod can be reached that these nodes cannot reach."""
+    for terms in about.request.constraints.volumes[:_SHOWN]:
+        out = [n for n in about.nodes if not affinity_matches(terms, n.labels, n.name)]
+        if out:
+            where = " or ".join(term_text(term) for term in terms[:_SHOWN])
+            yield (
+                f"a volume of the pod can be reached only from nodes with {where}, which excludes "
+                f"{_those(about, len(out))}"
+            )
 
 
 def _those(about: About, number: int) -> str:
@@ -297,6 +311,26 @@ def _memory(about: About) -> Iterator[str]:
 def _pods(about: About) -> Iterator[str]:
     run = "runs" if len(about.nodes) == 1 else "run"
     yield f"{_named(node.name for node in about.nodes)} already {run} the maximum number of pods"
+
+
+def _attached(about: About) -> Iterator[str]:
+    """Of which driver a node has as many volumes as it can attach; the node with the most room."""
+    over = {
+        driver.driver: max(
+            (each.limit - each.attached, node.name, each)
+            for node in about.nodes
+            for each in attaching(node, about.request)
+            if each.driver == driver.driver
+        )
+        for node in about.nodes
+        for driver in attaching(node, about.request)
+        if driver.is_too_much
+    }
+    for name, (_, node_name, driver) in sorted(over.items())[:_SHOWN]:
+        yield (
+            f"{node_name} has {driver.attached} of at most {driver.limit} volumes of {name} "
+            f"attached, and the pod needs {driver.new} more"
+        )
 
 
 def _cards(about: About) -> Iterator[str]:
@@ -568,6 +602,8 @@ _WORDS: dict[str, Words] = {
     reasons.TAINT_NOT_TOLERATED: _taints,
     reasons.SELECTOR_MISMATCH: _labels,
     reasons.AFFINITY_MISMATCH: _affinity,
+    reasons.VOLUME_OUT_OF_REACH: _reach,
+    reasons.VOLUME_LIMIT_REACHED: _attached,
     reasons.HOST_PORT_TAKEN: _ports,
     reasons.CLAIM_IN_USE: _sole,
     reasons.POD_AFFINITY_MISMATCH: _near,

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from allotment.core.explain.pod_story import generated_base
 from allotment.core.explain.schema import AHEAD_SHOWN, Place
+from allotment.core.explain.why import Whys
 from allotment.core.jobs.keys import MADE_GROUP
 from allotment.core.ledger.model import ClusterState
+from allotment_proto.events import PodObserved
 
 
 def owner_of(state: ClusterState, namespace: str, name: str) -> str:
@@ -23,15 +25,33 @@ def owner_of(state: ClusterState, namespace: str, name: str) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-def place_in_queue(state: ClusterState, waiting: Sequence[str], name: str) -> Place | None:
+def place_in_queue(
+    state: ClusterState, waiting: Sequence[str], name: str, whys: Whys
+) -> Place | None:
     """The place of a group (`NAMESPACE/NAME`) or of a lone pod (`pod NAMESPACE/NAME`) among those
     who wait; None if it does not.
     """
     if name not in waiting:
         return None
     at = waiting.index(name)
-    ahead = tuple(_said(state, each) for each in waiting[:at][:AHEAD_SHOWN])
-    return Place(position=at + 1, length=len(waiting), ahead=ahead)
+    ahead = dict.fromkeys(waiting[:at])
+    able = {
+        queue_name(pod.fact)
+        for pod in (state.pods[uid] for uid in state.pending)
+        if queue_name(pod.fact) in ahead and not whys.is_never(pod, or_invalid=True)
+    }
+    first = [_said(state, each) for each in ahead if each in able]
+    return Place(
+        position=at + 1,
+        length=len(waiting),
+        ahead=tuple(first[:AHEAD_SHOWN]),
+        never=len(ahead) - len(first),
+    )
+
+
+def queue_name(fact: PodObserved) -> str:
+    """The name under which a pod, or its group, waits in its queue."""
+    return fact.group or f"pod {fact.namespace}/{fact.name}"
 
 
 def _said(state: ClusterState, waiting: str) -> str:

@@ -22,7 +22,7 @@ from allotment.core.explain.advice import advice
 from allotment.core.explain.competition import competition, decided_by, node_at_decision
 from allotment.core.explain.doctor import of_pod
 from allotment.core.explain.life import PodExplanation
-from allotment.core.explain.made_groups import place_in_queue
+from allotment.core.explain.made_groups import place_in_queue, queue_name
 from allotment.core.explain.nodes import (
     closest,
     fragmentation,
@@ -69,6 +69,7 @@ from allotment.core.explain.views import (
 from allotment.core.explain.why import Whys
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import BOUND, ClusterState, Node, Pod
+from allotment.core.ledger.partitions.mig import profile_name
 from allotment.core.placement.cycle import notes_of
 from allotment.core.placement.rules.interpod import look_around
 from allotment.core.placement.rules.models import parts_note
@@ -146,12 +147,12 @@ def explain(
         if short_of_room
         else (),
         fragmentation=fragmentation(state, asked) if one_day else None,
-        waiting_for=_waiting_for(state, asked) if short_of_room else None,
+        waiting_for=waiting_for(state, asked) if short_of_room else None,
         lacks=said.lacks if short_of_room and (ruled.no is None or not one_day) else (),
         counterfactuals=_advice(state, fact, ruled, asked, answers).changes
         if waits and advised
         else (),
-        in_queue=place_in_queue(state, ruled.waiting, _queue_name(fact)) if waits else None,
+        in_queue=place_in_queue(state, ruled.waiting, queue_name(fact), whys) if waits else None,
         queue=ruled.queue if waits else "",
         advice=_general(status),
         placement=_placed(state, told, pod),
@@ -207,11 +208,6 @@ def _general(status: Status) -> str:
     return "" if reason is None else reason.advice
 
 
-def _queue_name(fact: PodObserved) -> str:
-    """The name under which a pod, or its group, waits in its queue."""
-    return fact.group or f"pod {fact.namespace}/{fact.name}"
-
-
 def fits_empty_cluster(state: ClusterState, request: PodRequest) -> bool | None:
     """Whether a node would take it if no pod ran in the cluster; cordons and outages do not count.
     None where there is no node to ask.
@@ -227,7 +223,7 @@ def is_barred(no: No | None) -> bool:
     return reason is not None and reason.cured_by not in (Cure.QUOTA, Cure.PODS)
 
 
-def _waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
+def waiting_for(state: ClusterState, request: PodRequest) -> WaitingFor | None:
     """What has to happen for the request to fit; None if nothing that happens to nodes can help."""
     room, kept, change = 0, 0, 0
     empty = Emptied(state)
@@ -438,6 +434,7 @@ def _held(node: Node | None, holding: Holding) -> Held:
         compute_percent=holding.cores_pct,
         compute_whole=compute_whole(node, holding),
         instance=piece_name(holding),
+        profile="" if card is None else profile_name(card.table, holding.instance),
     )
 
 

@@ -6,8 +6,16 @@ import msgspec
 
 from allotment.core import reasons
 from allotment.core.explain.acknowledgement import ahead_of, is_awaited
+from allotment.core.explain.amounts import short_text
 from allotment.core.explain.schema import DeviceAsk, Request
-from allotment.core.explain.views import MIB, compute_whole, device_name, plain
+from allotment.core.explain.views import (
+    MIB,
+    asked_whole,
+    card_word,
+    compute_whole,
+    device_name,
+    plain,
+)
 from allotment.core.ledger.groups import NOT_ADMITTED, group_priority
 from allotment.core.ledger.model import ACTIVE, ENDED, RESERVED, SINGLE, ClusterState, Group, Pod
 from allotment.core.placement.devices import cards_asked
@@ -179,7 +187,7 @@ def _cause_of(state: ClusterState, key: str) -> tuple[str, str]:
         return reasons.GROUP_MISSING, f"PodGroup {key} does not exist"
     is_at_gate = group.fact.phase in NOT_ADMITTED and not group.admitted_seq
     if is_at_gate and group.gate is not None and group.gate.code:
-        return group.gate.code, group.gate.message
+        return group.gate.code, reasons.gate_text(group.gate)
     return (group.short.code, group.short.message) if group.short is not None else ("", "")
 
 
@@ -207,11 +215,17 @@ def evicted_text(state: ClusterState, eviction: Eviction) -> str:
 
 
 def asks_text(devices: tuple[DeviceRequest, ...], extended: Amounts) -> str:
-    """A request in one short line: ``2 × (3000 MiB, 50%)``, ``nvidia.com/gpu: 2``."""
+    """A request in one short line: ``2 GPUs: each 2.9 GiB, 50%``, ``nvidia.com/gpu: 2``."""
     parts = []
     for wanted in devices:
-        memory = f"{wanted.memory_pct}% memory" if wanted.memory_pct else f"{wanted.memory_mib} MiB"
-        parts.append(f"{wanted.count} × ({memory}, {wanted.cores_pct}%)")
+        is_percent = asked_whole(wanted.family) == 100
+        part = short_text(wanted.memory_mib, wanted.cores_pct, is_percent=is_percent)
+        if wanted.memory_pct:
+            compute = f", {wanted.cores_pct}%" if wanted.cores_pct else ""
+            part = f"{wanted.memory_pct}% of the memory{compute}"
+        more = wanted.count > 1
+        cards = f"{wanted.count} {card_word(wanted.family)}{'s' * more}"
+        parts.append(f"{cards}: {'each ' * more}{part}")
     parts += [f"{name}: {amount}" for name, amount in plain(extended).items()]
     return ", ".join(parts)
 

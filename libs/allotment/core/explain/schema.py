@@ -217,11 +217,15 @@ class Fragmentation(_Fact, frozen=True, kw_only=True):
 
 
 class Place(_Fact, frozen=True, kw_only=True):
-    """A position among those who wait, counted from 1; the first of those ahead by name."""
+    """A position among those who wait, counted from 1. `never` of those ahead can never start:
+    their request is invalid, or fits no node even when it is empty. Of the others ahead `ahead` has
+    the first, by name.
+    """
 
     position: int
     length: int
     ahead: tuple[str, ...]
+    never: int = 0
 
 
 class Lack(_Fact, frozen=True, kw_only=True):
@@ -281,6 +285,8 @@ class Held(_Fact, frozen=True, kw_only=True):
     """What the whole card has: 100 if compute is percent, else its AI cores."""
     instance: str
     """Which piece of the card, if it is partitioned: a MIG instance, a template."""
+    profile: str
+    """The profile of the MIG instance; empty where the node lists none of this name."""
 
 
 class Placed(_Sparse, frozen=True, kw_only=True):

@@ -378,7 +378,7 @@ def _decided_line(event: Decided, only: Collection[str] | None) -> str:
         if shows(d.placement.uid)
     ]
     parts += [
-        f"{r.namespace}/{r.name} refused: {refusal_text(r).removesuffix('.')}"
+        f"{r.namespace}/{r.name} waits: {refusal_text(r).removesuffix('.')}"
         for r in event.refusals
         if shows(r.uid)
     ]
@@ -398,7 +398,7 @@ def _decided_line(event: Decided, only: Collection[str] | None) -> str:
     ]
     shown = parts if only is not None else parts[:_PARTS_SHOWN]
     more = f"; {len(parts) - len(shown)} more" if len(parts) > len(shown) else ""
-    said = "; ".join(shown) or "refused as before"
+    said = "; ".join(shown) or "all wait as before"
     return f"decided {event.cycle} on {event.basis}: {said}{more}"
 
 

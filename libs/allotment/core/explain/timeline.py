@@ -458,11 +458,11 @@ def _outcome_text(attempt: Attempt) -> str:
         case pod_story.DROPPED:
             return f"no longer fits on {where}: {attempt.code}"
         case pod_story.REFUSED if attempt.refusal is not None:
-            return f"refused: {refusal_text(attempt.refusal).removesuffix('.')}"
+            return f"waits: {refusal_text(attempt.refusal).removesuffix('.')}"
         case pod_story.SHORT:
             return f"its group waits: {attempt.code}: {attempt.message}"
         case pod_story.UNCHANGED:
-            return "refused for the same reasons"
+            return "waits for the same reasons"
         case _:
             return "not placed: others came first in this round"
 

@@ -6,13 +6,14 @@ came nearest. So the nodes are asked again on the state of the reader, with ever
 the log as it was said.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from allotment.core import reasons
 from allotment.core.explain.lacks import lacks
 from allotment.core.explain.nodes import codes
-from allotment.core.explain.obstacles import FITS, Emptied
+from allotment.core.explain.obstacles import FITS, Emptied, present
 from allotment.core.explain.pod_views import group_cause, pod_status
 from allotment.core.explain.schema import Lack
 from allotment.core.ledger.model import ClusterState, Pod
@@ -119,14 +120,17 @@ class Whys:
         refusal, shut = pod.refusal, self._shut.why(pod.fact)
         if shut is not None and shut.code == code:
             return Why(code, shut.message)
-        if refusal is not None and refusal.problem is not None:
-            said = self._quota_text(refusal.quota)
-            return Why(code, said or _without_code(refusal.problem))
-        if code == reasons.SAME_ROLE_FAILED:
-            sibling = self._sibling(pod)
-            if sibling is not None:
-                why = self.of(sibling)
-                return Why(why.code, f"waits like {sibling.fact.name}: {why.text}")
+        problem = None if refusal is None else refusal.problem
+        said = "" if refusal is None else self._quota_text(refusal.quota)
+        said = said or self._minimum(pod, code)
+        if said:
+            return Why(code, said)
+        sibling = self._sibling(pod, code) if problem is None or _is_general(problem) else None
+        if sibling is not None:
+            why = self.of(sibling)
+            return Why(why.code, f"waits like {sibling.fact.name}: {why.text}")
+        if problem is not None:
+            return Why(code, _without_code(problem))
         _, message = group_cause(self._state, pod)
         return Why(code, message or _text(code))
 
@@ -145,19 +149,54 @@ class Whys:
             f"not enough room in the cluster: {amounts}; no queue quota applies" if amounts else ""
         )
 
-    def _sibling(self, pod: Pod) -> Pod | None:
-        """The pod of the same group and role that the nodes refused for all of them."""
+    def _minimum(self, pod: Pod, code: str) -> str:
+        """How many pods the group needs, without how many there are or fit: that changes, and
+        nobody is told anew each time."""
         group = self._state.groups.get(pod.fact.group)
-        members = () if group is None else group.members
-        found = (self._state.pods[uid] for uid in members if uid in self._state.pending)
-        refused = [
-            other
-            for other in found
-            if other.fact.role == pod.fact.role
-            and other.refusal is not None
-            and other.refusal.problem is None
+        if group is None or group.fact is None:
+            return ""
+        key, fact = pod.fact.group, group.fact
+        if code == reasons.NOT_ENOUGH_TASKS:
+            return f"PodGroup {key} needs {fact.min_member} pods to start (minMember) and has fewer"
+        problem = None if pod.refusal is None else pod.refusal.problem
+        if code == reasons.NOT_ENOUGH_RESOURCES and problem and _is_general(problem):
+            return (
+                f"PodGroup {key} needs {fact.min_member} pods to start together (minMember), and "
+                "they do not all fit now"
+            )
+        if code != reasons.NOT_ENOUGH_PODS_OF_TASK:
+            return ""
+        there = Counter(self._state.pods[uid].fact.role for uid in group.members)
+        short = [
+            f"{least} pods of role {role}"
+            for role, least in fact.min_task_member
+            if there[role] < least
         ]
-        return min(refused, key=lambda other: other.fact.name, default=None)
+        needs = " and ".join(short)
+        return (
+            f"PodGroup {key} needs {needs} to start (minTaskMember) and has fewer" if short else ""
+        )
+
+    def _sibling(self, pod: Pod, code: str) -> Pod | None:
+        """The pod of the same group that was refused for all of them: by the nodes, or for what the
+        whole group waits for, in words that say more than the code."""
+        group = self._state.groups.get(pod.fact.group)
+        if group is None:
+            return None
+        by_nodes = code in (reasons.SAME_ROLE_FAILED, reasons.GANG_INCOMPLETE)
+        is_role = code == reasons.SAME_ROLE_FAILED
+
+        def speaks(other: Pod) -> bool:
+            if other.refusal is None:
+                return False
+            problem = other.refusal.problem
+            if by_nodes or problem is None:
+                same = not is_role or other.fact.role == pod.fact.role
+                return by_nodes and problem is None and same
+            return problem.code == code and not _is_general(problem)
+
+        found = (self._state.pods[uid] for uid in group.members if uid in self._state.pending)
+        return min(filter(speaks, found), key=lambda other: other.fact.name, default=None)
 
     def _of_nodes(self, fact: PodObserved, counted: str) -> Why:
         """What the nearest nodes lack; `counted` is what the decision made of its counts."""
@@ -186,11 +225,39 @@ class Whys:
             self._asked[key] = self.asked(fact)
         return self.nodes(self._asked[key])
 
+    def unhelped(self, fact: PodObserved) -> int:
+        """How many nodes would refuse a pod whoever was evicted for it; 0 once too many were
+        asked."""
+        found = self.nodes_of(fact)
+        if found is None:
+            return 0
+        asked = self.asked(fact)
+        return sum(
+            answer not in (FITS, *reasons.CURED_BY_ROOM)
+            or (answer != FITS and self._empty.refuses(node, asked) is not None)
+            for node, answer in zip(present(self._state), found.answers, strict=True)
+        )
+
+    def is_never(self, pod: Pod, *, or_invalid: bool = False) -> bool:
+        """Whether no node would take a pod even if no other ran. A request that cannot be read is
+        no answer of nodes: it counts if asked for."""
+        problem = pod.fact.problem
+        if problem is not None:
+            known = reasons.REASONS.get(problem.code)
+            return or_invalid and known is not None and known.cured_by == reasons.Cure.TEXT
+        found = self.nodes_of(pod.fact)
+        return found is not None and found.ever is False
+
     def _not_ours(self, fact: PodObserved) -> str:
         ours = self._state.policy.scheduler_names
         near = nearest(fact.scheduler, set(ours))
         said = f"its schedulerName is {fact.scheduler}; this scheduler answers to {', '.join(ours)}"
         return said + (f"; did you mean {near}?" if near else "")
+
+
+def _is_general(problem: Problem) -> bool:
+    """Whether it says no more than its code does: what members hear that were not tried."""
+    return problem.message.startswith(_text(problem.code))
 
 
 def _without_code(problem: Problem) -> str:

@@ -30,7 +30,7 @@ from allotment.core.explain.schema import (
     Step,
     WaitingFor,
 )
-from allotment.core.explain.views import asked_whole, card_word
+from allotment.core.explain.views import asked_whole, card_word, model_text
 from allotment.core.reasons import (
     NO_FITTING_INSTANCE,
     QUEUED,
@@ -253,16 +253,21 @@ def relative_text(relative: Relative) -> str:
     return f"{said}: {relative.status}{where}"
 
 
-def piece_text(device: Held) -> str:
-    """What a card was cut by: chips whose compute is AI cores by templates, others by MIG."""
-    if not device.instance:
-        return ""
-    return f", {'instance' if device.compute_whole == 100 else 'template'} {device.instance}"
+def held_text(device: Held) -> str:
+    """What is held of a card. A MIG instance is its profile, whatever amounts were requested; chips
+    whose compute is AI cores are cut by templates."""
+    if device.profile:
+        return f"MIG {device.profile}, instance {device.instance}"
+    part = part_text(device.memory_bytes, device.compute_percent, device.compute_whole)
+    word = "instance" if device.compute_whole == 100 else "template"
+    return f"{part}, {word} {device.instance}" if device.instance else part
 
 
 def card_text(device: Held) -> str:
     """Which card it is; a card that its node does not list any more is known by its id alone."""
-    return f"{device.model}, {device.id}" if device.model else "not listed by the node now"
+    if not device.model:
+        return "not listed by the node now"
+    return f"{model_text(device.model)}, {device.id}"
 
 
 def decided_by_text(by: DecidedBy) -> str:
@@ -386,8 +391,10 @@ def amount_text(resource: str, amount: int | None, units: Mapping[str, int]) -> 
 def place_text(place: Place, among: str) -> str:
     """A position, and who is ahead."""
     text = f"position {place.position} of {place.length} {among}"
+    if place.never:
+        text += f"; {place.never} of those ahead can never start as they are"
     if place.ahead:
-        more = place.position - 1 - len(place.ahead)
+        more = place.position - 1 - place.never - len(place.ahead)
         also = f" and {more} more" if more > 0 else ""
         text += f"; ahead: {', '.join(place.ahead[:AHEAD_SHOWN])}{also}"
     return text

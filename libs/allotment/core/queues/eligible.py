@@ -27,7 +27,11 @@ def _group_preempts(state: ClusterState, key: str) -> bool:
     return found is None or found.preempts
 
 
+def can_evict(state: ClusterState) -> bool:
+    """Whether the policy has pods evicted for others."""
+    return state.is_batched and not _EVICTING.isdisjoint(state.policy.actions)
+
+
 def is_never(state: ClusterState, fact: PodObserved) -> bool:
     """Whether it is for its own or its group's policy that nobody is evicted for a pod."""
-    can_evict = state.is_batched and not _EVICTING.isdisjoint(state.policy.actions)
-    return can_evict and not (fact.preempts and _group_preempts(state, fact.group))
+    return can_evict(state) and not (fact.preempts and _group_preempts(state, fact.group))

@@ -8,7 +8,7 @@ import msgspec
 from allotment.core.explain.attempts import waiting
 from allotment.core.explain.views import summaries
 from allotment.core.explain.why import Whys
-from allotment.core.ledger.model import ClusterState, Pod
+from allotment.core.ledger.model import ClusterState
 from allotment.core.units import rfc3339
 
 
@@ -92,11 +92,4 @@ def summary_of(state: ClusterState, whys: Whys) -> Summary:
 def _never(state: ClusterState, whys: Whys) -> Counter[str]:
     """The pods that no node would fit even if no other pod ran, by cause."""
     pods = (state.pods[uid] for uid in state.pending)
-    return Counter(whys.of(pod).code for pod in pods if _is_never(pod, whys))
-
-
-def _is_never(pod: Pod, whys: Whys) -> bool:
-    if pod.fact.problem is not None:
-        return False
-    found = whys.nodes_of(pod.fact)
-    return found is not None and found.ever is False
+    return Counter(whys.of(pod).code for pod in pods if whys.is_never(pod))

@@ -174,6 +174,15 @@ def _free_counts(geometry: Geometry, used: set[int]) -> Iterator[int]:
         start = end
 
 
+def profile_name(table: Table, instance: str) -> str:
+    """The profile of an instance, as ``1g.10gb``; empty for one that the table does not have."""
+    place = _place(table, instance)
+    if place is None:
+        return ""
+    geometry = table[place[0]]
+    return geometry.profiles[_profile_at(geometry, place[1])].name
+
+
 def _place(table: Table, instance: str) -> tuple[int, int] | None:
     """Geometry number and position of an instance; None if the table has no such instance."""
     name, _, text = instance.rpartition("-")

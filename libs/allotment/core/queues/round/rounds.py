@@ -18,7 +18,7 @@ from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.actions.allocate import allocate
 from allotment.core.queues.actions.backfill import backfill
 from allotment.core.queues.actions.enqueue import Enqueued, enqueue, let_in_unasked, without_queue
-from allotment.core.queues.answers import No
+from allotment.core.queues.answers import No, recordable
 from allotment.core.queues.model import WAITING, JobView, Lone, QueueView, View
 from allotment.core.queues.plugins.registry import PLUGINS, Configured, configure
 from allotment.core.queues.reservations import Hold, holds_in_force
@@ -397,7 +397,7 @@ class Rounds:
         return (
             *let_in,
             *(
-                Admission(uid, no.code, no.message)
+                Admission(uid, no.code, no.message, recordable(no.short, self.state.devices))
                 for uid, no in found.refused
                 if uid in groups and not _is_recorded(groups[uid].gate, no)
             ),
