@@ -26,6 +26,7 @@ from allotment_proto.facts import PluginUse, PodRequest, Policy
 from tests import build
 from tests.journaling import Journaled
 from tests.model import Model
+from tests.property.following import Followers
 
 FIRST = (PluginUse("priority"), PluginUse("gang"), PluginUse("conformance"))
 ACTIONS = ("enqueue", "allocate", "backfill", "preempt", "reclaim")
@@ -55,6 +56,7 @@ class Cluster:
     def __init__(self) -> None:
         self.state, self.model, self.seq = ClusterState(), Model(), 0
         self.journaled = Journaled(self.state, every=10)
+        self.followers = Followers(self.state)
         self.made = 0
 
     def tell(self, event: Event) -> None:
@@ -62,6 +64,7 @@ class Cluster:
         apply(self.state, event, self.seq)
         self.model.observe(event, self.seq)
         self.journaled.took(self.seq, (event,))
+        self.followers.look()
 
     def node(self, a: int, b: int, c: int) -> None:
         if c == 5 and f"n{a % 3}" in self.state.nodes:

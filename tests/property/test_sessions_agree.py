@@ -9,7 +9,6 @@ are left as they are, in the middle of their work, and the next one must not not
 from functools import partial
 from typing import Any
 
-import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +22,6 @@ from allotment.core.queues.answers import No, Vote
 from allotment.core.queues.model import WAITING, Status
 from allotment.core.queues.plugins.base import Order, Plugin
 from allotment.core.queues.plugins.drf import dominant_share
-from allotment.core.queues.plugins.overcommit import Overcommit
 from allotment.core.queues.resources import CPU, Resources, total_of
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.totals import Totals
@@ -33,6 +31,7 @@ from allotment.core.queues.work import Job
 from allotment_filter.groups import TURN_PART
 from allotment_filter.orphans import orphans
 from tests.property.batch_world import OPS, STEP, STEPS, Op, World
+from tests.property.following import picture
 from tests.property.identity import IDENTITY, cycle, other_policy
 
 
@@ -137,28 +136,6 @@ class Followed(World):
         self.plain.tried.update(dict.fromkeys(found.jobs, found.batch.basis))
 
 
-def picture(session: Session) -> dict[str, object]:
-    """All that a session starts from and answers by."""
-    world = session.world
-    return {
-        "jobs": {uid: (job.view, picture_of_job(job)) for uid, job in world.jobs.items()},
-        "queues": {name: sorted(jobs) for name, jobs in world.by_queue.items()},
-        "at gate": sorted(job.uid for job in world.at_gate(world.jobs)),
-        "unplaced": sorted(session.unplaced),
-        "job of": {uid: job.uid for uid, job in world.job_of.items()},
-        "cluster": msgspec.structs.replace(world.cluster, used=Resources),
-        "in use": world.cluster.used(),
-        "now": world.now_ms,
-        "queue keys": {name: session.queue_key(name) for name in world.queues},
-        "job keys": {uid: session.job_key(job) for uid, job in world.jobs.items()},
-        "books": {
-            plugin.name: books_of(plugin)
-            for name in ("proportion", "capacity", "capacity-card", "overcommit")
-            if (plugin := session.plugin(name)) is not None
-        },
-    }
-
-
 def check_gauges(state: ClusterState, session: Session) -> None:
     """What metrics say of queues, groups and namespaces is the sum of what each job has."""
     jobs = list(session.jobs.values())
@@ -192,22 +169,6 @@ def check_gauges(state: ClusterState, session: Session) -> None:
 def assert_same(found: Resources, wanted: Resources) -> None:
     """What one of them does not name is 0."""
     assert {k: v for k, v in found.items() if v} == {k: v for k, v in wanted.items() if v}
-
-
-def picture_of_job(job: Job) -> object:
-    counts = {status: count for status, count in job.counts.items() if count}
-    asked = {name: amount for name, amount in job.allocated.items() if amount}
-    return job.phase, job.status, counts, asked, job.ready_count, job.best_effort_pending
-
-
-def books_of(plugin: Plugin) -> object:
-    if isinstance(plugin, Overcommit):
-        return plugin.book.inqueue_of
-    books: Any = getattr(plugin, "books", {})
-    return {
-        name: (book.allocated, book.request, book.inqueue_of, book.elastic)
-        for name, book in books.items()
-    }
 
 
 def plain_enqueue(session: Session) -> tuple[list[str], list[tuple[str, No]]]:
