@@ -75,7 +75,7 @@ def decode_envelope(payload: bytes, subject: str = "") -> Envelope:
 
 
 def check_envelope(payload: bytes) -> None:
-    """As `decode_envelope`, for whoever is about to write a record. Raises `UndecodableError`."""
+    """As `decode_envelope`, for code that is about to write a record. Raises `UndecodableError`."""
     try:
         _envelope.decode(payload)
     except UNREADABLE as error:

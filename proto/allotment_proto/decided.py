@@ -60,7 +60,7 @@ class QuotaShort(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One resource of which a limit does not cover what a pod or a group `wants`.
 
     Amounts are Volcano's: `cpu` in milli-cores, `memory` in bytes, `pods` as they are, everything
-    else in thousandths. `promised` is what others were let in for and do not hold yet. `queue` is
+    else in thousandths. `promised` is what others were admitted for and do not hold yet. `queue` is
     the one whose limit it is; empty if it is the whole cluster. `unit_bytes` is what one of a
     resource stands for that is memory of cards, else 0.
     """
@@ -176,12 +176,12 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     The scorer placed `batch` in order on the state at `basis`; the binder checked every placement
     again on the state at `checked` and appended this expecting no other decision since. `assumed`
     are cycles the scorer counted on that were not in the log yet. `policy` is the sequence of the
-    `PolicyLoaded` in force. Each of the `placements` stands on those before it: with groups that is
+    active `PolicyLoaded`. Each of the `placements` stands on those before it: with groups that is
     not the order of `batch`. A refusal that repeats the pod's last one word for word is left out.
 
     The placements of the pods in one of the `wholes` stand together or not at all: they are the
     minimum of a PodGroup. `shorts` are groups that did not get theirs, `admissions` groups that
-    passed the gate of their queue or are told what they lack, `evictions` pods that make room,
+    were admitted by their queue or get what they lack, `evictions` pods that make room,
     `holds` all reservations from now on (None: as before). `nominations` are the pods for which
     the victims go: the nodes are kept for them until they were tried there with all victims gone.
     `rules` says by which rules it was made, so that a later release makes the decision again, and

@@ -20,7 +20,7 @@ class MigModel(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Nvidia(msgspec.Struct, frozen=True, gc=False):
-    """Section `nvidia`. An empty resource name means: nobody can ask for that."""
+    """Section `nvidia`. An empty resource name means: no pod can request that."""
 
     count_name: str = keys.VGPU_NUMBER
     memory_name: str = keys.VGPU_MEMORY

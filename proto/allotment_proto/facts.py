@@ -247,7 +247,7 @@ class Attachment(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LocalVolume(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A PersistentVolume that is there and free: `terms` are alternatives, one of which a node must
+    """A free PersistentVolume: `terms` are alternatives, one of which a node must
     match (none: any node).
     """
 
@@ -326,8 +326,8 @@ class CardFact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One card as its device plugin registered it. `slots` is how many pods may share it.
 
     `table` is the position in `Inventory.tables` of the geometries into which it can be cut, −1 for
-    a card that is not cut by geometry, `NO_TABLE` for one that would have to be, but into what
-    nobody says: it takes nothing. `network` groups cards that are wired together, −1 unknown.
+    a card that is not cut by geometry, `NO_TABLE` for one that would have to be, but into what is
+    unknown: it takes nothing. `network` groups cards that are wired together, −1 unknown.
     `unhealthy_by` names what declares the card unhealthy, if that is not its device plugin.
     """
 
@@ -420,7 +420,7 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     ConfigMap of the device configuration, namespace and name. `fit_weight` is what a pod is worth
     that needs all it is given of a card. `namespace_turns` is whether namespaces take turns where
     nothing else orders pods and groups; else the older comes first. A node on which
-    `plugin_backlog` pods with devices wait for its device plugins is passed over while another one
+    `plugin_backlog` pods with devices wait for its device plugins is skipped while another one
     takes the pod (0: none is; see `core.placement.least_busy`).
     """
 

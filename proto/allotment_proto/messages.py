@@ -1,6 +1,6 @@
 """Pipeline messages between the services: hints on core NATS that may be lost, doubled or late.
 
-Nothing durable depends on them. A cycle whose messages vanish is issued again. Whoever reaches NATS
+Nothing durable depends on them. A cycle whose messages vanish is issued again. Any client of NATS
 can send one, so what is decoded is bounded: by what a record of the log can hold, and a cycle's
 name by what may stand in a message's headers.
 """
@@ -84,7 +84,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     proposed: the scorer could not compute anything, and why. `rules` as in `Decided`.
 
     `assumed` names the cycle on top of which it stands, and `assumed_digest` what was proposed for
-    that one (`digest_of`). Without placements it could not be placed on top, and is tried again.
+    that one (`digest_of`). Without placements it could not be placed on top, and is retried.
     With `under_way` nothing is proposed yet: the scorer works on the cycle, and the binder passes
     that on.
     """

@@ -119,9 +119,9 @@ class PodObserved(
     not tell which. `role` is the part of a
     job that it plays (`volcano.sh/task-spec`), `priority` its own (`volcano.sh/task-priority` wins
     over the pod's), `card_names` the alternatives of `volcano.sh/card.name`. `labels`, sorted, are
-    what other pods' rules select by. `claims` are the PersistentVolumeClaims that are to be told
+    what other pods' rules select by. `claims` are the PersistentVolumeClaims that must get
     its node before it is bound, so that their volumes are made where it can reach them. `preempts`
-    is false if its `preemptionPolicy` is Never: nobody is evicted for it. `queue` is set while no
+    is false if its `preemptionPolicy` is Never: no pod is evicted for it. `queue` is set while no
     annotation names the pod's group: without a `group` the pod is judged in that queue, at its gate
     like any group; with one it waits for
     that PodGroup to be made. `class_priority` is the pod's own priority where
@@ -131,19 +131,19 @@ class PodObserved(
     so much do its `holdings` count, whatever is claimed (none: as claimed).
     `ending` is what Kubernetes says about its end once it ended or is being deleted (None:
     nothing). It decides nothing, and is no reason for a record of its own.
-    `misnamed` are annotations that nobody reads, each with the one that was probably meant;
+    `misnamed` are annotations without effect, each with the one that was probably meant;
     `card_resources` the resources of cards that a pod asks for which waits for another scheduler.
     Neither decides anything.
-    `unplaced` are the requests of a broken pod of which nobody can tell the cards: each counts on
+    `unplaced` are the requests of a broken pod whose cards are unknown: each counts on
     every card that it can be on, and the rest of those cards can be given out (none: the node's
     cards take nothing new).
-    `asks` is what a pod with a `problem` asks for all the same, as far as it can be read: its
+    `asks` is what a pod with a `problem` asks for, as far as it can be read: its
     `request` is empty. It decides nothing.
     `standing` is what a device plugin would serve by its annotations where that is not what the pod
     claims on its own node: no scheduler that keeps its books right writes that (None: nothing).
     `grace_s` is how long it may take to end once it is deleted, where that is more than a minute
     (0: it is not). `deadline_ms` is when it has to have ended, while it is being deleted (0: it is
-    not, or nobody knows).
+    not, or unknown).
     `image` is that of the first container that asks for devices, of a pod of ours. `died` is how
     such a container failed as it started (None: it did not); it stays when the container is started
     again, and a second failure is no reason for a record of its own.
@@ -233,8 +233,8 @@ SCHEDULER_CONFIG, DEVICE_CONFIG = "scheduler", "device"
 
 
 class ConfigurationChecked(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
-    """The newest text of a configuration was read and, with `problems`, refused: what was in force
-    before stays so. Without any the refusal is over: what is written is in force.
+    """The newest text of a configuration was read and, with `problems`, refused: what was active
+    before stays active. Without any the refusal is over: the newest text is active.
 
     `source` says where the text is, `problems` what is wrong with it, each with its place there.
     `warnings` refuse nothing: lines of the text without effect, or places where none was found.
@@ -332,9 +332,10 @@ class PriorityClassGone(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=
 
 
 class TimePassed(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
-    """The clock of the watcher stood at `at_ms` (Unix milliseconds). Told when somebody has waited
-    as long as the plugin `sla` lets it: decisions go by recorded moments only. `unserved` are the
-    uids of bound pods that their nodes' device plugins have not acknowledged for long.
+    """The clock of the watcher stood at `at_ms` (Unix milliseconds). Recorded when a pod or group
+    has waited as long as the plugin `sla` lets it: decisions go by recorded moments only.
+    `unserved` are the uids of bound pods that their nodes' device plugins have not acknowledged for
+    long.
     """
 
     at_ms: Int64

@@ -43,7 +43,7 @@ _ReadEnvelope = msgspec.defstruct(
 
 
 class _Parts(dict[bytes, Any]):
-    """Parts by their bytes; one that nobody had is decoded."""
+    """Parts by their bytes; a new one is decoded."""
 
     def __init__(self, kind: Any) -> None:
         self._decoder = msgspec.json.Decoder(kind)

@@ -17,8 +17,8 @@ FEASIBLE = "allot.pipe.feasible"
 PROPOSAL = "allot.pipe.proposal"
 SETTLED = "allot.pipe.settled"
 LIST_AGAIN = "allot.ask.list"
-"""Asks the active watcher to list pods and nodes again. Nothing in the message is believed, and all
-that follows is what the API server says. It is not heeded while a list is under way, nor for ten
+"""Asks the active watcher to list pods and nodes again. Nothing in the message is trusted, and all
+that follows is what the API server says. It is ignored while a list is under way, nor for ten
 seconds after one that was asked for was complete."""
 
 NODE = "allot.log.node."

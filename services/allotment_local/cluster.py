@@ -1,6 +1,6 @@
 """`python -m allotment_local.cluster`: the API server with its fake nodes, one process.
 
-Prints its address as one line of JSON when it serves, like every service. Beside the Kubernetes
+Prints its address as one line of JSON when it serves, like every service. Along with the Kubernetes
 API it serves `/debug/cards`: what the fake device plugins handed out of each card, and whether that
 was ever too much.
 """
@@ -49,7 +49,7 @@ HOST = "127.0.0.1"
 SHUTDOWN_S = 3.0
 DEBUG_CARDS = "/debug/cards"
 VOLCANO_NAMESPACE = "volcano-system"
-"""There from the start, as beside an installed Volcano: its ConfigMaps are applied to it."""
+"""There from the start, as with an installed Volcano: its ConfigMaps are applied to it."""
 
 
 def now() -> datetime:
@@ -63,8 +63,8 @@ def new_id() -> str:
 def build(
     shapes: tuple[NodeShape, ...], timers: Timers, allocate_ms: int = 0, writer: str = ""
 ) -> web.Application:
-    """The API server of a new cluster with these nodes; `timers` must be run beside it. `writer` is
-    the token of who may write what the admission policy reserves to schedulers.
+    """The API server of a new cluster with these nodes; `timers` must be run along with it.
+    `writer` is the token that allows what the admission policy reserves to schedulers.
 
     Versions begin above those of any earlier life of the address, so that a watch that comes back
     after a restart has to list again.
@@ -115,7 +115,7 @@ async def serve(
 
 
 def _new_token(file: Path) -> str:
-    """A token that nobody knows who cannot read the file; the one that is there, if there is."""
+    """A token known only to readers of the file; the existing one, if any."""
     if not file.exists():
         file.touch(mode=0o600)
         file.write_text(secrets.token_urlsafe(32), encoding="utf-8")

@@ -86,7 +86,7 @@ class Home:
         return self.logs / f"{service}.log"
 
     def turn_logs(self) -> None:
-        """Begin every service's log anew; the last run's stays beside it as `<name>.log.1`."""
+        """Start a new log for every service; the last run's is kept as `<name>.log.1`."""
         for log in sorted(self.logs.glob("*.log")):
             if log.name != "supervisor.log":
                 os.replace(log, log.with_name(f"{log.name}.1"))
@@ -107,7 +107,7 @@ class Home:
         return target
 
     def write_kubeconfig(self, server: str) -> None:
-        """For kubectl and the services: one cluster, with nobody to be, or the binder."""
+        """For kubectl and the services: one cluster, without a user, or as the binder."""
         text = f"""apiVersion: v1
 kind: Config
 clusters:

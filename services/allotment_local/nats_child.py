@@ -36,7 +36,7 @@ class NatsChild:
         self._stopping = anyio.Event()
 
     def admit(self, keys: Path) -> None:
-        """Make new keys for the users of NATS; nobody else is let in."""
+        """Make new keys for the users of NATS; no other client can connect."""
         public = write_keys(keys)
         self.server.extra_config = authorization_conf(public.read_text())
 

@@ -126,7 +126,7 @@ def _check_files(nodes_file: Path | None, policy_file: Path | None) -> _Files:
 
 
 async def _is_running(place: Home, say: Say) -> dict[str, Any]:
-    """Another supervisor owns the home: say so, and wait until it is through with starting."""
+    """Another supervisor owns the home: say so, and wait until it has started."""
     say(f"local mode is already running in {place.path}; to start again, first run: allot down")
     with anyio.move_on_after(READY_WITHIN_S):
         while place.is_owned():

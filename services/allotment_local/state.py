@@ -46,7 +46,7 @@ class State:
     apiserver: str = ""
     nats: str = ""
     inspector: str = ""
-    """Where the pages are; they stay there when the inspector is started anew."""
+    """Where the pages are; they stay there when the inspector restarts."""
     services: list[ServiceState] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 

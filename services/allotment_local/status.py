@@ -14,7 +14,7 @@ _OVER = ("stopped", "failed")
 
 
 class Addresses(NamedTuple):
-    """Where the local mode of a home is, as far as its own file says; nobody is asked."""
+    """Where the local mode of a home is, as far as its own file says; no service is asked."""
 
     nats: str = ""
     apiserver: str = ""

@@ -47,7 +47,7 @@ _PROBE_PAUSE_S = 0.05
 
 
 class StartFailed(Exception):
-    """Raised when local mode did not become ready; nothing runs any more."""
+    """Raised when local mode did not become ready; nothing is left running."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))

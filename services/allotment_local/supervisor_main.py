@@ -22,7 +22,7 @@ from allotment_local.supervisor import StartFailed, Supervisor
 
 
 class _Starter:
-    """Whoever waits for us at the other end of stdout; it may have gone away."""
+    """The process that waits for us at the other end of stdout; it may have gone away."""
 
     def __init__(self) -> None:
         self._listens = True

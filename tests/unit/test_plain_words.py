@@ -15,13 +15,11 @@ REMARKS_UNCLEAN = (
     "libs/allotment/core/",
     "libs/allotment/testing/",
     "libs/allotment_lab/",
-    "proto/",
     "services/allotment_binder/",
     "services/allotment_cli/journaling.py",
     "services/allotment_cli/source.py",
     "services/allotment_filter/",
     "services/allotment_inspector/books.py",
-    "services/allotment_local/",
     "services/allotment_watcher/",
 )
 """Folders where docstrings or comments still have odd words. It only gets shorter."""

@@ -1,6 +1,6 @@
-"""One real payload per (type, version), frozen beside this file, and the values they were made of.
+"""One real payload per (type, version), frozen next to this file, and the values they were made of.
 
-A file that exists never changes: it stands for the logs that are already written. Whoever changes a
+A file that exists never changes: it stands for the logs that are already written. A change of a
 type adds a value here under the new version, and the old file keeps showing that it still decodes.
 """
 

@@ -13,7 +13,7 @@ from allotment_proto.messages import Feasible, Proposal, Settled
 ASYNCAPI_VERSION = "3.1.0"
 SERVICES = ("watcher", "filter", "scorer", "binder", "inspector")
 READER = "reader"
-"""Whoever reads the log with the reader's key: people's commands."""
+"""A client that reads the log with the reader's key: people's commands."""
 FACTS = tuple(kind.struct for kind in registry.KINDS if kind.topic.sender == registry.WATCHER)
 
 

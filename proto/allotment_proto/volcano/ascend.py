@@ -3,8 +3,8 @@
     allocated = *( container ";" )          container = *( entry ":" )
     entry     = id "," common-word "," memory "," cores
 
-Every container that asks has a group, and every group ends in ``;``. Beside it stands a JSON list
-of the same entries with the template of each, or with memory and cores of a soft slice.
+Every container that asks has a group, and every group ends in ``;``. A second annotation has a
+JSON list of the same entries with the template of each, or with memory and cores of a soft slice.
 
 Source: volcano `pkg/scheduler/api/devices/ascend/hami`, HAMi's ascend-device-plugin (deviceshare
 2.6, 4.9, 6.8).

@@ -21,7 +21,7 @@ PHASE_FAILED = "failed"
 SUCCESS_IS_EARLY = frozenset(("ascend",))
 """Families whose plugin takes a pod that it marked as served for one that waits until it starts."""
 VGPU_TIME_DONE = "18446744073709551615"
-"""What the plugin writes into `VGPU_TIME` when it is through with a pod."""
+"""What the plugin writes into `VGPU_TIME` when it has handled a pod."""
 
 # GPU sharing and GPU number (volcano-sh/devices)
 GPU_MEMORY = "volcano.sh/gpu-memory"
@@ -143,4 +143,4 @@ def npu_recovering(kind: str) -> str:
 LOG_SEQ = "allotment.dev/log-seq"
 """On a bound pod: the sequence of the decision that placed it."""
 TRACEPARENT = "allotment.dev/traceparent"
-"""On a bound pod: the W3C trace context with which its application goes on with the pod's trace."""
+"""On a bound pod: the W3C trace context with which its application continues the pod's trace."""

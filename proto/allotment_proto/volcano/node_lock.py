@@ -28,7 +28,7 @@ _MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 class Lock(msgspec.Struct, frozen=True, array_like=True):
-    """A lock that somebody holds. `pod` is ``namespace/name`` if the value says it."""
+    """A lock that is held. `pod` is ``namespace/name`` if the value says it."""
 
     taken_s: int
     pod: str = ""
@@ -52,7 +52,7 @@ def encode_lock(now_s: int) -> str:
 
 
 def parse_lock(text: str, place: str) -> Lock | Problem:
-    """The lock in an annotation; `place` names it. What cannot be read counts as nobody's guess."""
+    """The lock in an annotation; `place` names it. What cannot be read is not guessed."""
     stamp, *pod = text.split(",")
     match = _LOCK.fullmatch(stamp)
     seconds = None if match is None else _unix(*(int(part) for part in match.groups()[:6]))
@@ -84,7 +84,7 @@ def read_handshake(text: str | None, now_s: int) -> Handshake:
     """What the handshake says and how to answer it.
 
     No annotation: a plugin of the newer protocol, which needs none. A request whose time cannot be
-    read is asked anew, so that it cannot keep a dead plugin alive.
+    read is asked again, so that it cannot keep a dead plugin alive.
     """
     if text is None:
         return Handshake(True)

@@ -1,5 +1,5 @@
-"""The annotations that say which devices a pod holds. Device plugins go by them, so whoever may
-write them can take devices that nobody gave him, or have other pods served with his.
+"""The annotations that say which devices a pod holds. Device plugins go by them, so a
+client that may write them can take devices it was never given, or give its own to other pods.
 
 `deploy/base/annotation-policy.yaml` lets the API server refuse them to all but schedulers and
 device plugins, with this very list; local mode's API server refuses them by `is_reserved`. The

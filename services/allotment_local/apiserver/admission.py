@@ -3,7 +3,7 @@ Pods only schedulers and device plugins write, and that pods with devices pass a
 (`deploy/base/annotation-policy.yaml`).
 
 The policy's expressions are not evaluated. What they say is `allotment_proto.volcano.reserved`, and
-a test holds the two equal. Who is a scheduler is told by a token; fake device plugins write to the
+a test holds the two equal. A token identifies a scheduler; fake device plugins write to the
 Store themselves.
 """
 
@@ -42,7 +42,7 @@ def read_policy() -> tuple[JsonObject, JsonObject]:
 def check_assignments(
     world: World, name: str, before: JsonObject, after: JsonObject, *, is_bound: bool
 ) -> None:
-    """Refuse a write by somebody else of what is reserved; `before` and `after` are annotations.
+    """Refuse a write of what is reserved by another client; `before` and `after` are annotations.
     ApiError 403."""
     differing = [key for key in after if key not in before or before[key] != after[key]]
     differing += [key for key in before if key not in after]

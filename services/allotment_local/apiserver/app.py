@@ -68,8 +68,8 @@ def build_app(
     bookmark_interval_s: float = BOOKMARK_INTERVAL_S,
     writer: str = "",
 ) -> web.Application:
-    """The API server over `store`. Run it on loopback: it asks nobody who they are, but for the
-    token `writer` of whoever writes what is reserved to schedulers (`admission`)."""
+    """The API server over `store`. Run it on loopback: it has no authentication, but for the
+    token `writer` of the client that writes what is reserved to schedulers (`admission`)."""
     api = _Api(store, ids, bookmark_interval_s)
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     app[CLOCK] = clock

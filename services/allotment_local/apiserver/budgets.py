@@ -72,7 +72,7 @@ def _bring_up_to_date(
             return
         status = budget_status(objects, entry.namespace, entry.obj)
     except ApiError:
-        return  # who evicts is told what is wrong with the budget
+        return  # the eviction reports what is wrong with the budget
     if status != entry.obj.get("status"):
         objects.replace(POD_DISRUPTION_BUDGETS, entry, {**entry.obj, "status": status})
 

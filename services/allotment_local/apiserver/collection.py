@@ -94,7 +94,7 @@ class Collection:
         return min(firsts, key=attrgetter("version"), default=None)
 
     def record(self, event: Event) -> None:
-        """Apply one write and wake whoever waits for it."""
+        """Apply one write and wake its waiters."""
         entry = event.entry
         if event.type == "DELETED":
             objects = self._by_namespace[entry.namespace]

@@ -12,7 +12,7 @@ RETRY_AFTER_S = 10
 
 def _refuse_if_protected(store: Store, pod: JsonObject) -> None:
     """ApiError 429 when a budget forbids taking this Pod now."""
-    if not is_healthy(pod):  # nobody counts on it
+    if not is_healthy(pod):  # it does not count as available
         return
     namespace = pod["metadata"]["namespace"]
     for budget in budgets_of(store, namespace, pod):
@@ -49,7 +49,7 @@ def evict(
 def _say_why(store: Store, pod: JsonObject) -> None:
     """The condition by which a Pod's owner knows what ended it; of one that ended it says nothing.
 
-    Written before the deletion, as Kubernetes does, so that whoever sees the one sees the other.
+    Written before the deletion, as Kubernetes does, so that a reader of the one sees the other.
     """
     metadata, status = pod["metadata"], pod.get("status") or {}
     if "deletionTimestamp" in metadata or status.get("phase") in ENDED:

@@ -18,8 +18,8 @@ from allotment_local.apiserver.protobuf import decode_protobuf
 _decode = msgspec.json.Decoder().decode
 _YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DEPTH_MAX = 200
-"""How deeply objects and lists may be nested: whoever walks through an object does so by calls, of
-which Python allows a thousand. No type of Kubernetes has a quarter of that."""
+"""How deeply objects and lists may be nested: code walks through an object by recursion, of
+which Python allows a thousand levels. No type of Kubernetes has a quarter of that."""
 TOO_DEEP = f"nested more than {DEPTH_MAX} levels deep; this server takes at most {DEPTH_MAX}"
 EXPANDED_MAX = 3 * 1024 * 1024
 """What the anchors of a YAML text may come to, in values and characters. A request to Kubernetes'

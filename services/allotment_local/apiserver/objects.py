@@ -1,7 +1,7 @@
 """Versions of objects: numbered, filed, and sent to everyone in order. No rules about content here.
 
-`store.Store` adds the rules. Objects handed out are shared by everyone and never change; whoever
-writes hands in a new object whose metadata is its own.
+`store.Store` adds the rules. Objects handed out are shared by everyone and never change; a
+writer hands in a new object whose metadata is its own.
 """
 
 import logging

@@ -13,7 +13,7 @@ from allotment_local.apiserver.resources import Resource
 
 # The clock that ages in tables are counted from.
 CLOCK: web.AppKey[Callable[[], datetime]] = web.AppKey("clock")
-# The token of who may write what is reserved to schedulers and device plugins; empty: nobody may.
+# The token that allows writes reserved to schedulers and device plugins; empty: none may.
 WRITER: web.AppKey[str] = web.AppKey("writer", str)
 
 

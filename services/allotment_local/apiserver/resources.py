@@ -73,7 +73,7 @@ UNCONTROLLED = frozenset(
 
 
 def warning(resource: Resource) -> str:
-    """What whoever makes such an object should know; empty if there is nothing."""
+    """A warning for the creator of such an object; empty if there is nothing."""
     if (resource.group, resource.plural) not in UNCONTROLLED:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Questions about oneself. Nobody is authenticated here and everything is allowed."""
+"""Questions about oneself. There is no authentication and everything is allowed."""
 
 from allotment_local.apiserver.errors import JsonObject
 

@@ -179,7 +179,7 @@ async def serve_watch(
         )
         await response.write_eof()
     except ConnectionResetError:
-        pass  # the client left; there is nobody to tell
+        pass  # the client left
     return response
 
 

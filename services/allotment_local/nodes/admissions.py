@@ -1,8 +1,8 @@
-"""The order in which kubelets admit pods: on each node one at a time, as they heard of them.
+"""The order in which kubelets admit pods: on each node one at a time, in the order of arrival.
 
-A kubelet hears of pods in the order in which their Bindings were committed, and admits one after
-the other: no device plugin is ever asked for two pods at once. Whoever is in the line is admitted
-as he was when the kubelet heard of him, also if he has been deleted by force meanwhile.
+A kubelet receives pods in the order in which their Bindings were committed, and admits one after
+the other: no device plugin is ever asked for two pods at once. A pod in the queue is admitted
+as it was when the kubelet received it, even if it has been force-deleted meanwhile.
 
 A kubelet that lists its pods afresh (it, or the API server, was restarted, or its watch was lost)
 admits them by the second of their creation, and those of one second in any order.
@@ -21,7 +21,7 @@ Steps = Generator[None, None, Rejection | None]
 
 
 class Heard(NamedTuple):
-    """A pod as a node's kubelet heard of it."""
+    """A pod as a node's kubelet received it."""
 
     node: str
     uid: str
@@ -85,7 +85,7 @@ class Admissions:
         return uid in self._uids
 
     def close(self, node: str) -> None:
-        """The node's kubelet is gone, and admits nobody any more."""
+        """The node's kubelet is gone, and admits no more pods."""
         line = self._lines.pop(node, None)
         if line is not None:
             self._uids.difference_update(heard.uid for heard in line.heard)

@@ -53,10 +53,10 @@ class NodeFaults(NamedTuple):
     plugin_restarts: bool = False
     """The plugins are away for too short a time for the Node to show it."""
     watch_lost: bool = False
-    """The kubelet hears of no pod any more, until it lists them all again."""
+    """The kubelet receives no pods until it lists them all again."""
     node_gone: bool = False
     gone: frozenset[str] = frozenset()
-    """Cards that the plugin does not find any more."""
+    """Cards that the plugin no longer finds."""
     failing: frozenset[str] = frozenset()
     """Cards that the plugin cannot hand out."""
     exits: frozenset[str] = frozenset()

@@ -19,7 +19,7 @@ SWAPPED = "Swapped"
 """A container was served with the record of another pod that says the same: the same devices, but
 the other pod is served with what is left."""
 RECUT = "CutInUse"
-"""A card was to be cut another way while somebody held an instance of it."""
+"""A card was to be cut another way while an instance of it was held."""
 REFUSED = "Refused"
 """The kubelet found too little left for a pod that was bound to the node."""
 NOT_OFFERED = "NotOffered"
@@ -155,7 +155,7 @@ class Books:
             self._give_back(key, holder)
 
     def hand_on(self, uid: str, card: CardKey) -> None:
-        """Whoever of the pod holds the card is through with it: another container gets it."""
+        """The container of the pod that holds the card has ended: another one gets it."""
         mine = self._by_pod.get(uid, [])
         for key, holder in [place for place in mine if place[0] == card]:
             mine.remove((key, holder))

@@ -1,7 +1,7 @@
 """The device configuration of a local cluster: two ConfigMaps, and what they say at the moment.
 
 Real device plugins read them when they start. The fake ones do so whenever they change, as if
-somebody restarted them; one that cannot be used is an Event, and the one before stays in force.
+they were restarted; one that cannot be used is an Event, and the one before stays active.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def _parsed(device: Data | None, node: Data | None) -> device_config.Parsed:
 
 
 class DeviceMap:
-    """The configuration in force; `changed` is called after each change of it."""
+    """The active configuration; `changed` is called after each change of it."""
 
     def __init__(self, store: Store, reports: Reports, changed: Callable[[], None]) -> None:
         self.config = device_config.default()

@@ -85,7 +85,7 @@ class FakeNodes:
         )
 
     def start(self, nodes: Iterable[JsonObject], *, configured: bool = False) -> None:
-        """Create these Node objects, and look after all nodes and pods from now on.
+        """Create these Node objects, and run all nodes and pods from now on.
 
         `configured`: the device configuration's ConfigMap is installed before, and the device
         plugins do as it says from then on. Without, they do as is built in.

@@ -1,8 +1,8 @@
 """The cards that a Node object says it has, by family.
 
-Every Node in the cluster gets fake plugins, whoever created it: its cards are read from annotations
-and capacity, as a scheduler reads them. What they were at first is the hardware. What the Node
-shows of it afterwards follows from faults and from the device configuration (`showing`).
+Every Node in the cluster gets fake plugins, regardless of its creator: its cards are read from
+annotations and capacity, as a scheduler reads them. What they were at first is the hardware. What
+the Node shows of it afterwards follows from faults and from the device configuration (`showing`).
 """
 
 from collections.abc import Mapping

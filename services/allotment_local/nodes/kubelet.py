@@ -142,7 +142,7 @@ class Kubelet:
             if not is_extended(name) or not amount:
                 continue
             if name not in self.allocatable:
-                # A kubelet lets such pods run; nobody has given them a device.
+                # A kubelet lets such pods run; they have no devices.
                 if name not in self._unlisted():
                     self._incident(NOT_OFFERED, pod, f"{name} is not offered by this node")
                 continue
@@ -206,7 +206,7 @@ class Kubelet:
 
     def _check_record(self, pod: JsonObject, container: str, record: Record) -> None:
         """Another pod's record is harmless for the cards as long as it says the same, but the other
-        pod cannot be served with it any more.
+        pod can no longer be served with it.
         """
         own = (pod["metadata"].get("annotations") or {}).get(record.key)
         what = f"container {container} was served with the record of {record.pod}"

@@ -71,7 +71,7 @@ class AscendPlugin:
         return None if isinstance(lock, Problem) else lock.pod or None
 
     def _details(self, annotations: Mapping[str, str], common_word: str) -> dict[str, Detail] | str:
-        """What is said of each card beside its amounts; a text says what is wrong with it."""
+        """What the annotation says of each card besides its amounts; a text names a fault."""
         key = keys.ascend_detail(common_word)
         if key not in annotations:
             return f"build runtimeInfo lookup: annotation {key} not set"

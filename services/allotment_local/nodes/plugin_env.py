@@ -49,7 +49,7 @@ class Share(NamedTuple):
 
 
 class EntriesError(ValueError):
-    """Raised for more pseudo-devices than kubelet can be told of; names a factor that would do."""
+    """Raised for more pseudo-devices than kubelet accepts; names a factor that would do."""
 
 
 def visible_devices(ids: Iterable[str]) -> str:
@@ -131,7 +131,7 @@ def cdi_annotations(
 
 
 def check_entries(entries: int, factor: int) -> None:
-    """Raise `EntriesError` if kubelet cannot be told of so many pseudo-devices of one resource.
+    """Raise `EntriesError` if kubelet cannot accept so many pseudo-devices of one resource.
 
     `entries` is how many there are with the present factor.
     """

@@ -76,7 +76,7 @@ class PluginContext:
         return found
 
     def unlock(self, name: str) -> None:
-        """Delete a lock of the node, whoever took it, as the plugins do."""
+        """Delete a lock of the node, regardless of its holder, as the plugins do."""
         if self.lock(name) is not None:
             patch = {"metadata": {"annotations": {name: None}}}
             self._store.merge_patch(NODES, "", self.node, patch)
@@ -92,7 +92,7 @@ class PluginContext:
         return None
 
     def draw_id(self) -> str:
-        """An id that nobody has had."""
+        """An id that was never used."""
         self._drawn += 1
         return derived_id(f"{self.node}/{self._drawn}")
 

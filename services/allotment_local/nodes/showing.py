@@ -77,7 +77,7 @@ def offered_by(card: CardFact, config: DeviceConfig, node: str) -> tuple[int, in
 
 
 def shown(hardware: Hardware, faults: NodeFaults, config: DeviceConfig, node: str) -> Shown:
-    """What the Node shows. A plugin that died keeps its annotation and offers nothing any more."""
+    """What the Node shows. A plugin that died keeps its annotation but offers no devices."""
     out = Shown({}, dict(hardware.capacity), dict(hardware.offered))
     if hardware.vgpu:
         _show_vgpu(out, hardware, faults, config, node)
