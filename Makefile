@@ -66,7 +66,7 @@ bench: $(STAMP)
 	$(BIN)/python -m pytest tests/bench -o addopts=--import-mode=importlib --benchmark-only
 
 lock:                 ## resolve the dependencies anew (needs uv)
-	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements.lock
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra fast pyproject.toml -o requirements.lock
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 
 clean:

@@ -9,8 +9,8 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from allotment.adapters.log.nats_server import NatsServer
-from allotment.adapters.service import machine_code
-from allotment.core.placement.board.loops import PLAIN, Loops, MachineCode
+from allotment_board import machine_code
+from allotment_board.loops import PLAIN, Loops, MachineCode
 
 HERE = Path(__file__).parent
 WAIT_FOR_PROCESSES = frozenset({"e2e", "contract", "bench"})

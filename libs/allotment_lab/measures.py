@@ -15,8 +15,9 @@ from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import model_wanted
 from allotment.core.placement.devices.free import Free, need_memory_mib
-from allotment.core.placement.policies.learning import LEARNERS, learn
-from allotment.core.placement.policies.typical import CARD_MILLI, PPM, Mix, card_milli, exact_mix
+from allotment.core.placement.policies.typical import CARD_MILLI, PPM, Mix, card_milli
+from allotment_lab.policies import MIXES
+from allotment_lab.policies.mixes import exact_mix
 from allotment_proto.events import MixLearned, NodeObserved
 from allotment_proto.facts import CardFact, DeviceRequest, PodRequest, Selection, Typical
 
@@ -30,23 +31,13 @@ def typical(requests: Iterable[PodRequest], nodes: Iterable[NodeObserved]) -> Mi
 
 
 def learned(
-    policy: str,
-    requests: Sequence[PodRequest],
-    nodes: Iterable[NodeObserved],
-    *,
-    as_published: bool = True,
+    policy: str, requests: Sequence[PodRequest], nodes: Iterable[NodeObserved]
 ) -> tuple[MixLearned, ...]:
-    """What a policy that looks ahead would have learned of a workload; empty for the others.
-
-    As published, `fgd` counts fragments with every shape that makes up the 95 % of pods; in
-    production the watcher keeps the most frequent sixteen.
-    """
-    if policy not in LEARNERS:
+    """What a policy that looks ahead would have learned of a workload; empty for the others."""
+    make = MIXES.get(policy)
+    if make is None:
         return ()
-    if policy == "fgd" and as_published:
-        mix = typical(requests, nodes)
-    else:
-        mix = learn(policy, Counter(requests), _mean_card_mib(nodes))
+    mix = make(Counter(requests), _mean_card_mib(nodes))
     return (MixLearned(policy=policy, mix=mix, pods=len(requests)),)
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple
 
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Rechecked, recheck_all, same_refusal, stamped
 from allotment.core.queues.round.objections import objection
 from allotment.core.queues.round.rounds import Rounds
+from allotment_board import NodeRanker
 from allotment_proto.events import Decided, Nomination, Placement, StageTime
 from allotment_proto.messages import Proposal, digest_of
 
@@ -66,7 +66,7 @@ class Deciding:
         """`checkpoint` is called within its own rounds, and may raise to abandon one."""
         self.state = state
         self._rounds = Rounds(state, checkpoint=checkpoint)
-        self._board: Board | None = None
+        self._ranker: NodeRanker | None = None
 
     def open_ahead(self) -> None:
         """Read what nodes offer, so that the next proposal need not wait for it."""
@@ -107,10 +107,10 @@ class Deciding:
     def _own_round(self, proposal: Proposal) -> Proposal:
         """The round over a proposal's batch, on the state as it is."""
         state = self.state
-        if self._board is None:
-            self._board = Board(state)
+        if self._ranker is None:
+            self._ranker = NodeRanker(state)
         batch = tuple(uid for uid in dict.fromkeys(proposal.batch) if uid in state.pods)
-        made = self._rounds.run(batch, self._board)
+        made = self._rounds.run(batch, self._ranker)
         return Proposal(
             v=proposal.v,
             cycle=proposal.cycle,

@@ -8,6 +8,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from allotment_cli.errors import CliError
+
 Commands = Mapping[str, tuple[str, str, str]]
 """Command name → (module, attribute, help in one line)."""
 
@@ -30,7 +32,15 @@ class LazyGroup(click.Group):
         if known is None:
             return None
         module, name, _ = known
-        command: click.Command = getattr(importlib.import_module(module), name)
+        try:
+            command: click.Command = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name not in ("numpy", "numba"):
+                raise
+            raise CliError(
+                f"allot {cmd_name} needs {error.name}, which is not installed",
+                "pip install 'allotment[fast]'",
+            ) from error
         return command
 
     def resolve_command(

@@ -1,17 +1,19 @@
 """`allot replay`: fold the log from nothing, make every decision again, compare bit for bit."""
 
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
 import anyio
 import click
 import msgspec
 
-from allotment.adapters.service import machine_code
-from allotment.core.placement.board.board import Board
+from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.evaluator import Evaluator
+from allotment.core.placement.gang import WholeRanker
 from allotment.core.replay.again import RAISED
 from allotment.core.replay.replay import Index, Replayer, Report
+from allotment_board import NodeRanker
 from allotment_cli import moments
 from allotment_cli.errors import CliError
 from allotment_cli.folding import reading
@@ -103,17 +105,23 @@ async def run(
                 async for batch in batches:
                     for record in batch:
                         index.feed(record)
-        replayer = Replayer(index.stops, Evaluator if plain else Board)
+        replayer = Replayer(index.stops, partial(_ranker, plain, len(index.stops)))
         async with aclosing(reading(source, 1, to_seq)) as batches:
             async for batch in batches:
                 for record in batch:
                     replayer.feed(record)
-                if not plain and len(index.stops) >= COMPILED_DECISIONS_MIN:
-                    # As the services do; without it the answers are the same, and slower.
-                    machine_code.load_if_worth(
-                        len(replayer.state.nodes), replayer.state.policy, lambda _: None
-                    )
         return ReplayDocument(from_seq, to_seq, verify, replayer.report())
+
+
+def _ranker(plain: bool, decisions: int, state: ClusterState) -> WholeRanker:
+    if plain:
+        return Evaluator(state)
+    # Without compiled loops the answers are the same, and slower.
+    return NodeRanker(state, _ignore if decisions >= COMPILED_DECISIONS_MIN else None)
+
+
+def _ignore(reason: str) -> None:
+    """That loops could not be compiled."""
 
 
 async def _sequence(source: Source, text: str, option: str, *, after: bool) -> int:

@@ -17,14 +17,14 @@ from typing import NamedTuple
 import anyio
 import anyio.lowlevel
 
+import allotment_board
 from allotment.adapters.log.bus import BUS, Message
-from allotment.adapters.service import machine_code
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.world import World, open_world
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
-from allotment.core.placement.board.board import Board
 from allotment.core.trace_ids import cycle_ids
+from allotment_board import NodeRanker
 from allotment_filter.batches import Batch, next_round
 from allotment_filter.effort import Effort
 from allotment_filter.feasibility import FeasibilityCache
@@ -264,9 +264,9 @@ class Filter:
         if state.is_batched:  # the order of groups asks no node, so that it needs no loops
             self._feasibility = self._waiting = None
             return self._next_groups(state)
-        machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
+        allotment_board.prepare(state, self._on_broken_compiler)
         if self._feasibility is None or self._feasibility.state is not state:
-            self._feasibility = FeasibilityCache(state, Board(state))
+            self._feasibility = FeasibilityCache(state, NodeRanker(state))
         if self._waiting is None or self._waiting.state is not state:
             self._waiting = Waiting(state)
         return self._next_pods(state, self._feasibility, self._waiting)
@@ -307,7 +307,7 @@ class Filter:
         groups = self._groups
         parked = groups.parked
         if parked is not None and parked.asks_nodes:
-            machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
+            allotment_board.prepare(state, self._on_broken_compiler)
         self._give_time(state)
         found = groups.next_batch(self.held_back, self._most, self._in_cycle())
         for job, error in groups.left_out.items():
@@ -322,12 +322,12 @@ class Filter:
         jobs = frozenset(found.jobs)
         return _Found(found.batch, jobs, offered, done, follow, found.is_plain)
 
-    def _ranker(self, state: ClusterState) -> Board | None:
+    def _ranker(self, state: ClusterState) -> NodeRanker | None:
         """What asks the nodes for those who wait in vain: not as long as the loops are compiled
         that are to do it, for that would hold up everybody else.
         """
-        machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
-        return None if machine_code.is_loading() else Board(state)
+        allotment_board.prepare(state, self._on_broken_compiler)
+        return None if allotment_board.is_loading() else NodeRanker(state)
 
     def _give_time(self, state: ClusterState) -> None:
         """A pod may be heard of before its PodGroup: it is not refused at once."""
@@ -497,7 +497,7 @@ async def run(ctx: Context) -> None:
         ctx.metrics.expose(
             "allot_compiled_loops",
             "1 while nodes are scored by compiled loops",
-            machine_code.is_in_use,
+            allotment_board.is_compiled,
         )
         await world.bus.subscribe(subjects.SETTLED, work.on_settled)
         with ctx.until_stop():

@@ -10,7 +10,6 @@ import anyio
 import anyio.lowlevel
 
 from allotment.adapters.log.bus import BUS, Message
-from allotment.adapters.service import machine_code
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.world import Abandoned, Ahead, World, open_world
 from allotment.adapters.telemetry.kept_gauges import lines_of
@@ -24,10 +23,10 @@ from allotment.core.metrics.durations import Durations
 from allotment.core.metrics.kept_cards import KeptCards
 from allotment.core.metrics.queues import Preemptions, job_gauges, queue_gauges
 from allotment.core.metrics.schedule import RoundTimings, Schedules
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, in_order
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.session import Session
+from allotment_board import NodeRanker, is_compiled
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_message, encode
 from allotment_proto.events import Decided, Envelope, Evicted, StageTime
@@ -74,7 +73,7 @@ class Scorer:
         self._turn = anyio.Lock()
         self._scored: _Asked | None = None
         """Whose round was begun last."""
-        self._board: Board | None = None
+        self._ranker: NodeRanker | None = None
         self._rounds: Rounds | None = None
         self._last: Proposal | None = None
         """What was proposed last."""
@@ -194,7 +193,7 @@ class Scorer:
     def _propose(self, asked: _Asked, received_us: int) -> Proposal:
         opened, self._scored = asked.opened, asked
         state, after = self.world.fold.state, self._after(opened)
-        board, rounds = self._ready_board(), self._ready_rounds()
+        board, rounds = self._ready_ranker(), self._ready_rounds()
         self._timings.begin()
         on_step = self._timings.step_ended
         assumed: tuple[str, ...] = ()
@@ -266,13 +265,13 @@ class Scorer:
                 await fold.changed()
 
     def _prepare(self) -> None:
-        self._ready_board().open_ahead()
+        self._ready_ranker().open_ahead()
         rounds = self._ready_rounds()
         rounds.open_ahead()
         rounds.follow_ahead()
 
     def _forget(self) -> None:
-        self._board = self._rounds = None
+        self._ranker = self._rounds = None
 
     def waiting_gauges(self) -> list[Gauge]:
         """The pods that wait, by reason, and for how long the oldest of each is there."""
@@ -284,13 +283,13 @@ class Scorer:
         )
 
     async def read_gauges(self) -> None:
-        """Read what needs the board or a session, for the page of metrics that comes next."""
+        """Read what needs the ranker or a session, for the page of metrics that comes next."""
         with anyio.move_on_after(GAUGES_WAIT_S):
             await self.world.fold.off_loop(self._read_gauges)
 
     def _read_gauges(self) -> None:
         state = self.world.fold.state
-        found = self._ready_board().fragmentation()
+        found = self._ready_ranker().fragmentation()
         self.fragmentation = (
             {}
             if found is None
@@ -319,12 +318,11 @@ class Scorer:
             self._rounds = Rounds(state, checkpoint=self._checkpoint)
         return self._rounds
 
-    def _ready_board(self) -> Board:
+    def _ready_ranker(self) -> NodeRanker:
         state = self.world.fold.state
-        machine_code.load_if_worth(len(state.nodes), state.policy, self._on_broken_compiler)
-        if self._board is None or self._board.state is not state:
-            self._board = Board(state)
-        return self._board
+        if self._ranker is None or self._ranker.state is not state:
+            self._ranker = NodeRanker(state, self._on_broken_compiler)
+        return self._ranker
 
 
 async def run(ctx: Context) -> None:
@@ -336,7 +334,7 @@ async def run(ctx: Context) -> None:
         ctx.metrics.expose(
             "allot_compiled_loops",
             "1 while nodes are scored by compiled loops",
-            machine_code.is_in_use,
+            is_compiled,
         )
         ctx.metrics.expose(
             "allot_gpu_fragmentation_cards",

@@ -6,8 +6,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import BATCH_MAX, run_cycle
+from allotment_board.board import Board
 from allotment_proto.events import Decided
 from tests.bench.clusters import add_pods, cluster
 

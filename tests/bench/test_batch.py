@@ -5,8 +5,8 @@ import pytest
 from click.testing import CliRunner
 
 from allotment.core.ledger.check import check
-from allotment.core.placement.board.board import Board
 from allotment.testing.groups import Crowd, CrowdError
+from allotment_board.board import Board
 from allotment_cli.main import main
 from allotment_lab.bench.batch import TOO_MANY, Readers, in_vain, turn_over
 

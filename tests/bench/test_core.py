@@ -8,11 +8,11 @@ from click.testing import CliRunner
 
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.model import Lone
 from allotment.core.queues.round.views import Views
 from allotment.testing.churn import DEFAULT_QUEUE, DEVICES, FILL, Churn, shapes
+from allotment_board.board import Board
 from allotment_cli.main import main
 from allotment_proto.facts import Policy
 

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from allotment.core.ledger.check import check
-from allotment.core.placement.board.board import Board
 from allotment.testing.churn import Churn, shapes
+from allotment_board.board import Board
 from allotment_cli.main import main
 from allotment_lab.bench.full import FILL, Services
 from allotment_lab.bench.policies import policy_of

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from allotment.adapters.service import machine_code
 from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment_board import machine_code
 from allotment_cli.errors import CliError
 from allotment_cli.main import main
 from allotment_lab.bench import pipeline

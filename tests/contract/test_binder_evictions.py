@@ -22,7 +22,6 @@ from tests.contract.kube_server import client_of, refuse, reply, scripted
 from tests.waiting import until
 
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.board.board import Board
 from allotment.core.queues.eligible import NEVER
 from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.memory_log import MemoryLog
@@ -30,6 +29,7 @@ from allotment_binder import evictions as evictions_module
 from allotment_binder.evictions import Evictions
 from allotment_binder.notices import Notices
 from allotment_binder.readers import Readers
+from allotment_board.board import Board
 from allotment_proto.events import (
     Decided,
     Evicted,

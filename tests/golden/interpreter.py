@@ -11,11 +11,11 @@ from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Landed
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, Rechecked, recheck_all, stamped
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.order import due
 from allotment.core.queues.round.rounds import Rounds
+from allotment_board.board import Board
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import BindFailed, Bound, Decided, Envelope, Evicted

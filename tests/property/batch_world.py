@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.plugins.gang import is_ready
@@ -18,6 +17,7 @@ from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
 from allotment_binder.deciding import Deciding, is_overtaken
+from allotment_board.board import Board
 from allotment_filter.groups import Groups
 from allotment_proto.events import Decided, PodObserved, PolicyLoaded, StageTime
 from allotment_proto.facts import PodRequest

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome
 from allotment.core.queues.round.objections import objection
 from allotment.core.queues.round.rounds import Rounds
+from allotment_board.board import Board
 from allotment_proto.events import Placement, PolicyLoaded, QueueObserved
 from allotment_proto.facts import PluginUse, Policy
 from allotment_proto.messages import MESSAGE_VERSION, Proposal

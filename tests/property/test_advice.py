@@ -33,13 +33,13 @@ from allotment.core.explain.words import line_text
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.interpod import look_around, situated
 from allotment.core.placement.rules.predicates import CORDON_TAINT, fits
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.verdict import GroupVerdict, group_verdict, verdict
+from allotment_board.board import Board
 from allotment_proto.events import Event, PodGone, PriorityClassObserved
 from allotment_proto.facts import PluginUse, Policy
 from tests import build

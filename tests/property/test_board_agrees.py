@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
+from allotment_board.board import Board
 from allotment_proto.events import Event
 from tests import strategies as own
 from tests.build import decided, node, pod, state_of

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator, Place
 from allotment.core.placement.gang import WholeRanker
 from allotment.core.placement.rules.bounds import Bonus, Bound, Bounds, Excluded, bounded, bounds_of
@@ -17,6 +16,7 @@ from allotment.core.reasons import (
     KEPT_FOR_PREEMPTOR,
     NODE_GROUP,
 )
+from allotment_board.board import Board
 from allotment_proto.events import Event, PolicyLoaded
 from allotment_proto.facts import Expression, NodeTerm, PodRequest, Policy
 from tests import build

@@ -14,11 +14,11 @@ from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
-from allotment.core.placement.policies import POLICIES
 from allotment.core.replay.picture import picture_of
+from allotment_board.board import Board
+from allotment_board.encode import POLICY_NUMBERS
 from allotment_proto.events import BindFailed, Event, NodeObserved, PodGone, PolicyLoaded
 from allotment_proto.facts import NO_TABLE, Geometry, Holding, Inventory, Policy, Problem, Profile
 from tests import build
@@ -88,7 +88,7 @@ asks = st.builds(
 )
 policies = st.builds(
     Policy,
-    device_policy=st.sampled_from(tuple(POLICIES)),
+    device_policy=st.sampled_from(tuple(POLICY_NUMBERS)),
     mig_order=st.sampled_from(("best-fit", "least-stranded", "listed")),
 )
 

@@ -13,12 +13,12 @@ import pytest
 
 from allotment.core import reasons
 from allotment.core.ledger.model import FORGED_MOST
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.bounds import Bound, Bounds, Excluded, bounded
 from allotment.core.placement.rules.interpod import look_around
 from allotment.core.placement.rules.predicates import HOST_CHECKS, Question
 from allotment.core.placement.rules.switches import ALL
+from allotment_board.board import Board
 from allotment_proto.events import Event, NodeObserved
 from allotment_proto.facts import (
     Attachment,

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.board import loops
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator, Ranking
-from allotment.core.placement.rules import score_term
 from allotment.core.placement.rules.score_term import ScoreTerm
 from allotment.core.placement.rules.terms import TERMS
+from allotment_board import loop_parts, loops
+from allotment_board.board import Board
+from allotment_board.term_loops import LOOPS
 from allotment_proto.facts import (
     Company,
     Constraints,
@@ -162,13 +162,13 @@ WRONG: dict[str, Callable[[int, int], int]] = {
 def test_a_wrong_loop_is_found(
     term: ScoreTerm, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right, change = term.loop, WRONG[fault]
+    row, change = LOOPS[term.name], WRONG[fault]
 
     def wrong(position: int, *arrays: Any) -> int:
-        return change(position, right(position, *arrays))
+        return change(position, row.loop(position, *arrays))
 
-    monkeypatch.setattr(score_term, "PARTS", list(score_term.PARTS))
-    monkeypatch.setattr(type(term), "loop", staticmethod(wrong))
+    monkeypatch.setattr(loop_parts, "PARTS", list(loop_parts.PARTS))
+    monkeypatch.setitem(LOOPS, term.name, row._replace(loop=wrong))
     monkeypatch.setattr(loops.MachineCode, "loops", loops.PLAIN)
     monkeypatch.setattr(loops, "_store_terms", loops._chain())
     mine = [use for use in USES.values() if use.name == term.name]

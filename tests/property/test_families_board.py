@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
-from allotment.core.placement.policies import POLICIES
+from allotment_board.board import Board
+from allotment_board.encode import POLICY_NUMBERS
 from allotment_proto.events import Event, MixLearned, PodGone, PolicyLoaded
 from allotment_proto.facts import Inventory, Policy, Typical
 from tests import chips
@@ -112,7 +112,7 @@ mixes = st.lists(
 ).map(tuple)
 policies = st.builds(
     Policy,
-    device_policy=st.sampled_from(("binpack", "spread", "none", *POLICIES)),
+    device_policy=st.sampled_from(("binpack", "spread", "none", *POLICY_NUMBERS)),
     host_policy=st.sampled_from(("binpack", "none")),
     mix=mixes,
 )

@@ -18,11 +18,11 @@ from allotment.core.ledger.check import check
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import NodeSource, PodSource
 from allotment.core.placement.evaluator import Evaluator
+from allotment_board.board import Board
 from allotment_proto.events import BindFailed, Event, PodGone, PodObserved, PolicyLoaded
 from allotment_proto.facts import Holding, Inventory, Policy
 from allotment_proto.volcano import keys

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.gang import Short, Whole, place_whole
+from allotment_board.board import Board
 from allotment_proto.events import Event, PodObserved
 from tests import strategies as own
 from tests.build import node, pod, request, state_of, wants

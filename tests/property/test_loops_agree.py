@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
-from allotment.core.placement.board.loops import PLAIN, Loops, MachineCode
-from allotment.core.placement.board.rows import Row
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
+from allotment_board.board import Board
+from allotment_board.loops import PLAIN, Loops, MachineCode
+from allotment_board.rows import Row
 from allotment_proto.events import Event, NodeObserved, Placement, PolicyLoaded
 from allotment_proto.facts import Inventory, PluginUse, PodRequest, Policy, Taint
 from tests import build

@@ -10,11 +10,11 @@ from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.partitions.mig import CONTRADICTORY
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
-from allotment.core.placement.policies import POLICIES
 from allotment.core.replay.picture import picture_of
+from allotment_board.board import Board
+from allotment_board.encode import POLICY_NUMBERS
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope, Event, PodGone, PolicyLoaded
 from allotment_proto.facts import DeviceRequest, Inventory, Policy
@@ -94,7 +94,7 @@ class World:
 
 
 @given(
-    st.sampled_from(tuple(POLICIES)),
+    st.sampled_from(tuple(POLICY_NUMBERS)),
     st.sampled_from(("best-fit", "least-stranded", "listed")),
     st.lists(
         st.one_of(

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.plugins.nodegroup import LABEL
 from allotment.core.queues.round.rounds import Rounds
+from allotment_board.board import Board
 from allotment_filter.groups import Groups
 from allotment_proto.events import Decided, GroupObserved, PodGone, PolicyLoaded, TimePassed
 from allotment_proto.facts import Company, Expression, PluginUse, PodTerm, Policy

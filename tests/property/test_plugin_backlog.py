@@ -10,10 +10,10 @@ from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import place, run_cycle
 from allotment.core.placement.evaluator import Evaluator, Place, Ranker
 from allotment.core.placement.least_busy import careful, is_in_use, patience
+from allotment_board.board import Board
 from allotment_proto.events import Placement, PodGone, PodObserved, PolicyLoaded, Refusal
 from tests import strategies as own
 from tests.build import decided

@@ -7,8 +7,8 @@ from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
+from allotment_board.board import Board
 from allotment_proto.events import NodeGone
 from tests.build import holding, node, pod, request, wants
 

@@ -10,10 +10,10 @@ from allotment.core.ledger.check import check, oversold
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.partitions import share_mib
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.replay.picture import picture_of
+from allotment_board.board import Board
 from allotment_proto.events import Event, PodGone
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Problem
 from tests import build

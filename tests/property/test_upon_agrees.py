@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, in_order
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.replay.again import check_again, place_again
 from allotment_binder.deciding import Deciding, Standing
+from allotment_board.board import Board
 from allotment_proto.events import Decided, Placement, PolicyLoaded, QueueObserved, StageTime
 from allotment_proto.facts import Policy
 from allotment_proto.messages import digest_of

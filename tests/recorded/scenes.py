@@ -33,7 +33,7 @@ SCRIPTS = [
     for path in sorted((Path(__file__).parents[1] / "golden" / "scripts").glob("*.txt"))
     if "\ndecide " in path.read_text(encoding="utf-8")
 ]
-POLICIES = ("binpack", "spread", "none", "best-fit", "fill-ahead", "net-headroom")
+POLICIES = ("binpack", "spread", "none", "best-fit", "fill-ahead")
 SEEDS_OF_FAULTS = range(6)
 SEEDS_OF_WALKS = range(8)
 STEPS = 150

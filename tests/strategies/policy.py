@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from allotment.core.placement.policies import POLICIES
+from allotment_board.encode import POLICY_NUMBERS
 from allotment_proto.facts import BUILT_IN_TIERS, PluginUse, Policy, Typical
 from tests.strategies.request import mixes
 
@@ -113,7 +113,7 @@ def _policies(
 policies = _policies(("binpack", "spread", "none"), st.just(()), st.nothing())
 """The policies of the specification's text, which `tests.oracle` knows."""
 every_policy = _policies(
-    tuple(POLICIES),
+    tuple(POLICY_NUMBERS),
     st.one_of(st.just(()), mixes),
     _placing_tiers.map(_one_tier),
     (0, 0, 1, 2),

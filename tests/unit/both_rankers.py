@@ -3,9 +3,9 @@
 from typing import Any
 
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import place
 from allotment.core.placement.evaluator import Evaluator
+from allotment_board.board import Board
 from allotment_proto.events import Placement, Refusal
 
 

@@ -5,10 +5,10 @@ from typing import Any
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.replay.picture import picture_of
+from allotment_board.board import Board
 from allotment_proto.events import Event, NodeObserved, PodObserved
 from allotment_proto.facts import Geometry, Holding, Inventory, Profile
 from tests import build

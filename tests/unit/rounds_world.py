@@ -5,10 +5,10 @@ from typing import Any
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, recheck_all
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.rounds import Rounds
+from allotment_board.board import Board
 from allotment_proto.events import (
     Bound,
     Decided,

@@ -5,11 +5,11 @@ import pytest
 
 from allotment.core import reasons
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import NodeSource
 from allotment.core.placement.evaluator import Evaluator
+from allotment_board.board import Board
 from allotment_proto.facts import PodRequest
 from allotment_proto.volcano import keys
 from allotment_proto.volcano.vgpu import decode_register

@@ -3,9 +3,9 @@
 import pytest
 
 from allotment.core.ledger import snapshot
-from allotment.core.placement.board.board import Board
 from allotment.core.queues.round.rounds import Rounds
 from allotment_binder.deciding import Deciding
+from allotment_board.board import Board
 from allotment_proto.events import (
     Decided,
     GroupGone,

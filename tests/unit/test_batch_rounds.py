@@ -5,9 +5,9 @@ import pytest
 
 from allotment.core import reasons
 from allotment.core.ledger.check import check
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import recheck_all
 from allotment.core.queues.round.rounds import Rounds
+from allotment_board.board import Board
 from allotment_proto.events import (
     PodGone,
     QueueObserved,

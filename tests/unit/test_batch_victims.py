@@ -5,12 +5,12 @@ import pytest
 
 from allotment.core.explain.why import Whys
 from allotment.core.ledger import snapshot
-from allotment.core.placement.board.board import Board
 from allotment.core.queues.eligible import NEVER, is_never
 from allotment.core.queues.round.rounds import Rounds
 from allotment_binder.causes import told
 from allotment_binder.notices import Refused
 from allotment_binder.readers import Readers
+from allotment_board.board import Board
 from allotment_proto.events import (
     Evicted,
     PodGone,

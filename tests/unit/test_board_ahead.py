@@ -9,11 +9,11 @@ import pytest
 
 from allotment.core.ledger.state import apply
 from allotment.core.placement import cycle
-from allotment.core.placement.board import board as board_module
-from allotment.core.placement.board.board import Board
-from allotment.core.placement.board.shapes import compile_shape
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.predicates import accepts
+from allotment_board import board as board_module
+from allotment_board.board import Board
+from allotment_board.shapes import compile_shape
 from allotment_proto.events import Placement
 from allotment_proto.facts import Constraints, PodRequest, Toleration
 from tests.build import card, node, pod, request, state_of, wants

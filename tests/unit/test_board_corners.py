@@ -8,11 +8,11 @@ from allotment.core.ledger import model
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board import arrays as column_arrays
-from allotment.core.placement.board.board import CONSTRAINTS_MAX, Board
 from allotment.core.placement.cycle import Outcome, run_cycle
 from allotment.core.placement.evaluator import Evaluator
-from allotment.core.placement.policies import POLICIES
+from allotment_board import arrays as column_arrays
+from allotment_board.board import CONSTRAINTS_MAX, Board
+from allotment_board.encode import POLICY_NUMBERS
 from allotment_proto.events import NodeGone, PodGone
 from allotment_proto.facts import (
     CardFact,
@@ -161,7 +161,7 @@ def test_more_left_over_than_is_counted() -> None:
     assert agreed(state, Board(state), "a").placements[0].node == "n1"
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", sorted(POLICY_NUMBERS))
 def test_cards_of_a_family_that_nobody_knows_are_left_alone(name: str) -> None:
     """A record of a newer release, or of anybody who may write to the log, can name any family."""
     fpgas = Inventory("fpga\x1b", "", (card(0, id="F-0"), card(1, id="F-1")))

@@ -11,11 +11,11 @@ from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.devices.choosing import is_called
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.round.rounds import Rounds
+from allotment_board.board import Board
 from allotment_proto.events import Envelope, NodeGone, PodObserved, PolicyLoaded
 from allotment_proto.facts import Policy, Selection
 from tests import build

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+import allotment_board
 from allotment.core.placement.cycle import Outcome
 from allotment.core.queues.round.rounds import Rounds
 from allotment_cli import replay as replay_command
@@ -174,8 +175,9 @@ def test_the_plain_rules_decide_as_the_board_does(
     log_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("replay", "--verify", "-o", "json", "--file", str(log_file))
+    monkeypatch.setattr(allotment_board, "NODES_MIN", 1)
     by_board = allot(*words)
-    monkeypatch.setattr(replay_command, "Board", None)
+    monkeypatch.setattr(replay_command, "NodeRanker", None)
     by_the_rules = allot(*words, "--plain")
     assert by_the_rules.exit_code == 0
     assert by_the_rules.stdout == by_board.stdout

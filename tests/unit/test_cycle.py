@@ -8,10 +8,10 @@ import pytest
 from allotment.core import reasons
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import place, recheck, recheck_all, run_cycle, stamped
 from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment.core.queues.round.rounds import Rounds
+from allotment_board.board import Board
 from allotment_proto.events import Placement, QueueObserved, Refusal
 from allotment_proto.facts import Problem
 from tests import build

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from allotment.core import reasons
-from allotment.core.placement.board import packing
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import ContainerSource, NodeSource, PodSource
+from allotment.core.placement.policies.typical import CORES_MOST
 from allotment_proto.device_config import DeviceConfig, MigModel, NodeConfig, Nvidia
 from allotment_proto.facts import NO_TABLE, Geometry, Holding, Inventory, Profile
 from allotment_proto.volcano import keys
@@ -172,7 +172,7 @@ def test_over_commit_scales_cards_and_says_what_kubelet_does_not_list() -> None:
 def test_no_more_compute_of_a_card_is_counted_than_the_columns_can() -> None:
     config = DeviceConfig(nvidia=Nvidia(cores_scaling_milli=1_000_000))
     inventory, _ = registered("GPU-0,10,16000,NVIDIA-T4,true,hami-core", config=config)
-    assert [card.cores_pct for card in inventory.cards] == [packing.CORES_MOST]
+    assert [card.cores_pct for card in inventory.cards] == [CORES_MOST]
 
 
 def test_a_node_config_that_contradicts_its_node() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import refuse
 from allotment.core.placement.evaluator import Evaluator
+from allotment_board.board import Board
 from allotment_filter.feasibility import FOLLOW_CHANGES, FeasibilityCache
 from allotment_proto.events import Event, NodeGone, PodGone
 from allotment_proto.facts import PodRequest

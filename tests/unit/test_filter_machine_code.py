@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from allotment.adapters.service import machine_code
+import allotment_board
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import World
 from allotment.adapters.telemetry.log import Logger, LogSink
@@ -75,7 +75,7 @@ async def test_the_loops_are_there_before_the_first_pod_and_not_in_vain(
     monkeypatch: pytest.MonkeyPatch, queues: tuple[Event, ...], asked: bool
 ) -> None:
     nodes: list[int] = []
-    monkeypatch.setattr(machine_code, "load_if_worth", lambda count, *_: nodes.append(count))
+    monkeypatch.setattr(allotment_board, "prepare", lambda state, _: nodes.append(len(state.nodes)))
     fold = _Fold(*queues, node("n1"), node("n2"))
     async with _filter_on(fold):
         await fold.asleep.wait()  # nothing is due: no pod came yet
@@ -88,8 +88,8 @@ async def test_nodes_are_asked_for_who_was_refused_once_the_loops_are_there(
     monkeypatch: pytest.MonkeyPatch, is_loading: bool
 ) -> None:
     nodes: list[int] = []
-    monkeypatch.setattr(machine_code, "load_if_worth", lambda count, *_: nodes.append(count))
-    monkeypatch.setattr(machine_code, "is_loading", lambda: is_loading)
+    monkeypatch.setattr(allotment_board, "prepare", lambda state, _: nodes.append(len(state.nodes)))
+    monkeypatch.setattr(allotment_board, "is_loading", lambda: is_loading)
     waits = pod("waits", request(wants(99_000, 0)), queue="default")
     there = QUEUE, node("n1"), waits
     told = place(waits, Evaluator(state_of(*there)))

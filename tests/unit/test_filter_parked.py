@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from allotment.core.ledger.model import SINGLE
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import BATCH_MAX
 from allotment.core.queues.model import Phase, SubGroupRule
+from allotment_board.board import Board
 from allotment_filter.groups import Groups
 from allotment_filter.parked import CLASSES_MAX, MORE_TIMES
 from allotment_proto.events import Held, PodGone, PolicyLoaded, QueueObserved

@@ -5,9 +5,9 @@ import pytest
 from allotment.core.config.policy import built_in, parse
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import recheck
 from allotment.core.placement.evaluator import Evaluator, Ranking, Trial
+from allotment_board.board import Board
 from allotment_proto.events import NodeObserved, Placement, PolicyLoaded
 from allotment_proto.facts import Geometry, Inventory, PodRequest, Policy, Profile, Selection
 from tests import build

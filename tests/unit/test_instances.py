@@ -4,9 +4,9 @@ import pytest
 
 from allotment.core.config.policy import built_in, parse
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, run_cycle
 from allotment.core.placement.evaluator import Evaluator
+from allotment_board.board import Board
 from allotment_proto.events import Event, NodeObserved, PolicyLoaded
 from allotment_proto.facts import CardFact, Inventory, Policy, Selection
 from allotment_proto.volcano import device_config

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from allotment.core.ledger.model import SINGLE
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome
 from allotment.core.queues.plugins.proportion import Proportion
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.session import Session
+from allotment_board.board import Board
 from allotment_proto.events import Event, NodeGone, PodObserved, PriorityClassObserved
 from allotment_proto.facts import PluginUse, Policy
 from tests import build

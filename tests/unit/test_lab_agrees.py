@@ -10,9 +10,9 @@ from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator, Ranker
-from allotment.core.placement.policies import POLICIES
+from allotment_board.board import Board
+from allotment_board.encode import POLICY_NUMBERS
 from allotment_lab import measures
 from allotment_lab.engine import Simulation, Totals
 from allotment_proto.events import NodeGone, NodeObserved
@@ -88,7 +88,7 @@ def with_cards(
     )
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", POLICY_NUMBERS)
 @pytest.mark.parametrize("kind", ["arrivals", "churn", "changing nodes"])
 def test_the_board_and_the_plain_loops_place_alike(name: str, kind: str) -> None:
     def run(simulated: Simulation) -> Totals:

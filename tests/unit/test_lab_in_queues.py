@@ -7,8 +7,8 @@ import pytest
 
 from allotment.core.config.policy import parse
 from allotment.core.ledger.check import check, oversold
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.policies.typical import Mix
+from allotment_board.board import Board
 from allotment_lab.bundle import from_records
 from allotment_lab.engine import Simulation
 from allotment_lab.in_queues import InQueues

@@ -9,10 +9,10 @@ import pytest
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check, oversold
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Ranker
-from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.typical import PPM, cluster_fragmentation
+from allotment_board.board import Board
+from allotment_board.encode import POLICY_NUMBERS
 from allotment_lab import measures, tuning
 from allotment_lab.dice import Dice
 from allotment_lab.engine import Simulation, Sink
@@ -41,7 +41,7 @@ def simulation(
     return Simulation(NODES, policy(name), ranker, sink=sink)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", POLICY_NUMBERS)
 @pytest.mark.parametrize("with_dice", [False, True])
 def test_what_is_allocated_is_what_the_cards_holders_hold(name: str, with_dice: bool) -> None:
     simulated = simulation(name, dice=Random(3) if with_dice else None)
@@ -71,7 +71,7 @@ def test_a_seed_is_one_run_and_another_is_another() -> None:
     assert dice[0].trace_sha256 != dice[2].trace_sha256
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", POLICY_NUMBERS)
 @pytest.mark.parametrize("churn", [False, True])
 def test_replay_makes_every_decision_again(name: str, churn: bool) -> None:
     kept = Kept()

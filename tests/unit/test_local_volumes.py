@@ -11,7 +11,6 @@ from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.ledger.volumes import taken
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, recheck_all, run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules import selectors
@@ -20,6 +19,7 @@ from allotment.core.placement.rules.local_volumes import choice, within
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.queues.order import is_due
 from allotment.core.queues.round.verdict import verdict
+from allotment_board.board import Board
 from allotment_proto.events import BindFailed, Event, NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Expression, LocalClaim, LocalVolume, NodeTerm
 from tests import build

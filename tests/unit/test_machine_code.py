@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from allotment.adapters.service import machine_code
-from allotment.adapters.service.machine_code import BrokenCompilerError, load, load_if_worth
-from allotment.core.placement.board.loops import PLAIN, SIGNATURES, MachineCode
-from allotment.core.placement.policies import POLICIES
+import allotment_board
+from allotment_board import machine_code
+from allotment_board.loops import PLAIN, SIGNATURES, MachineCode
+from allotment_board.machine_code import BrokenCompilerError, load, load_in_thread
 from allotment_cli import replay as replay_command
 from allotment_cli.main import main
-from allotment_proto.facts import Policy
 from tests.recording import busy_cluster
 
 Jit = Callable[..., Callable[..., Any]]
@@ -171,7 +170,7 @@ def elsewhere(numba: FakeNumba, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def _loaded_by_a_service() -> list[str]:
     """What it was told of a broken compiler."""
     told: list[str] = []
-    load_if_worth(machine_code.NODES_MIN, Policy(), told.append)
+    load_in_thread(told.append)
     (thread,) = machine_code._loading
     thread.join()
     return told
@@ -219,26 +218,12 @@ def test_what_compiles_for_a_service_ends_with_it(tmp_path: Path) -> None:
 def test_a_service_is_told_why_and_goes_on(numba: FakeNumba, elsewhere: list[int]) -> None:
     numba.failures = [OSError("no\nLLVM") for _ in range(5)]
     told: list[str] = []
-    load_if_worth(machine_code.NODES_MIN - 1, Policy(), told.append)
-    assert not machine_code._loading
     for _ in range(2):
-        load_if_worth(machine_code.NODES_MIN, Policy(), told.append)
+        load_in_thread(told.append)
     (thread,) = machine_code._loading
     thread.join()
     assert told == ["OSError: no LLVM"]
     assert not machine_code.is_in_use()
-
-
-@pytest.mark.parametrize("name", sorted(POLICIES))
-def test_policies_that_look_ahead_have_it_on_few_nodes_too(
-    numba: FakeNumba, elsewhere: list[int], name: str
-) -> None:
-    told: list[str] = []
-    load_if_worth(1, Policy(device_policy=name), told.append)
-    for thread in machine_code._loading:
-        thread.join()
-    assert machine_code.is_in_use() is (name in ("fgd", "headroom", "net-headroom", "fill-ahead"))
-    assert not told
 
 
 def test_a_compiler_that_cannot_be_imported_is_broken_not_absent(
@@ -270,7 +255,8 @@ def test_a_long_replay_of_a_large_cluster_brings_the_code_in(
     decisions: int,
     is_worth_it: bool,
 ) -> None:
-    monkeypatch.setattr(machine_code, "NODES_MIN", 1)
+    monkeypatch.setattr(allotment_board, "NODES_MIN", 1)
+    monkeypatch.setattr(allotment_board, "COMPILED_NODES_MIN", 1)
     monkeypatch.setattr(replay_command, "COMPILED_DECISIONS_MIN", decisions)
     log = busy_cluster().write(tmp_path / "log.jsonl")
     found = CliRunner().invoke(main, ["replay", "--verify", "--file", str(log)])

@@ -14,13 +14,13 @@ from allotment.core.ledger.partitions.mindcluster import (
     MINDCLUSTER,
 )
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import NodeSource
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.predicates import Fit, fits
 from allotment.core.placement.rules.scores import score
+from allotment_board.board import Board
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, PodRequest, Policy
 from allotment_proto.volcano import keys
 from tests import build, chips

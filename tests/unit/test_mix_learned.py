@@ -5,9 +5,9 @@ import msgspec
 
 from allotment.core.ledger.check import check
 from allotment.core.ledger.state import _HANDLERS, apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.policies.typical import Mix, cluster_fragmentation
+from allotment_board.board import Board
 from allotment_proto.events import Event, MixLearned
 from allotment_proto.facts import Typical
 from allotment_watcher.learner import PODS_LEAST, look, usual_card_mib
@@ -22,13 +22,13 @@ def test_every_event_of_the_log_takes_effect_somewhere() -> None:
 
 
 def test_a_mix_is_of_the_policy_in_force() -> None:
-    state = state_of(policy(device_policy="headroom"))
+    state = state_of(policy(device_policy="fill-ahead"))
     mix: Mix = (Typical(SHARE, 1_000_000, 250),)
-    apply(state, MixLearned(policy="fgd", mix=mix, pods=20), 2)
+    apply(state, MixLearned(policy="later", mix=mix, pods=20), 2)
     assert state.policy.mix == ()
-    apply(state, MixLearned(policy="headroom", mix=mix, pods=20), 3)
+    apply(state, MixLearned(policy="fill-ahead", mix=mix, pods=20), 3)
     assert state.policy.mix == mix
-    apply(state, policy(device_policy="headroom", device_weight=5), 4)
+    apply(state, policy(device_policy="fill-ahead", device_weight=5), 4)
     assert (state.policy.mix, state.policy_seq) == (mix, 4)
     apply(state, policy(device_policy="binpack"), 5)
     assert state.policy.mix == ()
@@ -37,15 +37,15 @@ def test_a_mix_is_of_the_policy_in_force() -> None:
 
 def test_it_is_learned_from_enough_pods_and_told_once() -> None:
     pods = [pod(f"p{n}", SHARE if n % 4 else WHOLE) for n in range(PODS_LEAST)]
-    state = state_of(policy(device_policy="headroom"), node("n1", 4), *pods[:-1])
+    state = state_of(policy(device_policy="fill-ahead"), node("n1", 4), *pods[:-1])
     assert anyio.run(look, state) is None
     apply(state, pods[-1], 99)
     event = anyio.run(look, state)
     assert event is not None
-    assert (event.policy, event.pods) == ("headroom", PODS_LEAST)
+    assert (event.policy, event.pods) == ("fill-ahead", PODS_LEAST)
     assert [(shape.ask.count, shape.weight_ppm) for shape in event.mix if shape.ask] == [
-        (1, 750_000),
-        (2, 250_000),
+        (1, 640_667),
+        (2, 359_332),
     ]
     apply(state, event, 100)
     assert anyio.run(look, state) is None, "it has not moved"
@@ -62,7 +62,7 @@ def test_the_usual_card_is_the_most_frequent_one() -> None:
 
 
 def test_nothing_is_learned_before_a_card_is_seen() -> None:
-    state = state_of(policy(device_policy="headroom"), *[pod(f"p{n}", SHARE) for n in range(30)])
+    state = state_of(policy(device_policy="fill-ahead"), *[pod(f"p{n}", SHARE) for n in range(30)])
     assert anyio.run(look, state) is None
     apply(state, node("n1", 4), 99)
     event = anyio.run(look, state)
@@ -72,7 +72,7 @@ def test_nothing_is_learned_before_a_card_is_seen() -> None:
 
 def test_one_pod_more_is_not_told() -> None:
     pods = [pod(f"p{n}", SHARE if n % 3 else WHOLE) for n in range(60)]
-    state = state_of(policy(device_policy="headroom"), node("n1", 4), *pods)
+    state = state_of(policy(device_policy="fill-ahead"), node("n1", 4), *pods)
     event = anyio.run(look, state)
     assert event is not None
     apply(state, event, 100)
@@ -87,22 +87,21 @@ def test_one_pod_more_is_not_told() -> None:
 
 def test_an_absurd_request_that_was_learned_breaks_nothing() -> None:
     absurd = request(wants(0, 100, 1 << 60, memory_pct=100))
-    for name in ("fgd", "headroom"):
-        state = state_of(policy(device_policy=name), node("n1", 2), pod("a", SHARE))
-        mix = (Typical(absurd, 500_000, 1 << 62), Typical(SHARE, 500_000, 250))
-        apply(state, MixLearned(policy=name, mix=mix, pods=20), 9)
-        board, evaluator = Board(state), Evaluator(state)
-        board.begin()
-        evaluator.begin()
-        assert board.rank(SHARE) == evaluator.rank(SHARE)
+    state = state_of(policy(device_policy="fill-ahead"), node("n1", 2), pod("a", SHARE))
+    mix = (Typical(absurd, 500_000, 1 << 62), Typical(SHARE, 500_000, 250))
+    apply(state, MixLearned(policy="fill-ahead", mix=mix, pods=20), 9)
+    board, evaluator = Board(state), Evaluator(state)
+    board.begin()
+    evaluator.begin()
+    assert board.rank(SHARE) == evaluator.rank(SHARE)
 
 
 def test_fragmentation_on_columns_is_that_of_the_plain_loops() -> None:
-    state = state_of(policy(device_policy="fgd"), node("n1", 2), node("n2", 3, cpu_milli=50))
+    state = state_of(policy(device_policy="fill-ahead"), node("n1", 2), node("n2", 3, cpu_milli=50))
     board = Board(state)
     assert board.fragmentation() is None
     mix = (Typical(SHARE, 600_000, 250), Typical(WHOLE, 400_000, 2_000))
-    apply(state, MixLearned(policy="fgd", mix=mix, pods=20), 9)
+    apply(state, MixLearned(policy="fill-ahead", mix=mix, pods=20), 9)
     found = board.fragmentation()
     assert found == cluster_fragmentation(state.nodes.values(), mix, state.policy)
     assert found is not None

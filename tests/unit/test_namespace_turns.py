@@ -9,11 +9,11 @@ from allotment.core.config.policy import built_in, parse
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import NAMESPACES_MAX, ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.actions.enqueue import enqueue
 from allotment.core.queues.round.rounds import Rounds
+from allotment_board.board import Board
 from allotment_filter.batches import next_round
 from allotment_filter.feasibility import FeasibilityCache
 from allotment_filter.groups import Groups

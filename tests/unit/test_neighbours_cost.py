@@ -11,10 +11,10 @@ from allotment.core.ledger.state import apply
 from allotment.core.metrics.cards import Gauge
 from allotment.core.metrics.queues import queue_gauges
 from allotment.core.placement import unserved
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import place
 from allotment.core.placement.rules import interpod
 from allotment.core.queues.round.rounds import Rounds
+from allotment_board.board import Board
 from allotment_filter.batches import next_round
 from allotment_filter.effort import EFFORT_MAX, Effort
 from allotment_filter.feasibility import FeasibilityCache

@@ -13,11 +13,11 @@ from allotment.core.ledger import health
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.snapshot import decode, encode
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import recheck_all, run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.deadlines import has_passed
 from allotment_binder.bindings import obstacle_to
+from allotment_board.board import Board
 from allotment_proto.events import (
     Bound,
     Ending,

@@ -8,10 +8,10 @@ from allotment.core.explain.nodes import node_steps
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.gang import Whole, place_whole
 from allotment.core.placement.least_busy import patience
+from allotment_board.board import Board
 from allotment_proto.events import GroupObserved, PodGone
 from tests.build import decided, holding, node, placement, pod, policy, request, state_of, wants
 from tests.unit.both_rankers import chosen

@@ -9,32 +9,25 @@ from allotment.core.placement.devices.free import Free
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.base import DevicePolicy
-from allotment.core.placement.policies.comparison import (
-    BestFit,
-    DotProduct,
-    GpuClustering,
-    GpuPacking,
-)
-from allotment.core.placement.policies.fgd import STEPS_NANO, Fgd
+from allotment.core.placement.policies.best_fit import BestFit
 from allotment.core.placement.policies.fill_ahead import FillAhead
-from allotment.core.placement.policies.headroom import Headroom
-from allotment.core.placement.policies.net_headroom import NetHeadroom
 from allotment.core.placement.policies.typical import (
     PPM,
     Fragmentation,
-    card_mix,
     cards_of,
     cluster_fragmentation,
-    exact_mix,
     filled_milli,
-    headroom_milli,
     is_dead,
-    mean_mix,
     root_mix,
     units,
     usable_milli,
 )
 from allotment.core.placement.rules.points import FULL_MICRO, POINT_MICRO
+from allotment_lab.policies.comparison import DotProduct, GpuClustering, GpuPacking
+from allotment_lab.policies.fgd import STEPS_NANO, Fgd
+from allotment_lab.policies.headroom import Headroom
+from allotment_lab.policies.mixes import card_mix, exact_mix, headroom_milli, mean_mix
+from allotment_lab.policies.net_headroom import NetHeadroom
 from allotment_proto.events import Event
 from allotment_proto.facts import DeviceRequest, Policy, Selection, Typical
 from tests.build import GIB, card, holding, node, pod, policy, request, state_of, wants

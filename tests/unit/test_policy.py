@@ -225,7 +225,7 @@ def test_our_own_arguments() -> None:
 
 
 def test_policies_that_look_ahead_weigh_the_host_themselves() -> None:
-    text = deviceshare("deviceshare.SchedulePolicy: fgd")
+    text = deviceshare("deviceshare.SchedulePolicy: fill-ahead")
     assert parsed(text).policy.host_weight == 0
     own = "  - name: allotment\n    arguments: {allotment.HostPolicy: spread}\n"
     assert parsed(text + own).policy.host_weight == 1

@@ -7,11 +7,11 @@ import pytest
 from allotment.core import reasons
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.predicates import Fit, fits
 from allotment.core.placement.rules.selectors import term_matches, tolerates
+from allotment_board.board import Board
 from allotment_proto.facts import Constraints, Expression, NodeTerm, Policy, Taint, Toleration
 from tests import build
 

@@ -12,11 +12,11 @@ from allotment.core import reasons
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.snapshot import decode, encode
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, recheck, run_cycle
 from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.order import is_due
+from allotment_board.board import Board
 from allotment_proto.events import NodeGone, NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import (
     Company,

@@ -4,9 +4,9 @@ import pytest
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, recheck_all, run_cycle
 from allotment.core.queues.round.rounds import Rounds
+from allotment_board.board import Board
 from allotment_filter.groups import Groups
 from allotment_proto.events import Event, NodeObserved, PodObserved, PolicyLoaded, QueueObserved
 from allotment_proto.facts import (

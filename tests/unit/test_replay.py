@@ -99,14 +99,14 @@ def test_one_decision_alone_is_made_again_on_top_of_the_one_before() -> None:
     def again(last: Decided | None) -> Remade:
         stops = sorted({basis, event.checked, log.seq - 1})
         states = (fold(log.records[:seq]) for seq in stops)
-        return remade(log.seq, event, at_ms, states, last)
+        return remade(log.seq, event, at_ms, states, last, Evaluator)
 
     assert again(before).is_identical
     assert "cannot be read" in again(None).why_not
     assert again(event).field == "assumed"
-    (same,) = otherwise(fold(log.records[:basis]), event, ["binpack"], before)
+    (same,) = otherwise(fold(log.records[:basis]), event, ["binpack"], before, Evaluator)
     assert same.same == 1
-    assert list(otherwise(fold(log.records[:basis]), event, ["binpack"])) == []
+    assert list(otherwise(fold(log.records[:basis]), event, ["binpack"], None, Evaluator)) == []
 
 
 def test_why_a_pod_got_its_place_counts_what_was_assumed() -> None:
@@ -204,7 +204,10 @@ def test_a_decision_that_cannot_be_recomputed_is_a_finding_and_the_others_are_ma
     (event,) = decode_envelope(log.records[seqs[1] - 1].payload).events
     assert isinstance(event, Decided)
     states = [fold(log.records[: seqs[1] - 1])]
-    assert remade(seqs[1], event, 0, states).why_not == "recomputing it raised KeyError: 'b'"
+    assert (
+        remade(seqs[1], event, 0, states, None, Evaluator).why_not
+        == "recomputing it raised KeyError: 'b'"
+    )
 
 
 def test_a_decision_whose_check_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,17 +9,26 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from allotment.adapters.service import machine_code
+import allotment_board
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import World
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.adapters.telemetry.traces import start_tracing
-from allotment.core.placement.board.board import Board
+from allotment_board import machine_code
+from allotment_board.board import Board
 from allotment_scorer.__main__ import Scorer
 from allotment_scorer.settings import ScorerSettings
 from tests.build import node, state_of
 from tests.off_loop import AtOnce
+
+
+@pytest.fixture(autouse=True)
+def is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes are enough for the board, and nothing is compiled."""
+    monkeypatch.setattr(allotment_board, "NODES_MIN", 2)
+    monkeypatch.setattr(allotment_board, "COMPILED_NODES_MIN", 2)
+    monkeypatch.setattr(machine_code, "load_in_thread", lambda _: None)
 
 
 class _Fold(AtOnce):
@@ -64,10 +73,10 @@ async def test_loops_and_board_are_ready_before_the_first_pod(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done: list[object] = []
-    monkeypatch.setattr(machine_code, "load_if_worth", lambda count, *_: done.append(count))
+    monkeypatch.setattr(machine_code, "load_in_thread", lambda _: done.append("loops"))
     monkeypatch.setattr(Board, "open_ahead", lambda board: done.append(type(board)))
     await _until_asleep()
-    assert done == [2, Board]
+    assert done == ["loops", Board]
 
 
 @pytest.mark.anyio

@@ -7,7 +7,6 @@ import pytest
 from allotment.core.config.policy import parse
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.images import points_of
@@ -29,6 +28,7 @@ from allotment.core.placement.rules.relative import (
 )
 from allotment.core.placement.rules.score_term import Amount
 from allotment.core.placement.rules.terms import weights_of
+from allotment_board.board import Board
 from allotment_proto.events import NodeGone, Placement
 from allotment_proto.facts import (
     BUILT_IN_TIERS,

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.snapshot import decode, encode
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import recheck, run_cycle
 from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment.core.placement.least_busy import careful
+from allotment_board.board import Board
 from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import Holding, Inventory, Selection
 from tests.build import card, holding, node, pod, policy, request, state_of, wants

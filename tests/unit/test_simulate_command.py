@@ -11,11 +11,13 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from allotment.core.placement.policies.typical import SHAPES_MOST
 from allotment_cli.main import main
+from allotment_lab import measures
+from allotment_lab.policies import COMPARED
 from allotment_lab.simulate import command, curve
 from allotment_lab.simulate.policies import NAMES
 from allotment_lab.simulate.run import simulate as run_once
+from tests import build
 from tests.recording import Recorder, busy_cluster
 from tests.simulating import CONFIGURATION, NODES, TEXT, simulate
 
@@ -163,28 +165,34 @@ def test_other_nos_say_what_would_be_right(trace: list[str], tmp_path: Path) -> 
     assert "the nodes have no cards" in simulate(*trace, "--inflate", "2", code=2).stderr
 
 
-def test_a_configuration_learns_as_the_services_and_a_name_as_published(tmp_path: Path) -> None:
-    (tmp_path / "nodes.csv").write_text(NODES)
-    pods = "".join(f"p{n},{1000 + n % 30},1024,1,500\n" for n in range(60))
-    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + pods)
-    (tmp_path / "fgd.conf").write_text(CONFIGURATION.replace("spread", "fgd"))
-    trace = ["--nodes", str(tmp_path / "nodes.csv"), "--pods", str(tmp_path / "pods.csv")]
-    learned = {}
-    for policy in ("fgd", str(tmp_path / "fgd.conf")):
-        kept = tmp_path / "run.jsonl"
-        simulate(*trace, "--inflate", "0.7", "--policy", policy, "--record", str(kept))
-        lines = map(msgspec.json.decode, kept.read_bytes().splitlines())
-        told = [event for line in lines for event in line["record"]["events"]]
-        [learned[policy]] = [len(e["mix"]) for e in told if e["type"] == "MixLearned"]
-    assert list(learned.values()) == [29, SHAPES_MOST]
+def test_fgd_learns_all_shapes_as_published() -> None:
+    pods = [build.request(build.wants(8_000, 0), cpu_milli=1_000 + n % 30) for n in range(60)]
+    [learned] = measures.learned("fgd", pods, [build.node()])
+    assert len(learned.mix) == 29
+    [learned] = measures.learned("fill-ahead", pods, [build.node()])
+    assert len(learned.mix) == 1, "they want the same of cards"
 
 
-@pytest.mark.parametrize("policy", ["fgd", "headroom"])
+@pytest.mark.parametrize("name", ["random", *COMPARED])
+def test_a_policy_that_is_there_for_comparison_is_not_of_services(
+    name: str, trace: list[str], tmp_path: Path
+) -> None:
+    arguments = [*trace, "--inflate", "0.7", "--policy", name]
+    kept = str(tmp_path / "run.jsonl")
+    said = simulate(*arguments, "--record", kept, code=2).stderr
+    assert "give one --policy of binpack, spread, none, best-fit, fill-ahead or a file" in said
+    said = simulate(*arguments, "--through", "services", code=2).stderr
+    assert f"no service places by {name}" in said
+    (tmp_path / "own.conf").write_text(CONFIGURATION.replace("spread", name))
+    said = simulate(*trace, "--policy", str(tmp_path / "own.conf"), code=2).stderr
+    assert "wanted: one of binpack, spread, none, best-fit, fill-ahead" in said
+
+
 def test_a_recorded_run_knows_the_mix_that_it_was_decided_with(
-    policy: str, trace: list[str], tmp_path: Path
+    trace: list[str], tmp_path: Path
 ) -> None:
     kept = str(tmp_path / "run.jsonl")
-    drawn = ["--inflate", "0.7", "--policy", policy, "--record", kept, "--json"]
+    drawn = ["--inflate", "0.7", "--policy", "fill-ahead", "--record", kept, "--json"]
     first = msgspec.json.decode(simulate(*trace, *drawn).stdout)
     again = simulate("--file", kept, "--policy", "recorded", "--no-churn", "--json")
     assert msgspec.json.decode(again.stdout)["trace_sha256"] == first["trace_sha256"]

@@ -5,9 +5,9 @@ import pytest
 from allotment.core import reasons
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, recheck_all, run_cycle
 from allotment.core.placement.evaluator import Evaluator
+from allotment_board.board import Board
 from allotment_proto.events import PodGone, PodObserved
 from allotment_proto.facts import Company
 from tests import build

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.gang import WholeRanker
 from allotment.core.placement.rules.bounds import Bonus, bonus_micro
@@ -23,6 +22,7 @@ from allotment.core.queues.plugins.task_topology import (
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.round.verdict import verdict
 from allotment.core.queues.work import Job
+from allotment_board.board import Board
 from allotment_proto.events import Decided
 from allotment_proto.facts import PluginUse, Policy, TaskTopology
 from tests import build

@@ -9,10 +9,10 @@ from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.snapshot import decode, encode
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, recheck, run_cycle
 from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment.core.placement.rules.interpod import situated
+from allotment_board.board import Board
 from allotment_proto.events import Event, NodeObserved, PodGone, PodObserved
 from allotment_proto.facts import Attachment, PluginUse
 from tests import build

@@ -7,9 +7,10 @@ import click
 
 from allotment.adapters.service.heap import freeze_heap
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.board.board import Board
+from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.groups import CARDS, Crowd, CrowdError
+from allotment_board import NodeRanker
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_filter.groups import Groups
@@ -54,10 +55,10 @@ class Cycle(NamedTuple):
 class Readers:
     """A filter and a scorer on one state, as the services have them."""
 
-    def __init__(self, state: ClusterState, board: Board) -> None:
-        self.groups = Groups(state, lambda: Board(state))
+    def __init__(self, state: ClusterState, ranker: WholeRanker) -> None:
+        self.groups = Groups(state, lambda: NodeRanker(state))
         self.rounds = Rounds(state)
-        self.board = board
+        self.ranker = ranker
 
     @property
     def opened(self) -> int:
@@ -71,7 +72,7 @@ class Readers:
         filtered = time.thread_time_ns()
         if found is None:
             return None
-        outcome = self.rounds.run(found.batch.uids, self.board)
+        outcome = self.rounds.run(found.batch.uids, self.ranker)
         scored = time.thread_time_ns()
         decided = crowd.decide(found.batch.uids, outcome)
         self.groups.tried(found)
@@ -111,7 +112,7 @@ def batch(
         crowd = Crowd(nodes, queues, groups, size)
     except CrowdError as error:
         raise CliError(f"{error}: take more --nodes or fewer --groups") from None
-    board = Board(crowd.state)
+    board = NodeRanker(crowd.state)
     readers = Readers(crowd.state, board)
     crowd.arrive(pending, TOO_MANY)
     readers.settle(crowd)

@@ -9,11 +9,11 @@ from typing import Any
 import click
 import msgspec
 
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome
 from allotment.core.placement.evaluator import REQUESTS_MAX, Evaluator
 from allotment.core.placement.policies.learning import learn
 from allotment.testing.churn import DEFAULT_QUEUE, DEVICES, Churn, shapes
+from allotment_board import NodeRanker
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_cli.params import Finite
@@ -121,7 +121,7 @@ def core(
         has_queue=queue,
     )
     settle()
-    board = Board(churn.state)
+    board = NodeRanker(churn.state)
     cold_us = _first_rankings_us(board, wanted)
     decide = churn.decider(board)
     _run(churn, decide, seconds / 5, WARM_UP_PER_SHAPE * shape_count)
@@ -161,7 +161,7 @@ def _with_mix(policy: Policy, wanted: list[PodRequest]) -> Policy:
     return msgspec.structs.replace(policy, mix=mix)
 
 
-def _first_rankings_us(board: Board, wanted: list[PodRequest]) -> float:
+def _first_rankings_us(board: NodeRanker, wanted: list[PodRequest]) -> float:
     """The median CPU time of ranking all nodes for a request that was never asked for before."""
     took: list[int] = []
     board.begin()

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import click
 
-from allotment.core.placement.board.board import Board
+from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.churn import DEFAULT_QUEUE, Churn, shapes
+from allotment_board import NodeRanker
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_filter.groups import Groups
@@ -59,10 +60,10 @@ class End(NamedTuple):
 class Services:
     """A filter and a scorer on one state."""
 
-    def __init__(self, churn: Churn, board: Board, *, parks: bool) -> None:
+    def __init__(self, churn: Churn, ranker: WholeRanker, *, parks: bool) -> None:
         self._churn = churn
-        self._board = board
-        self._groups = Groups(churn.state, (lambda: Board(churn.state)) if parks else None)
+        self._ranker = ranker
+        self._groups = Groups(churn.state, (lambda: NodeRanker(churn.state)) if parks else None)
         self._rounds = Rounds(churn.state)
 
     def until_nothing_is_due(self) -> End:
@@ -74,7 +75,7 @@ class Services:
             filter_ns += filtered - start
             if found is None:
                 break
-            outcome = self._rounds.run(found.batch.uids, self._board)
+            outcome = self._rounds.run(found.batch.uids, self._ranker)
             scored = time.thread_time_ns()
             if outcome.says_anything:
                 self._churn.decided(found.batch.uids, outcome)
@@ -111,7 +112,7 @@ def full(
     wanted = shapes(shape_count, random, most_cards=CARDS)
     churn = Churn(nodes, wanted, random, policy_of(policy), has_queue=True, fill=FILL)
     settle()
-    board = Board(churn.state)
+    board = NodeRanker(churn.state)
     services = Services(churn, board, parks=True)
     note(f"until {waiting} pods wait …")
     pending = churn.state.pending

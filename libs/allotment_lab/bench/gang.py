@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.gang import Short, Whole, WholeRanker, place_whole
 from allotment.testing.churn import Churn, shapes
+from allotment_board import NodeRanker
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_lab.bench.policies import PolicyWord, policy_of
@@ -66,7 +66,7 @@ def gang(nodes: int, size: int, cards: int, gangs: int, policy: str, seed: int, 
     note(f"filling {nodes} nodes × 8 cards …")
     churn = Churn(nodes, shapes(16, random), random, policy_of(policy))
     settle()
-    board = Board(churn.state)
+    board = NodeRanker(churn.state)
     pods = _pods(size, _wanted(cards, 2048))
     board.begin()
     first = place_whole(pods, board)
@@ -151,7 +151,7 @@ def _expect(kind: type[Whole | Short], pods: list[PodObserved], ranker: WholeRan
         )
 
 
-def _bound(pod: PodObserved, board: Board) -> None:
+def _bound(pod: PodObserved, board: NodeRanker) -> None:
     most = board.holds_at_most(pod.request, HOPELESS)
     if not 0 < most < HOPELESS:
         raise CliError(f"{most} pods fit at most: this would not measure a refusal")

@@ -16,9 +16,10 @@ from typing import Any
 import click
 import msgspec
 
-from allotment.adapters.service import heap, machine_code
+from allotment.adapters.service import heap
 from allotment.adapters.telemetry.log import file_trouble
 from allotment.testing.churn import DEVICES
+from allotment_board import is_for_compiled_loops, machine_code
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, table
 from allotment_cli.params import can_be_written
@@ -78,7 +79,7 @@ def have_compiled(nodes: int, policy: Policy) -> None:
     """Have the loops compiled that services want under a policy, unless that was done before: who
     is measured while another process compiles is measured beside that, and without the loops.
     """
-    if machine_code.is_worth_loading(nodes, policy):
+    if is_for_compiled_loops(nodes, policy):
         note("compiling the loops that score nodes, unless they are kept from before …")
         machine_code.compile_elsewhere()
 

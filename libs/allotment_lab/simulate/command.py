@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from allotment.adapters.telemetry.log import file_trouble
+from allotment.core.placement.policies import POLICIES
 from allotment_cli import completion
 from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, suggest
@@ -123,10 +124,10 @@ def simulate(
     is_churn = source.comes_and_goes if churn is None else churn
     if is_churn and not source.is_timed:
         raise CliError(f"{pods} does not say when pods come and go", "leave out --churn")
-    if record is not None and (repeat * len(policies) > 1 or policies[0].is_random):
+    if record is not None and (repeat * len(policies) > 1 or not policies[0].is_of_product):
         raise CliError(
             "--record keeps one run, of a policy that can be decided again",
-            "give one --policy, not random, and no --repeat",
+            f"give one --policy of {', '.join(POLICIES)} or a file, and no --repeat",
         )
     if through == "services" and is_churn:
         raise CliError(

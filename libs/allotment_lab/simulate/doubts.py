@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from allotment.core import reasons
 from allotment.core.config.report import hint
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import refuse
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.rules.predicates import fits
+from allotment_board import NodeRanker
 from allotment_lab.engine import Simulation, last_obstacle
 from allotment_lab.simulate.recipe import PodShape, Recipe
 from allotment_proto.facts import PodRequest, Policy
@@ -20,7 +20,7 @@ def doubts(recipe: Recipe, policy: Policy) -> list[str]:
     """A line for each resource that no node has, and for each other shape of pods of which no node
     could hold one when empty.
     """
-    state = Simulation(recipe.nodes, policy, Board).state
+    state = Simulation(recipe.nodes, policy, NodeRanker).state
     listed = {name for node in recipe.nodes for name, _ in node.extended}
     words = sorted({*listed, *_not_listed(recipe), CPU, MEMORY})
     found: list[str] = []

@@ -12,13 +12,14 @@ from allotment.core.config.policy import PolicyError, parse
 from allotment.core.placement.policies import POLICIES
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
+from allotment_lab.policies import COMPARED
 from allotment_lab.simulate.texts import read_text
 from allotment_proto.facts import Policy
 
 RANDOM = "random"
 RECORDED = "recorded"
 DEFAULT = "binpack"
-NAMES = (*POLICIES, RANDOM)
+NAMES = (*POLICIES, *COMPARED, RANDOM)
 KEPT = (*NAMES, RECORDED)
 WORDS = f"{', '.join(NAMES)}, {RECORDED} (that of a log, with --file)"
 """All that can be given beside a file, for messages."""
@@ -30,6 +31,11 @@ class Chosen(NamedTuple):
     name: str
     policy: Policy
     is_random: bool = False
+
+    @property
+    def is_of_product(self) -> bool:
+        """Whether services can place by it; else it is there for comparison."""
+        return not self.is_random and self.policy.device_policy in POLICIES
 
 
 def choose(words: tuple[str, ...], recorded: Policy | None) -> list[Chosen]:

@@ -2,15 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from random import Random
 from typing import NamedTuple
 
-from allotment.adapters.service import machine_code
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.policies.typical import Mix
+from allotment_board import NodeRanker
 from allotment_cli.errors import CliError
 from allotment_lab import tuning
 from allotment_lab.dice import Dice
@@ -93,19 +91,12 @@ class Drawn(NamedTuple):
     """What the source's pods ask for: all that a policy may learn from."""
 
     def learned(self, chosen: Chosen) -> tuple[MixLearned, ...]:
-        """What the log says of the pods under a policy that looks ahead: for one that is called by
-        its name what its authors counted, for a configuration what the services would learn.
-        """
+        """What the log says of the pods under a policy that looks ahead."""
         policy = chosen.policy
         if policy.mix:  # recorded
             pods = len(self.requests)
             return (MixLearned(policy=policy.device_policy, mix=policy.mix, pods=pods),)
-        return learned(
-            policy.device_policy,
-            self.requests,
-            self.workload.nodes,
-            as_published=chosen.name == policy.device_policy,
-        )
+        return learned(policy.device_policy, self.requests, self.workload.nodes)
 
 
 def draw(plan: Plan, seed: int) -> Drawn:
@@ -148,13 +139,10 @@ def simulate(
             "leave out --policy random, or give --no-churn: pods one by one",
         )
     random = Random(f"{seed}/placing")
-    if machine_code.is_worth_loading(len(drawn.workload.nodes), chosen.policy):
-        with suppress(machine_code.BrokenCompilerError):  # without it the same, but slower
-            machine_code.load()
 
     def ranker(state: ClusterState) -> Ranker:
-        board = Board(state)
-        return Dice(state, board, random) if chosen.is_random else board
+        ranker = NodeRanker(state, lambda reason: None)  # uncompiled the same, but slower
+        return Dice(state, ranker, random) if chosen.is_random else ranker
 
     simulation = Simulation(
         drawn.workload.nodes,
@@ -182,7 +170,7 @@ def _run(plan: Plan, drawn: Drawn, simulation: Simulation, progress: Progress) -
     fixed = drawn.workload.fixed
     if plan.churn:
         churn = (
-            InQueues(simulation, Board(simulation.state), drawn.mix, drawn.workload.facts)
+            InQueues(simulation, NodeRanker(simulation.state), drawn.mix, drawn.workload.facts)
             if plan.in_queues
             else ComeAndGo(simulation, drawn.mix)
         )

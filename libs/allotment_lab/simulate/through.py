@@ -42,8 +42,8 @@ FACTS_PER_RECORD = 100
 
 def simulate_through(drawn: Drawn, chosen: Chosen, seed: int, progress: Progress) -> Ran:
     """Decide a drawn workload with real services. Raises `CliError` if they fail or fall silent."""
-    if chosen.is_random:
-        raise CliError("no service places at random", "leave out --policy random")
+    if not chosen.is_of_product:
+        raise CliError(f"no service places by {chosen.name}", f"leave out --policy {chosen.name}")
     if len({arrival.fact.priority for arrival in drawn.ours}) > 1:
         raise CliError(
             "the services decide pods of higher priority first, not one arrival after the other",

@@ -10,6 +10,7 @@ from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.learning import LEARNERS
 from allotment.core.replay.again import Remade, remade
 from allotment.core.replay.otherwise import Alternative, otherwise
+from allotment_board import NodeRanker
 from allotment_inspector.history import Entry, Moment
 from allotment_inspector.pages.decision import decided_at, no_decision, on_top
 from allotment_inspector.pages.found import NotFound
@@ -93,7 +94,7 @@ def _made_again(moment: Moment, entry: Entry, event: Decided, asked: str) -> Wha
         return no_decision(moment, str(entry.seq))
     recorded = before.policy.device_policy
     names = _names(event, before, recorded, asked)
-    policies = [] if again.why_not else list(otherwise(before, event, names, last))
+    policies = [] if again.why_not else list(otherwise(before, event, names, last, NodeRanker))
     placed = (placement.uid for each in policies for placement in each.placements)
     uids = list(dict.fromkeys((*placed, *event.batch)))
     return WhatIfPage(
@@ -128,7 +129,7 @@ def _again(moment: Moment, entry: Entry, event: Decided, last: Decided | None) -
     at_ms = decode_envelope(entry.payload, entry.subject).at_ms
     stops = sorted({event.basis, event.checked, entry.seq - 1})
     states = (state for _, state in moment.states([seq for seq in stops if seq < entry.seq]))
-    return remade(entry.seq, event, at_ms, states, last)
+    return remade(entry.seq, event, at_ms, states, last, NodeRanker)
 
 
 def _summary(found: Alternative, recorded: str) -> Summary:

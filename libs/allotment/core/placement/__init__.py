@@ -1,13 +1,13 @@
-"""Where pods fit: a batch, a gang, one pod node by node, and the same for many nodes.
+"""Where pods fit: a batch, a gang, one pod node by node.
 
 What others may use:
 
 * `cycle`, `gang`: a batch and a gang placed. `evaluator`: one pod, node by node. `least_busy`:
   where it need not wait long for a device plugin.
-* `board.board`: one pod, on columns of many nodes. `board.loops`, `rules.score_term`: what of it
-  is compiled.
 * `rules.predicates`: whether a pod fits on a node. `rules.scores`, `rules.terms`: how good the
   node is, and which plugins say so. `rules.switches`: which checks are on.
+* `rules.points`, `rules.score_term`, `rules.nodeorder`, `rules.resource_shares`, `rules.relative`,
+  `rules.images`: how points are counted, for the board, which counts the same.
 * `rules.bounds`, `rules.local_volumes`: limits that a round sets, and those of volumes.
 * `rules.attachments`, `rules.interpod`, `rules.selectors`: volumes, other pods, labels.
 * `rules.card_names`, `rules.counted_cards`, `rules.models`: the names of cards in quotas, in
@@ -15,8 +15,8 @@ What others may use:
   `rules.card_book`: cards that a node lists twice.
 * `devices`, `devices.base`: device families. `devices.choosing`, `devices.free`: which card of a
   node takes a request. `devices.foreign`: what other schedulers call things.
-* `policies`, `policies.learning`, `policies.typical`, `policies.valued`: device policies, and what
-  they learn of typical pods.
+* `policies`, `policies.base`, `policies.best_fit`, `policies.fill_ahead`, `policies.learning`,
+  `policies.typical`, `policies.valued`: device policies, and what they learn of typical pods.
 * `instances`, `unserved`: the smallest MIG instance that does, what no node offers. `overlay`:
   changed nodes over a state.
 

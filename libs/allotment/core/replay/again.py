@@ -6,12 +6,11 @@ was assumed), then the binder's, on the state at `checked`.
 the record's `at_ms`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome, in_order, proposed, recheck_all, stamped
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.gang import WholeRanker
@@ -66,7 +65,8 @@ def remade(
     event: Decided,
     at_ms: int,
     states: Iterable[ClusterState],
-    before: Decided | None = None,
+    before: Decided | None,
+    make_ranker: Callable[[ClusterState], WholeRanker],
 ) -> Remade:
     """A decision of the record `seq`, made again. `states` are those at its basis, where it was
     checked, and right before its record, each only until the next one is asked for and each given
@@ -80,7 +80,8 @@ def remade(
     previous = decided = 0
     for state in states if finding is None else ():
         if state.seq == event.basis:
-            finding, made = place_again(seq, event, state, Board(state), Rounds(state), before)
+            ranker, rounds = make_ranker(state), Rounds(state)
+            finding, made = place_again(seq, event, state, ranker, rounds, before)
             if finding is not None:
                 break
         if state.seq == event.checked and made is not None:

@@ -3,14 +3,14 @@
 Only how cards and hosts are chosen is another one; queues, groups, quotas and rules are the same.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import in_order, proposed
+from allotment.core.placement.gang import WholeRanker
 from allotment.core.placement.policies import POLICIES
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.replay.again import run_again
@@ -40,7 +40,8 @@ def otherwise(
     before: ClusterState,
     event: Decided,
     names: Sequence[str],
-    last: Decided | None = None,
+    last: Decided | None,
+    make_ranker: Callable[[ClusterState], WholeRanker],
 ) -> Iterator[Alternative]:
     """What each of these policies would have decided. `before` is the state at the decision's
     basis; it is used up. `last` is the decision before it, if it stands on that. Names that are no
@@ -57,7 +58,7 @@ def otherwise(
             policy = msgspec.structs.replace(recorded, device_policy=name, host_policy=hosts)
         loaded = PolicyLoaded(policy=policy, source="", text_sha256="")
         apply(before, loaded, before.seq + 1)
-        made = run_again(event, last, Board(before), Rounds(before))
+        made = run_again(event, last, make_ranker(before), Rounds(before))
         if made is None:
             return
         placements = tuple(in_order(event.batch, made.placements))

@@ -9,8 +9,7 @@ knows beforehand where to stop:
    know the decisions that are due at the next stop, so what it holds is bounded by how far
    decisions look back, not by the length of the log.
 
-What is compared is in `again.py`. The ranker is `Board`, with which the services decide, or
-`Evaluator`, which reads the rules node by node and shares no column and no loop with it.
+What is compared is in `again.py`. Which ranker places the pods again is for the caller to say.
 """
 
 import hashlib
@@ -24,8 +23,8 @@ from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import Record
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import Outcome
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.replay.again import (
@@ -119,7 +118,7 @@ class Replayer:
     def __init__(
         self,
         stops: Sequence[Stop],
-        make_ranker: Callable[[ClusterState], WholeRanker] = Board,
+        make_ranker: Callable[[ClusterState], WholeRanker] = Evaluator,
     ) -> None:
         self.state = ClusterState()
         self._make_ranker = make_ranker

@@ -38,7 +38,6 @@ from allotment.core.placement.policies.typical import (
 )
 from allotment.core.placement.policies.valued import Host, Valued
 from allotment.core.placement.rules.points import FULL_MICRO
-from allotment.core.placement.rules.score_term import part
 
 _PARTS = 3
 """Values are in thirds of 10⁻⁹ cards: what is ahead counts a third."""
@@ -53,7 +52,6 @@ _MOST_FILLED = _PARTS * 8_000 * PPM
 """What a pod of eight cards fills: 100 points."""
 
 
-@part
 def rest_of(idle_ppm: int, idle_milli: int, is_dead: bool) -> int:
     """What a card's idle part takes off the value of its node, in thirds of 10⁻⁹ cards."""
     rest = _IDLE * idle_ppm
@@ -62,7 +60,6 @@ def rest_of(idle_ppm: int, idle_milli: int, is_dead: bool) -> int:
     return rest
 
 
-@part
 def fill_micro(gain: int) -> int:
     """Micro-points for a change of the value, in steps."""
     steps = -((_MOST_FILLED - gain) // _STEP)

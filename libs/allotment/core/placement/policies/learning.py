@@ -3,20 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from allotment.core.placement.policies.typical import (
-    PPM,
-    Mix,
-    card_mix,
-    exact_mix,
-    mean_mix,
-    root_mix,
-)
+from allotment.core.placement.policies.typical import PPM, Mix, root_mix
 from allotment_proto.facts import PodRequest
 
 LEARNERS: dict[str, Callable[[Mapping[PodRequest, int], int], Mix]] = {
-    "fgd": exact_mix,
-    "headroom": mean_mix,
-    "net-headroom": card_mix,
     "fill-ahead": root_mix,
 }
 """Device policy → how it makes a mix from (how many pods asked for what, a usual card's MiB)."""

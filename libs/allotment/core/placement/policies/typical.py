@@ -1,13 +1,7 @@
 """What typical pods ask for, learned from pods seen, and how much of a node they could use.
 
-A *mix* is a handful of shapes with the share of pods that have them. Ways to make one:
-
-* `exact_mix` keeps distinct shapes (CPU, cards, card types), as fragmentation counts them (Weng et
-  al., USENIX ATC 2023, section 3);
-* `mean_mix` keeps distinct sizes (cards, card types), each with its pods' mean CPU and memory: a
-  few of these say as much as many distinct shapes;
-* `card_mix` is the same with sizes counted by the cards that their pods ask for;
-* `root_mix` by the fourth root of that, and nothing rare is left out.
+A *mix* is a handful of shapes with the share of pods that have them. `root_mix` keeps distinct
+sizes (cards, card types), each with the mean CPU and memory of its pods.
 
 A card is 1000 milli, whatever its size in MiB. Pods with several device requests are left out.
 """
@@ -19,7 +13,6 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core.ledger.model import Node
-from allotment.core.placement.board.packing import CORES_MOST, MEMORY_MOST
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import Rules, card_refusal
@@ -36,12 +29,13 @@ from allotment_proto.facts import (
 
 CARD_MILLI = 1000
 PPM = 1_000_000
-_TYPICAL_PCT = 95
 SHAPES_MOST = 16
 CARDS_MOST = 1024
 """More cards than a node has: counts and worths beyond are taken as this."""
 UNITS_MOST = 1000
 """More pods than share a card: counts beyond are taken as this."""
+MEMORY_MOST, CORES_MOST = (1 << 31) - 2, (1 << 13) - 2
+"""Memory (MiB) and compute (%) of a card count up to here."""
 HOST_MOST = 1 << 40
 """CPU (milli) and memory (KiB), free or asked for, count up to here: products fit 64 bits."""
 
@@ -49,48 +43,17 @@ HOST_MOST = 1 << 40
 Mix = tuple[Typical, ...]
 
 
-def exact_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = SHAPES_MOST) -> Mix:
-    """The most frequent shapes, pods without devices included; memory of the host is left out.
-
-    `pods` says how many asked for what. `card_mib` is the memory of a usual card, against which
-    amounts of memory are held. At most `most` shapes, and no more than make up 95 % of the pods.
-    """
-    counts: dict[PodRequest, int] = {}
-    for request, number in pods.items():
-        if len(request.devices) <= 1:
-            key = msgspec.structs.replace(_size(request), cpu_milli=request.cpu_milli)
-            counts[key] = counts.get(key, 0) + number
-    return _frequent(counts, lambda request: request, card_mib, most)
-
-
-def mean_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = SHAPES_MOST) -> Mix:
-    """The most frequent sizes of pods with devices, each with its mean CPU and memory (floored).
-
-    Arguments as for `exact_mix`.
-    """
-    counts, mean = _by_size(pods)
-    return _frequent(counts, mean, card_mib, most)
-
-
-def card_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = SHAPES_MOST) -> Mix:
-    """The sizes for whose pods most cards are asked, each with its mean CPU and memory (floored).
-
-    Arguments as for `exact_mix`: at most `most` sizes, no more than make up 95 % of the cards.
-    """
-    counts, mean = _by_size(pods)
-    cards = {size: number * _worth_milli(size, card_mib) for size, number in counts.items()}
-    return _frequent({size: milli for size, milli in cards.items() if milli}, mean, card_mib, most)
-
-
 def root_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = SHAPES_MOST) -> Mix:
     """The sizes with most pods, each pod counted by the fourth root of the cards that it asks for,
     with their mean CPU and memory (floored): a job of eight cards counts 1.7 times one of one card.
 
-    Arguments as for `exact_mix`: at most `most` sizes, and of those all.
+    `pods` says how many asked for what. `card_mib` is the memory of a usual card, against which
+    amounts of memory are held. At most `most` sizes.
     """
-    counts, mean = _by_size(pods)
-    roots = {size: n * _fourth_root(_worth_milli(size, card_mib)) for size, n in counts.items()}
-    return _frequent({size: n for size, n in roots.items() if n}, mean, card_mib, most, pct=100)
+    counts, mean = by_size(pods)
+    roots = {size: n * _fourth_root(worth_milli_of(size, card_mib)) for size, n in counts.items()}
+    counted = {size: n for size, n in roots.items() if n}
+    return most_frequent(counted, mean, card_mib, most, 100)
 
 
 def _fourth_root(worth_milli: int) -> int:
@@ -98,7 +61,7 @@ def _fourth_root(worth_milli: int) -> int:
     return isqrt(isqrt(worth_milli * 100**4))
 
 
-def _by_size(
+def by_size(
     pods: Mapping[PodRequest, int],
 ) -> tuple[dict[PodRequest, int], Callable[[PodRequest], PodRequest]]:
     """How many pods with devices there are of a size, and the size with the means of its pods."""
@@ -106,7 +69,7 @@ def _by_size(
     sums: dict[PodRequest, tuple[int, int]] = {}
     for request, number in pods.items():
         if len(request.devices) == 1:
-            size = _size(request)
+            size = size_of(request)
             cpu, memory = sums.get(size, (0, 0))
             counts[size] = counts.get(size, 0) + number
             sums[size] = (
@@ -121,7 +84,7 @@ def _by_size(
     return counts, mean
 
 
-def _size(request: PodRequest) -> PodRequest:
+def size_of(request: PodRequest) -> PodRequest:
     """The request without anything that does not say which cards it wants, and how many."""
     devices = tuple(
         msgspec.structs.replace(wanted, container=0, container_name="")
@@ -133,13 +96,14 @@ def _size(request: PodRequest) -> PodRequest:
     return PodRequest(devices=devices, selection=selection, constraints=Constraints())
 
 
-def _frequent(
+def most_frequent(
     counts: Mapping[PodRequest, int],
     finish: Callable[[PodRequest], PodRequest],
     card_mib: int,
     most: int | None,
-    pct: int = _TYPICAL_PCT,
+    pct: int,
 ) -> Mix:
+    """The shapes with the highest counts, no more than make up `pct` of all."""
     kept: list[tuple[PodRequest, int]] = []
     total, seen = sum(counts.values()), 0
     for request, number in sorted(counts.items(), key=lambda item: (-item[1], repr(item[0]))):
@@ -148,12 +112,13 @@ def _frequent(
         kept.append((request, number))
         seen += number
     return tuple(
-        Typical(finish(request), PPM * number // seen, _worth_milli(request, card_mib))
+        Typical(finish(request), PPM * number // seen, worth_milli_of(request, card_mib))
         for request, number in kept
     )
 
 
-def _worth_milli(request: PodRequest, card_mib: int) -> int:
+def worth_milli_of(request: PodRequest, card_mib: int) -> int:
+    """What a pod asks of cards; `card_mib` is the memory of a usual one."""
     worth = 0
     for wanted in request.devices:
         share = CARD_MILLI * wanted.memory_pct // 100
@@ -186,28 +151,8 @@ def usable_milli(cards: Iterable[Free], cpu_milli: int, shape: Typical) -> int:
     ask = shape.ask
     if ask is None or room(cpu_milli) < room(shape.request.cpu_milli):
         return 0
-    good = [card_milli(free) for free in cards if _takes(free, ask, shape.request.selection)]
+    good = [card_milli(free) for free in cards if takes(free, ask, shape.request.selection)]
     return sum(good) if len(good) >= ask.count else 0
-
-
-def headroom_milli(cards: Iterable[Free], cpu_milli: int, memory_bytes: int, shape: Typical) -> int:
-    """The worth of the pods of a size that a node still has room for, one on a card.
-
-    Free CPU and memory limit it in proportion: CPU for half a pod is room for half of its worth.
-    """
-    ask = shape.ask
-    if ask is None:
-        return 0
-    good = sum(_takes(free, ask, shape.request.selection) for free in cards)
-    worth = min(shape.worth_milli, CARDS_MOST * CARD_MILLI)
-    most = worth * (good // max(ask.count, 1))
-    for free, need in (
-        (cpu_milli, shape.request.cpu_milli),
-        (memory_bytes >> KIB_BITS, shape.request.memory_bytes >> KIB_BITS),
-    ):
-        if need:
-            most = min(most, room(free) * worth // room(need))
-    return most
 
 
 def _fill_milli(ask: DeviceRequest, free: Free) -> int:
@@ -237,7 +182,7 @@ def takes_one(ask: DeviceRequest) -> bool:
 def units(free: Free, shape: Typical) -> int:
     """How many units of a shape's request the card takes; of shapes of several cards one."""
     ask = shape.ask
-    if ask is None or not _takes(free, ask, shape.request.selection):
+    if ask is None or not takes(free, ask, shape.request.selection):
         return 0
     if takes_one(ask):
         return 1
@@ -291,7 +236,8 @@ def filled_milli(cards: Iterable[Free], cpu_milli: int, memory_bytes: int, shape
     return most
 
 
-def _takes(free: Free, ask: DeviceRequest, selection: Selection) -> bool:
+def takes(free: Free, ask: DeviceRequest, selection: Selection) -> bool:
+    """Whether the card takes one unit of a request."""
     return card_refusal(free, ask, Rules(selection, by_amount=True), FAMILIES[ask.family]) is None
 
 

@@ -5,35 +5,23 @@ share rounded to the nearest of them. What nodeorder adds by comparing nodes is 
 `images`. Source: Kubernetes' `noderesources`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from allotment.core.ledger.model import Node
 from allotment.core.placement.rules.points import FULL_MICRO, POINT_MICRO, near_share_micro
 from allotment.core.placement.rules.score_term import (
-    CPU,
     CPU_NAME,
-    EXTENDED,
-    HOST_MEMORY,
     MEMORY_NAME,
-    SIZE_CPU,
-    SIZE_MEMORY,
     Amount,
-    Array,
     amount_of,
-    part,
-    share_of,
 )
 from allotment.core.plugin_arguments import Argument, Arguments, Kind, number, weight
 from allotment_proto.facts import PluginUse, PodRequest
 
 POINTS = 100
-_GPU = "nvidia.com/gpu"
+GPU = "nvidia.com/gpu"
 """The one extended resource that balanced allocation looks at."""
-_EVEN_STEP_MICRO = 2 * FULL_MICRO // POINTS
-"""How far apart two shares are for each point that is lost."""
-_UNCHANGED = 50 + 25
-"""Points of a node that the pod makes neither more even nor less: 50 + (50 + 0) ÷ 2."""
 _BALANCED_COMPARES_SINCE = 33
 """The minor version of Kubernetes from which on `balanced` compares a node with itself before.
 It was so in 1.36 and not in 1.32; between them it is not known."""
@@ -81,9 +69,9 @@ def nodeorder_points(node: Node, request: PodRequest, order: NodeOrder) -> int:
     points = order.least * least_points(loads) + order.most * most_points(loads)
     if order.balanced:
         needs = [(cpu, request.cpu_milli), (memory, request.memory_bytes)]
-        gpus = dict(request.extended).get(_GPU, 0)
+        gpus = dict(request.extended).get(GPU, 0)
         if gpus:
-            needs.append((amount_of(node, _GPU), gpus))
+            needs.append((amount_of(node, GPU), gpus))
         before = [amount for amount, _ in needs]
         after = [Amount(amount.used + need, amount.size) for amount, need in needs]
         if not order.balanced_compares:
@@ -126,95 +114,11 @@ def balanced_points(before: int, after: int) -> int:
     return 50 + (50 + after - before) // 2
 
 
-# ---- the same as a loop body
-
-_LEAST, _MOST, _BALANCED, _COMPARES, _LOAD_CPU, _LOAD_MEMORY, _CPU, _MEMORY, _GPU_ROW, _GPUS = (
-    range(10)
-)
-"""Places from `start` on. `_CPU`, `_MEMORY` and `_GPUS` are what the pod asks for; loads are what
-it adds to the use that least and most count. A `_GPU_ROW` below 0: it asks for none."""
-
-
-@part
-def _nodeorder_loop(
-    position: int, host: Array, sizes: Array, unrequested: Array, encoded: Array, start: int
-) -> int:
-    """`nodeorder_points` in micro-points."""
-    least, most, balanced = (
-        encoded[start + _LEAST],
-        encoded[start + _MOST],
-        encoded[start + _BALANCED],
-    )
-    cpu, memory = sizes[SIZE_CPU, 0, position], sizes[SIZE_MEMORY, 0, position]
-    total = 0
-    if least != 0 or most != 0:
-        load_cpu = cpu - host[position, CPU] + encoded[start + _LOAD_CPU] + unrequested[0, position]
-        load_memory = memory - host[position, HOST_MEMORY]
-        load_memory += encoded[start + _LOAD_MEMORY] + unrequested[1, position]
-        load_cpu, load_memory = min(load_cpu, cpu), min(load_memory, memory)
-        known = max(int(cpu > 0) + int(memory > 0), 1)
-        points = (cpu - load_cpu) * POINTS // max(cpu, 1)
-        points += (memory - load_memory) * POINTS // max(memory, 1)
-        total += points // known * least
-        points = load_cpu * POINTS // max(cpu, 1)
-        points += load_memory * POINTS // max(memory, 1)
-        total += points // known * most
-    if balanced != 0:
-        lost = _lost_points(position, host, sizes, encoded, start, 1)
-        if encoded[start + _COMPARES] == 1:
-            before = _lost_points(position, host, sizes, encoded, start, 0)
-            total += ((before - lost) // 2 + _UNCHANGED) * balanced
-        else:
-            total += (POINTS - lost) * balanced
-    return total * POINT_MICRO
-
-
-@part
-def _lost_points(
-    position: int, host: Array, sizes: Array, encoded: Array, start: int, with_pod: int
-) -> int:
-    """Points that are lost by being uneven, with the pod or without it; see `even_points`."""
-    cpu, memory = sizes[SIZE_CPU, 0, position], sizes[SIZE_MEMORY, 0, position]
-    cpu_share = share_of(position, host, sizes, CPU, with_pod * encoded[start + _CPU])
-    memory_share = share_of(position, host, sizes, HOST_MEMORY, with_pod * encoded[start + _MEMORY])
-    if encoded[start + _GPU_ROW] < 0:
-        if cpu <= 0 or memory <= 0:
-            return 0
-        # Of two shares σ is half their distance, so that no square has to be taken.
-        return (abs(cpu_share - memory_share) + _EVEN_STEP_MICRO - 1) // _EVEN_STEP_MICRO
-    gpu_share = share_of(
-        position, host, sizes, encoded[start + _GPU_ROW], with_pod * encoded[start + _GPUS]
-    )
-    count = 1 + int(cpu > 0) + int(memory > 0)
-    if count == 1:
-        return 0
-    total = gpu_share
-    if cpu > 0:
-        total += cpu_share
-    if memory > 0:
-        total += memory_share
-    spread = (count * gpu_share - total) ** 2
-    if cpu > 0:
-        spread += (count * cpu_share - total) ** 2
-    if memory > 0:
-        spread += (count * memory_share - total) ** 2
-    unit = count * count * count * (FULL_MICRO // POINTS) ** 2
-    low, high = 0, POINTS
-    while low < high:  # the least number of points whose square reaches the spread
-        middle = (low + high) // 2
-        if spread > middle * middle * unit:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 class NodeOrderTerm:
     """The row in `terms.TERMS`."""
 
     name = "nodeorder"
     arguments = _ARGUMENTS
-    loop = staticmethod(_nodeorder_loop)
 
     def weights(self, use: PluginUse) -> NodeOrder | None:
         return NodeOrder(
@@ -235,25 +139,3 @@ class NodeOrderTerm:
 
     def micro(self, node: Node, request: PodRequest, weights: NodeOrder) -> int:
         return nodeorder_points(node, request, weights) * POINT_MICRO
-
-    def encode(
-        self, request: PodRequest, weights: NodeOrder, row_of: Callable[[str], int | None]
-    ) -> Sequence[int]:
-        cpu_milli, memory_bytes = request.cpu_milli, request.memory_bytes
-        unrequested_milli, unrequested_bytes = request.unrequested
-        gpu_row, gpus = row_of(_GPU), dict(request.extended).get(_GPU, 0)
-        if gpu_row is None or not gpus:
-            gpu_row = -EXTENDED
-        asks = cpu_milli or memory_bytes or gpus
-        return (
-            weights.least,
-            weights.most,
-            weights.balanced if asks or not weights.balanced_compares else 0,
-            weights.balanced_compares,
-            cpu_milli + unrequested_milli,
-            memory_bytes + unrequested_bytes,
-            cpu_milli,
-            memory_bytes,
-            gpu_row,
-            gpus,
-        )

@@ -4,7 +4,7 @@ Points are counted in micro-points, each share rounded to the nearest of them. S
 plugins of these names.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from allotment.core.ledger.model import Node
@@ -13,10 +13,7 @@ from allotment.core.placement.rules.score_term import (
     CPU_NAME,
     MEMORY_NAME,
     Amount,
-    Array,
     amount_of,
-    part,
-    share_of,
 )
 from allotment.core.plugin_arguments import Arguments, by_prefix, number, weight
 from allotment_proto.facts import PluginUse, PodRequest
@@ -97,12 +94,13 @@ def _strategy_micro(strategy: Strategy, amount: Amount) -> int:
 
 def _asked(node: Node, request: PodRequest) -> Iterator[tuple[str, Amount]]:
     """Every resource that the pod asks for, as it is on the node with the pod."""
-    for name, need in _needs(request):
+    for name, need in needs_of(request):
         used, size = amount_of(node, name)
         yield name, Amount(used + need, size)
 
 
-def _needs(request: PodRequest) -> Iterator[tuple[str, int]]:
+def needs_of(request: PodRequest) -> Iterator[tuple[str, int]]:
+    """What a pod asks for, by resource."""
     needs = (
         (CPU_NAME, request.cpu_milli),
         (MEMORY_NAME, request.memory_bytes),
@@ -113,60 +111,11 @@ def _needs(request: PodRequest) -> Iterator[tuple[str, int]]:
             yield name, need
 
 
-# ---- the same as a loop body
-
-_CONSTANT, _DIVISOR, _COUNT, _SHARES = range(4)
-"""Places from `start` on: what free shares add, the divisor, how many shares there are, and where
-they begin."""
-_ROW, _NEED, _FACTOR, _SHARE_FIELDS = range(4)
-"""Fields of a share: its host row, what the pod asks for, and its factor, below 0 for a share that
-is free."""
-
-
-@part
-def _mean_loop(
-    position: int, host: Array, sizes: Array, unrequested: Array, encoded: Array, start: int
-) -> int:
-    """The weighted mean of shares. Only nodes that the pod fits on are scored, so nothing would be
-    overbooked there."""
-    total = encoded[start + _CONSTANT]
-    first = start + _SHARES
-    for share in range(first, first + encoded[start + _COUNT] * _SHARE_FIELDS, _SHARE_FIELDS):
-        row, need = encoded[share + _ROW], encoded[share + _NEED]
-        total += encoded[share + _FACTOR] * share_of(position, host, sizes, row, need)
-    mean: int = total // encoded[start + _DIVISOR]
-    return mean
-
-
-def _encode_mean(
-    weight: int,
-    strategies: Mapping[str, Strategy],
-    needs: Iterable[tuple[str, int]],
-    row_of: Callable[[str], int | None],
-) -> Sequence[int]:
-    shares: list[int] = []
-    constant = divisor = count = 0
-    for name, need in needs:
-        strategy, row = strategies.get(name), row_of(name)
-        if strategy is None or row is None:
-            continue
-        divisor += strategy.weight
-        factor = weight * strategy.weight
-        if not strategy.most:  # a free share is 100 points less the one in use
-            constant += factor * FULL_MICRO
-            factor = -factor
-        if factor:
-            shares += (row, need, factor)
-            count += 1
-    return (constant, max(divisor, 1), count, *shares)
-
-
 class BinpackTerm:
     """A row in `terms.TERMS`."""
 
     name = "binpack"
     arguments = _BINPACK
-    loop = staticmethod(_mean_loop)
 
     def weights(self, use: PluginUse) -> Binpack | None:
         weight = number(use, _BINPACK, "binpack.weight")
@@ -183,19 +132,12 @@ class BinpackTerm:
     def micro(self, node: Node, request: PodRequest, weights: Binpack) -> int:
         return binpack_micro(weights, _asked(node, request))
 
-    def encode(
-        self, request: PodRequest, weights: Binpack, row_of: Callable[[str], int | None]
-    ) -> Sequence[int]:
-        strategies = {name: Strategy(True, weight) for name, weight in weights.resources.items()}
-        return _encode_mean(weights.weight, strategies, _needs(request), row_of)
-
 
 class StrategyFitTerm:
     """A row in `terms.TERMS`."""
 
     name = "resource-strategy-fit"
     arguments = _RESOURCE_STRATEGY_FIT
-    loop = staticmethod(_mean_loop)
 
     def weights(self, use: PluginUse) -> StrategyFit | None:
         weight = number(use, _RESOURCE_STRATEGY_FIT, "resourceStrategyFitWeight")
@@ -215,10 +157,3 @@ class StrategyFitTerm:
 
     def micro(self, node: Node, request: PodRequest, weights: StrategyFit) -> int:
         return fit_micro(weights, _asked(node, request))
-
-    def encode(
-        self, request: PodRequest, weights: StrategyFit, row_of: Callable[[str], int | None]
-    ) -> Sequence[int]:
-        needs = list(_needs(request))
-        found = {name: strategy for name, _ in needs if (strategy := weights.of(name))}
-        return _encode_mean(weights.weight, found, needs, row_of)

@@ -18,7 +18,6 @@ from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.groups import group_priority
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.ledger.volumes import taken
-from allotment.core.placement.board.board import Board
 from allotment.core.placement.cycle import BATCH_MAX, Outcome
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.placement.rules.bounds import Bounds, bounded, bounds_of
@@ -284,7 +283,7 @@ def tried_now(state: ClusterState) -> Tried:
         if woken and not pod.bind_failures:
             pods.append(pod)
     batch = [pod.fact.uid for pod in in_line(state, pods)[:BATCH_MAX]]
-    outcome = Rounds(state).run(batch, Board(state))
+    outcome = Rounds(state).run(batch, Evaluator(state))
     answered = {refusal.uid for refusal in outcome.refusals}
     return Tried(
         placed={one.uid: (one.feasible, one.nodes) for one in outcome.placements},
@@ -640,7 +639,7 @@ def _tried(opened: _Opened, job: Job) -> list[MemberVerdict]:
     tried, so that each can be told what it lacks. Those of a sub group find their places together
     or not at all, as in a round. Nothing stays assumed.
     """
-    session, board = opened.session, Board(opened.state)
+    session, ranker = opened.session, Evaluator(opened.state)
     in_force = holds_in_force(session, opened.holds)
     no_part = in_force.closed(job) or session.overused(job.queue)
     due = in_force.in_turn(job, session.due_tasks(job))
@@ -649,9 +648,9 @@ def _tried(opened: _Opened, job: Job) -> list[MemberVerdict]:
     waiting, limits = list(due)[::-1], in_force.limits(job)
     start = session.mark()
     found: list[MemberVerdict] = []
-    board.begin()
+    ranker.begin()
     try:
-        places = Places(opened.state, board)
+        places = Places(opened.state, ranker)
         while waiting:
             unit, lacking = take_unit(session, job, waiting)
             if lacking is not None:
@@ -673,7 +672,7 @@ def _tried(opened: _Opened, job: Job) -> list[MemberVerdict]:
                 break
             found += placed
     finally:
-        board.end()
+        ranker.end()
         session.undo(start)
     return found
 

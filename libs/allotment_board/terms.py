@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.packing import Bools, Ints
 from allotment.core.placement.rules.images import KIB_PER_MIB, LEAST_KIB, MOST_KIB, POINTS
+from allotment_board.columns import Columns
+from allotment_board.packing import Bools, Ints
 from allotment_proto.facts import PodRequest
 
 _NAMES_MAX = 512

@@ -16,14 +16,6 @@ import numpy as np
 
 from allotment.core import reasons
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.board.cards import CardKind
-from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.packing import Ints
-from allotment.core.placement.board.reasons import reason_numbers
-from allotment.core.placement.board.rows import Row, Static, fragmentation_on, holds_at_most
-from allotment.core.placement.board.score import Scorer
-from allotment.core.placement.board.shapes import Ask, Shape, allowed_cards, compile_shape
-from allotment.core.placement.board.top import Entry
 from allotment.core.placement.devices.free import need_memory_mib, share_name
 from allotment.core.placement.evaluator import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
 from allotment.core.placement.policies import device_policy
@@ -35,6 +27,14 @@ from allotment.core.placement.rules.relative import affinity_raw, soft_taints
 from allotment.core.placement.rules.scores import Score
 from allotment.core.placement.rules.switches import switches_of
 from allotment.core.reasons import CODES, NUMBER
+from allotment_board.cards import CardKind
+from allotment_board.columns import Columns
+from allotment_board.packing import Ints
+from allotment_board.reasons import reason_numbers
+from allotment_board.rows import Row, Static, fragmentation_on, holds_at_most
+from allotment_board.score import Scorer
+from allotment_board.shapes import Ask, Shape, allowed_cards, compile_shape
+from allotment_board.top import Entry
 from allotment_proto.events import Placement, RunnerUp
 from allotment_proto.facts import (
     ALONE,

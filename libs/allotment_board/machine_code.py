@@ -1,14 +1,13 @@
-"""The core's scoring loops as machine code: never a different answer than uncompiled.
+"""The board's loops as machine code: never a different answer than uncompiled.
 
-Loading takes a second and 100 MiB, so that it is for large clusters, and for policies that look
-ahead. Compiling takes ten seconds once: the code is kept in the user's cache, or where
-`NUMBA_CACHE_DIR` points, if that is writable.
+Loading takes a second and 100 MiB. Compiling takes ten seconds once: the code is kept in the user's
+cache, or where `NUMBA_CACHE_DIR` points, if that is writable.
 A service leaves compiling to a process with low priority: in a thread of its own it would stop the
 service again and again, for up to half a second. One process at a time compiles for a cache; who
 waited for it loads what it made. An image is built with the code in it:
 
     NUMBA_CACHE_DIR=<prefix>/share/allotment/machine-code \\
-        python -m allotment.adapters.service.machine_code
+        python -m allotment_board.machine_code
 
 `NUMBA_DISABLE_JIT=1` switches it off, as everywhere with numba.
 """
@@ -30,14 +29,8 @@ from typing import Any
 import numpy as np
 
 from allotment.adapters.telemetry.log import one_line
-from allotment.core.placement.board.loops import PLAIN, SIGNATURES, Loops, MachineCode
-from allotment.core.placement.policies.learning import LEARNERS
-from allotment.core.placement.rules.score_term import PARTS
-from allotment_proto.facts import Policy
-
-NODES_MIN = 512
-"""Below this the loops are quick enough as they are, but for policies that look ahead to a mix of
-pods: these take ten times as long as others."""
+from allotment_board.loop_parts import PARTS
+from allotment_board.loops import PLAIN, SIGNATURES, Loops, MachineCode
 
 SHIPPED = Path(sys.prefix) / "share/allotment/machine-code"
 """Code that came with the installation. numba reads a cache only where it could write one."""
@@ -85,18 +78,12 @@ def is_loading() -> bool:
     return bool(_loading) and _loading[0].is_alive()
 
 
-def is_worth_loading(nodes: int, policy: Policy) -> bool:
-    """Whether a cluster of so many nodes is better off with the compiled loops under a policy."""
-    return nodes >= NODES_MIN or policy.device_policy in LEARNERS
-
-
-def load_if_worth(nodes: int, policy: Policy, on_broken: Callable[[str], None]) -> None:
-    """Bring them in, in a thread of its own, at the first call for which it is worth it, and have
-    them compiled in a process of its own. Decisions go on with the uncompiled loops until the code
-    is there, and for good if it cannot be made: then `on_broken` is called with the reason, in that
-    thread.
+def load_in_thread(on_broken: Callable[[str], None]) -> None:
+    """Bring them in, in a thread of its own, at the first call, and have them compiled in a process
+    of its own. Decisions go on with the uncompiled loops until the code is there, and for good if
+    it cannot be made: then `on_broken` is called with the reason, in that thread.
     """
-    if not _loading and is_worth_loading(nodes, policy):
+    if not _loading:
         _loading.append(Thread(target=_load_or_tell, args=[on_broken], name="machine-code"))
         _loading[0].daemon = True
         _loading[0].start()
@@ -124,7 +111,7 @@ def _load_or_tell(on_broken: Callable[[str], None]) -> None:
 
 def compile_elsewhere() -> None:
     """Fill the cache from another process. If that fails, the next to load compiles after all."""
-    command = [sys.executable, "-m", "allotment.adapters.service.machine_code", _FOR_A_SERVICE]
+    command = [sys.executable, "-m", "allotment_board.machine_code", _FOR_A_SERVICE]
     quiet = subprocess.DEVNULL
     with (
         suppress(OSError),

@@ -24,12 +24,10 @@ import numpy as np
 
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
-from allotment.core.placement.board.cards import Keys, Kinds, Tags, cards_of
-from allotment.core.placement.board.packing import HOLDERS_MOST, NOTHING, USED_MOST, Ints, pack_free
-from allotment.core.placement.board.tallies import Crowd
 from allotment.core.placement.rules.card_book import spare_of
 from allotment.core.placement.rules.points import HOST_HALF, KIB_BITS, coarse_bits, host_weight
-from allotment.core.placement.rules.score_term import (
+from allotment_board.cards import Keys, Kinds, Tags, cards_of
+from allotment_board.loop_parts import (
     CPU_WEIGHT,
     EXTENDED,
     HOST_SUM,
@@ -38,6 +36,8 @@ from allotment.core.placement.rules.score_term import (
     SIZE_EXTENDED,
     SIZE_MEMORY,
 )
+from allotment_board.packing import HOLDERS_MOST, NOTHING, USED_MOST, Ints, pack_free
+from allotment_board.tallies import Crowd
 from allotment_proto.events import NodeObserved
 
 MISSING = -(1 << 62)

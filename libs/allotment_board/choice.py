@@ -2,7 +2,21 @@
 device policy gives for these. `loops` says how they run, and `plan` what stands in `encoded`.
 """
 
-from allotment.core.placement.board.packing import (
+from allotment.core.placement.policies.fill_ahead import fill_micro
+from allotment.core.placement.policies.typical import CARD_MILLI
+from allotment.core.placement.policies.valued import MILLI_CPU_PER_MILLI_CARD
+from allotment.core.placement.rules.points import COUNTED_BITS, FULL_MICRO, NETWORK_MICRO
+from allotment_board.loop_parts import (
+    CPU,
+    FOR_SHARES,
+    FOR_WHOLE,
+    HOST_MEMORY,
+    PLUGIN,
+    PODS,
+    SIZE_EXTENDED,
+    part,
+)
+from allotment_board.packing import (
     CORES_BIAS,
     CORES_MASK,
     CORES_SHIFT,
@@ -16,7 +30,7 @@ from allotment.core.placement.board.packing import (
     Ints,
     Shorts,
 )
-from allotment.core.placement.board.plan import (
+from allotment_board.plan import (
     AFTER,
     AMOUNT,
     AMOUNT_SHIFT,
@@ -37,6 +51,7 @@ from allotment.core.placement.board.plan import (
     EXTENDED_COUNT,
     FAMILY_VALUES_AT,
     FIELDS,
+    FILL_AHEAD,
     FIRST,
     FIT_MICRO,
     HAS_MASK,
@@ -69,35 +84,21 @@ from allotment.core.placement.board.plan import (
     SPREAD,
     VALUES_AT,
 )
-from allotment.core.placement.board.values import (
-    FGD,
+from allotment_board.values import SIZES as VALUED_SIZES
+from allotment_board.values import (
     TIE_BITS,
     Hosts,
     change,
     gains,
     hosts,
     idle_milli,
-    micro_of,
-)
-from allotment.core.placement.board.values import SIZES as VALUED_SIZES
-from allotment.core.placement.policies.typical import CARD_MILLI
-from allotment.core.placement.policies.valued import MILLI_CPU_PER_MILLI_CARD
-from allotment.core.placement.rules.points import COUNTED_BITS, FULL_MICRO, NETWORK_MICRO
-from allotment.core.placement.rules.score_term import (
-    CPU,
-    FOR_SHARES,
-    FOR_WHOLE,
-    HOST_MEMORY,
-    PLUGIN,
-    PODS,
-    SIZE_EXTENDED,
-    part,
 )
 
 _FREE, _USED, _WANTED, _TAKEN, _TOGETHER, _FIRSTS, _IDLE, _LEFT_IDLE, _GAIN, SCRATCH = range(10)
 """Rows of `scratch` (SCRATCH, L), room for the choice of cards: each is as long as a node has
 cards, or the pod device requests."""
 
+part(fill_micro)
 _NETWORKS_MOST = 1 << 31
 _NO_NETWORK = -2
 
@@ -128,17 +129,6 @@ def _note_last(at: Ints, found: Ints) -> None:
     """Positions may be repeated, as that of a node that fills up is: each is scored once."""
     for number in range(len(at)):
         found[LAST, at[number]] = number
-
-
-def admit(at: Ints, found: Ints, host: Ints, codes: Ints, numbers: Ints, encoded: Ints) -> int:
-    """Mark the positions where cards decide: `found` is 0 there, else −1. How many there are."""
-    count = 0
-    _note_last(at, found)
-    for number in range(len(at)):
-        admitted = _admits(at[number], host, codes, numbers, encoded)
-        found[MICRO, number] = 0 if admitted else -1
-        count += int(admitted)
-    return count
 
 
 @part
@@ -195,7 +185,7 @@ def choose_cards(
             for slot in range(depth):
                 taken[slot] = 0
         total, asked, leftover, column = 0, 0, 0, 0
-        if policy >= FGD:
+        if policy == FILL_AHEAD:
             values = encoded[VALUES_AT]
             leftover = MILLI_CPU_PER_MILLI_CARD * _idle(free, used, encoded, values)
             leftover += _host_of(position, host, encoded, 0).cpu_milli_after
@@ -247,7 +237,7 @@ def choose_cards(
                 asked += encoded[base + FIT_MICRO * kinds + kind]
                 chosen[position, column] = place
                 column += 1
-                if policy >= FGD:
+                if policy == FILL_AHEAD:
                     continue
                 charged = encoded[base + CHARGED_MIB * kinds + kind]
                 if scoring == COMPUTE:
@@ -284,7 +274,7 @@ def choose_cards(
                         total += FULL_MICRO
             if not fits:
                 break
-            if policy >= FGD:
+            if policy == FILL_AHEAD:
                 if order == BY_VALUE and column == first + 1:
                     # The points of a card that is chosen alone stand in its key.
                     total += best >> shift + TIE_BITS
@@ -306,9 +296,9 @@ def choose_cards(
             if ask < asks - 1:
                 _take(position, first, column, base, free, used, taken, encoded, chosen)
         if fits:
-            if policy < FGD and asks > 0:
+            if policy != FILL_AHEAD and asks > 0:
                 total += _network_micro(encoded, firsts)
-            elif policy < FGD and policy != NONE:
+            elif policy != FILL_AHEAD and policy != NONE:
                 total += _counted_micro(position, host, sizes, encoded)
             found[MICRO, number] = total
             found[OF_GIVEN, number] = asked
@@ -344,11 +334,10 @@ def _micro_of_change(
     """What a device request scores on a node whose cards have so much free `after` it; filled are
     `idle` and `left`, the free parts before and after.
     """
-    kinds, kind_mask, policy = encoded[KIND_COUNT], encoded[KIND_MASK], encoded[POLICY]
+    kinds, kind_mask = encoded[KIND_COUNT], encoded[KIND_MASK]
     host_now = _host_of(position, host, encoded, ask)
-    return micro_of(
-        policy,
-        change(free, after, used, encoded, values, kinds, kind_mask, policy, host_now, idle, left),
+    return fill_micro(
+        change(free, after, used, encoded, values, kinds, kind_mask, host_now, idle, left)
     )
 
 
@@ -379,8 +368,7 @@ def _by_value(
     the highest and its slot. Of cards of equal points the one with the least idle comes first.
     """
     kinds, kind_mask = encoded[KIND_COUNT], encoded[KIND_MASK]
-    shift, policy = encoded[AMOUNT_SHIFT], encoded[POLICY]
-    base = PLAN_LENGTH + ask * FIELDS * kinds
+    shift, base = encoded[AMOUNT_SHIFT], PLAN_LENGTH + ask * FIELDS * kinds
     rank, values = base + RANK * kinds, encoded[base + FAMILY_VALUES_AT * kinds]
     host_now = _host_of(position, host, encoded, ask)
     amounts = base + AMOUNT * kinds
@@ -392,7 +380,6 @@ def _by_value(
         values,
         kinds,
         kind_mask,
-        policy,
         amounts,
         host_now,
         idle,
@@ -402,7 +389,7 @@ def _by_value(
     best, place, below = -1, 0, (1 << shift) - 1
     for slot in range(len(free)):
         if wanted[slot] >= 0:
-            amount = micro_of(policy, gain[slot]) << TIE_BITS
+            amount = fill_micro(gain[slot]) << TIE_BITS
             amount += CARD_MILLI - min(idle[slot], CARD_MILLI)
             key = (amount << shift) + (used[slot] & below)
             wanted[slot] = key + encoded[rank + (used[slot] & kind_mask)]

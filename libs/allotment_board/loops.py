@@ -3,7 +3,7 @@
 This is the only reading of these rules for many nodes; the rules themselves are `predicates.fits`,
 `devices.choosing`, each device policy's `points` and `scores.score`, on one node of the books, and
 property tests hold the two together. The loops run in two ways, with the same integers: compiled by
-numba (`adapters.service.machine_code`), or as ordinary Python, which is quick enough for small
+numba (`allotment_board.machine_code`), or as ordinary Python, which is quick enough for small
 clusters. As ordinary Python they take memory views and lists in place of arrays: an element of a
 view is a Python integer, at a third of the price of NumPy's scalar.
 
@@ -21,9 +21,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from allotment.core.placement.board.choice import admit, choose_cards, value_keys
-from allotment.core.placement.board.packing import Bools, Ints, Shorts
-from allotment.core.placement.board.plan import (
+from allotment.core.placement.rules.points import (
+    FULL_MICRO,
+    HOST_BITS,
+    LEFTOVER_BITS,
+    LEFTOVER_MOST,
+    POINTS_MOST,
+    TOTAL_MOST,
+)
+from allotment.core.placement.rules.terms import TERMS
+from allotment_board.choice import choose_cards, value_keys
+from allotment_board.loop_parts import CPU_WEIGHT, HOST_SUM, KIB_WEIGHT, part
+from allotment_board.packing import Bools, Ints, Shorts
+from allotment_board.plan import (
     ASK_COUNT,
     CHARGE_CPU,
     CHARGE_KIB,
@@ -43,17 +53,8 @@ from allotment.core.placement.board.plan import (
     SPREAD,
     TERMS_AT,
 )
-from allotment.core.placement.board.top import FLOOR_RANK, keep
-from allotment.core.placement.rules.points import (
-    FULL_MICRO,
-    HOST_BITS,
-    LEFTOVER_BITS,
-    LEFTOVER_MOST,
-    POINTS_MOST,
-    TOTAL_MOST,
-)
-from allotment.core.placement.rules.score_term import CPU_WEIGHT, HOST_SUM, KIB_WEIGHT, part
-from allotment.core.placement.rules.terms import TERMS
+from allotment_board.term_loops import LOOPS
+from allotment_board.top import FLOOR_RANK, keep
 
 
 def _no_terms(
@@ -94,7 +95,8 @@ def _then(loop: Callable[..., int], number: int, rest: Callable[..., int]) -> Ca
 def _chain() -> Callable[..., int]:
     chain: Callable[..., int] = part(_no_terms)
     for number, term in enumerate(TERMS):
-        chain = _then(term.loop, number, chain)
+        if term.name in LOOPS:
+            chain = _then(LOOPS[term.name].loop, number, chain)
     return chain
 
 
@@ -225,7 +227,6 @@ class Loops(NamedTuple):
 
     score_shares: Callable[..., int]
     choose_cards: Callable[..., int]
-    admit: Callable[..., int]
     rank_and_store: Callable[..., int]
     value_keys: Callable[..., int]
     is_compiled: bool = False
@@ -239,7 +240,7 @@ class Loops(NamedTuple):
         return array if self.is_compiled else array.tolist()
 
 
-PLAIN = Loops(_score_shares, choose_cards, admit, _rank_and_store, value_keys)
+PLAIN = Loops(_score_shares, choose_cards, _rank_and_store, value_keys)
 _I1, _I2, _I3 = "int64[::1]", "int64[:,::1]", "int64[:,:,::1]"
 _B1, _B2, _SLOTS = "b1[::1]", "b1[:,::1]", "uint16[:,::1]"
 
@@ -251,7 +252,6 @@ def _signature(*taken: str) -> str:
 SIGNATURES = (
     _signature(_I1, _I2, _I2, _I2, _I2, _I1, _I1, _I2, _I1, _B1, _SLOTS, _I1),
     _signature(_I1, _I2, _I2, _I2, _I2, _I2, _I3, _I1, _I1, _B2, _I1, _I2, _SLOTS),
-    _signature(_I1, _I2, _I2, _I1, _I1, _I1),
     _signature(_I1, _I2, _I2, _I3, _I2, _I1, _I1, _I1, _B1, _I1, _I2, _I1, _I1),
     _signature(_I1, _I2, _I2, _I2, _I1, "int64", _I2, _I2),
 )
@@ -259,6 +259,6 @@ SIGNATURES = (
 
 
 class MachineCode:
-    """The loops in use: compiled ones once `adapters.service.machine_code` brought them in."""
+    """The loops in use: compiled ones once `allotment_board.machine_code` brought them in."""
 
     loops: Loops = PLAIN

@@ -14,16 +14,16 @@ the small one, unless that costs other pods more than it gains.
 from collections.abc import Sequence
 
 from allotment.core.placement.devices.free import Free
-from allotment.core.placement.policies.headroom import Headroom
 from allotment.core.placement.policies.typical import PPM, card_milli
 from allotment.core.placement.policies.valued import Host
+from allotment_lab.policies.headroom import Headroom
 
 MOST_FILLED = 8_000 * PPM
 """What a pod of eight cards fills. Points begin there: gains are above 0 and points at most 100."""
 
 
 class NetHeadroom(Headroom):
-    """Wants a mix of sizes weighed by cards (`typical.card_mix`). Without one, best fit decides."""
+    """Wants a mix of sizes weighed by cards (`mixes.card_mix`). Without one, best fit decides."""
 
     name = "net-headroom"
 

@@ -7,13 +7,13 @@ about the same are then told apart by best fit. Source: Weng et al., "Beware of 
 Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX ATC 2023.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from allotment.core.placement.devices.free import Free
 from allotment.core.placement.policies.typical import PPM, card_milli, usable_milli
 from allotment.core.placement.policies.valued import Host, Valued
 from allotment.core.placement.rules.points import POINT_MICRO
-from allotment.core.placement.rules.score_term import part
 
 _LOGITS_NANO = (
     40_005_334,
@@ -72,21 +72,8 @@ STEPS_NANO = (*(-x for x in reversed(_LOGITS_NANO)), 0, *(x + 1 for x in _LOGITS
 """The smallest Δ, in 10⁻⁹ cards, for 1, 2 … 99 points."""
 
 
-@part
-def fgd_micro(gain: int) -> int:
-    """Micro-points for Δ in 10⁻⁹ cards: as many points as steps are reached."""
-    low, high = 0, len(STEPS_NANO)
-    while low < high:
-        middle = (low + high) // 2
-        if STEPS_NANO[middle] <= gain:
-            low = middle + 1
-        else:
-            high = middle
-    return POINT_MICRO * low
-
-
 class Fgd(Valued):
-    """Wants a mix of exact shapes (`typical.exact_mix`). Without one, best fit decides."""
+    """Wants a mix of exact shapes (`mixes.exact_mix`). Without one, best fit decides."""
 
     name = "fgd"
 
@@ -99,4 +86,5 @@ class Fgd(Valued):
         return worth
 
     def micro(self, gain: int) -> int:
-        return fgd_micro(gain)
+        """As many points as steps are reached."""
+        return POINT_MICRO * bisect_right(STEPS_NANO, gain)

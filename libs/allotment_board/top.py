@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from allotment.core.placement.board.packing import Ints
-from allotment.core.placement.rules.score_term import part
+from allotment_board.loop_parts import part
+from allotment_board.packing import Ints
 
 Entry = tuple[int, int]
 """(rank, position): the highest rank comes first, and of equals the lowest position."""

@@ -6,7 +6,7 @@ First what stands at the places of the plan, then, each from the place on that i
     extended  (EXTENDED_COUNT, 2), host row and amount of every extended resource
     terms     (len(TERMS),), where in `encoded` the numbers of a plugin's term begin, 0 for one that
               does not count; behind that the numbers
-    values    what typical pods ask for (`values`), of policies that look ahead: for each family
+    values    what typical pods ask for (`values`), under `fill-ahead`: for each family
               that the pod asks of, or of all for a pod that asks for none
 
 And what stands where in what the loops find.
@@ -42,8 +42,8 @@ And what stands where in what the loops find.
     VALUES_AT,
     PLAN_LENGTH,
 ) = range(27)
-NONE, BINPACK, SPREAD = range(3)
-"""What `POLICY` and `HOST_POLICY` say; `POLICY` also the numbers from `values.FGD` on."""
+NONE, BINPACK, SPREAD, FILL_AHEAD = range(4)
+"""What `POLICY` and `HOST_POLICY` say; of hosts not the last."""
 
 # Fields of a device request. What is not said by kind stands at every kind.
 (

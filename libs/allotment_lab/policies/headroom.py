@@ -2,7 +2,7 @@
 
 The headroom of a node is what it could still earn with the sizes of the mix: for each size the
 worth of the pods that it has room for, one on a card, limited by free CPU and memory in proportion
-(`typical.headroom_milli`); then the mean over the mix. A pod goes where the headroom shrinks least.
+(`mixes.headroom_milli`); then the mean over the mix. A pod goes where the headroom shrinks least.
 
 Three things set it apart from counting fragments. What a share leaves behind on its card is lost at
 once and not only when no shape fits into it any more, so shares that fill a card together come
@@ -17,23 +17,16 @@ alone an idle card is worth no more than one that still takes a share, and share
 from collections.abc import Sequence
 
 from allotment.core.placement.devices.free import Free
-from allotment.core.placement.policies.typical import headroom_milli
 from allotment.core.placement.policies.valued import Host, Valued
 from allotment.core.placement.rules.points import FULL_MICRO
-from allotment.core.placement.rules.score_term import part
+from allotment_lab.policies.mixes import headroom_milli
 
 _NANO_PER_MICRO = 160
 """How much headroom, in 10⁻⁹ cards, costs a micro-point: 16 cards cost all 100 points."""
 
 
-@part
-def headroom_micro(gain: int) -> int:
-    """Micro-points for a change of the headroom in 10⁻⁹ cards, which is a loss."""
-    return min(max(FULL_MICRO - -gain // _NANO_PER_MICRO, 0), FULL_MICRO)
-
-
 class Headroom(Valued):
-    """Wants a mix of sizes (`typical.mean_mix`). Without one, best fit decides."""
+    """Wants a mix of sizes (`mixes.mean_mix`). Without one, best fit decides."""
 
     name = "headroom"
 
@@ -46,4 +39,5 @@ class Headroom(Valued):
         )
 
     def micro(self, gain: int) -> int:
-        return headroom_micro(gain)
+        """A change is a loss."""
+        return min(max(FULL_MICRO - -gain // _NANO_PER_MICRO, 0), FULL_MICRO)

@@ -11,18 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from allotment.core.placement.board.arrays import HUGE, MISSING
-from allotment.core.placement.board.cards import CardKind
-from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.packing import (
-    CORES_MOST,
-    MEMORY_MOST,
-    NEVER,
-    Bools,
-    Ints,
-    amount,
-    pack_need,
-)
 from allotment.core.placement.devices import FAMILIES, by_family
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import (
@@ -32,9 +20,20 @@ from allotment.core.placement.devices.choosing import (
     small_enough,
 )
 from allotment.core.placement.devices.free import need_cores_pct, need_memory_mib
+from allotment.core.placement.policies.typical import CORES_MOST, MEMORY_MOST
 from allotment.core.placement.rules.points import FULL_MICRO, KIB_BITS, POINTS_MOST, fit_share_micro
-from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PODS
 from allotment.core.reasons import CARDS_QUARANTINED, RECORD_FORGED
+from allotment_board.arrays import HUGE, MISSING
+from allotment_board.cards import CardKind
+from allotment_board.columns import Columns
+from allotment_board.loop_parts import CPU, HOST_MEMORY, PODS
+from allotment_board.packing import (
+    NEVER,
+    Bools,
+    Ints,
+    amount,
+    pack_need,
+)
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
 
 _HOST_ROWS = HOST_MEMORY + 1

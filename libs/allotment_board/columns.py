@@ -13,12 +13,11 @@ the one at the lowest position); one that changes or leaves touches its own posi
 from collections.abc import Iterable
 
 from allotment.core.ledger.model import Change, ClusterState, Node
-from allotment.core.placement.board.arrays import MISSING, Arrays
-from allotment.core.placement.board.cards import cards_of
-from allotment.core.placement.board.packing import Bools, amount
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.rules.card_book import taken_by
-from allotment.core.placement.rules.score_term import (
+from allotment_board.arrays import MISSING, Arrays
+from allotment_board.cards import cards_of
+from allotment_board.loop_parts import (
     CPU,
     EXTENDED,
     FOR_SHARES,
@@ -27,6 +26,7 @@ from allotment.core.placement.rules.score_term import (
     HOST_SUM,
     PLUGIN,
 )
+from allotment_board.packing import Bools, amount
 from allotment_proto.events import Placement, PodObserved
 from allotment_proto.facts import Holding
 

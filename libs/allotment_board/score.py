@@ -5,34 +5,13 @@
 −1 where the request does not fit. Totals end at `TOTAL_MOST`, so that ranks fit 63 bits; whether
 weights can reach that is known beforehand, and what cannot be does not cost anything.
 
-The loops do all of it, position by position, but for two things that NumPy does here: the cards of
-policies that are there for comparison (`_choose_in_numpy`), and terms that compare nodes with each
-other, which need all positions at once (`_compare`).
+The loops do all of it, position by position, but for terms that compare nodes with each other:
+these need all positions at once, and NumPy does them here (`_compare`).
 """
-
-from typing import Any
 
 import numpy as np
 
-from allotment.core.placement.board import plan
-from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.encode import DeviceNumbers, encode
-from allotment.core.placement.board.interpod import Rules
-from allotment.core.placement.board.loops import Loops, MachineCode
-from allotment.core.placement.board.packing import Bools, Ints
-from allotment.core.placement.board.rows import (
-    Call,
-    Row,
-    admitted_cards,
-    best_cards,
-    good_cards,
-    scratch_of,
-    take,
-)
-from allotment.core.placement.board.shapes import Ask
-from allotment.core.placement.board.terms import Images, ImageSizes, More
-from allotment.core.placement.board.top import KEPT_MOST, NO_FIT
-from allotment.core.placement.policies.base import DevicePolicy, OnColumns, View
+from allotment.core.placement.policies.base import DevicePolicy
 from allotment.core.placement.rules.bounds import bounds_of
 from allotment.core.placement.rules.nodeorder import POINTS, NodeOrder
 from allotment.core.placement.rules.points import (
@@ -44,12 +23,20 @@ from allotment.core.placement.rules.points import (
 )
 from allotment.core.placement.rules.switches import switches_of
 from allotment.core.placement.rules.terms import NONE, most_micro, weights_of
+from allotment_board import plan
+from allotment_board.columns import Columns
+from allotment_board.encode import DeviceNumbers, encode
+from allotment_board.interpod import Rules
+from allotment_board.loops import Loops, MachineCode
+from allotment_board.packing import Bools, Ints
+from allotment_board.rows import Call, Row, admitted_cards, scratch_of
+from allotment_board.terms import Images, ImageSizes, More
+from allotment_board.top import KEPT_MOST, NO_FIT
 from allotment_proto.facts import ALONE, Policy
 
 _MOVED_MAX = KEPT_MOST
 """From here on it is cheaper to search the row again than to move rank after rank."""
 
-_nothing: Ints = np.array(0)
 _no_column: Ints = np.zeros(0, np.int64)
 _no_mask: Bools = np.zeros((0, 0), np.bool_)
 _no_parts: Ints = np.zeros((0, 0), np.int64)
@@ -64,9 +51,6 @@ class Scorer:
         self._columns = columns
         self._policy = policy
         self._device = DeviceNumbers(columns, policy, device)
-        self._in_numpy = device if isinstance(device, OnColumns) else None
-        """The policy if it chooses the cards in NumPy; else the loops do."""
-        self._first = np.arange(len(columns)) * columns.depth
         self._all: Ints = np.arange(len(columns))
         self._weights = weights_of(policy)
         self._switches = switches_of(policy)
@@ -124,10 +108,7 @@ class Scorer:
         if call.shares is not None:
             row.feasible += in_use.score_shares(listed, *call.shares)
             return
-        if self._in_numpy is None:
-            in_use.choose_cards(listed, *call.first)
-        elif in_use.admit(listed, *call.first):
-            self._choose_in_numpy(self._in_numpy, row, at)
+        in_use.choose_cards(listed, *call.first)
         row.feasible += in_use.rank_and_store(listed, *call.then)
         if more is not None and order is not None and compares:
             self._compare(row, more, order, at)
@@ -157,21 +138,18 @@ class Scorer:
         scratch = scratch_of(in_use, columns.depth, len(row.shape.asks))
         others = mask, row.excluded, row.rules, more
         if (
-            self._in_numpy is None
-            and row.shape.asks
+            row.shape.asks
             and not self._policy.fit_weight
             and not any(ask.is_wired for ask in row.shape.asks)
             and all(each is None for each in others)
         ):
             shares = found, host, packed, keys, codes, request, scratch, rank, fit, chosen, top
             return Call(in_use, shares, (), ())
-        first: tuple[Any, ...] = found, host, codes, numbers, request
-        if self._in_numpy is None:
-            admitted = taken(_no_mask if mask is None else mask)
-            first = (
-                *(found, host, packed, keys, networks, sizes, codes, numbers),
-                *(admitted, request, scratch, chosen),
-            )
+        admitted = taken(_no_mask if mask is None else mask)
+        first = (
+            *(found, host, packed, keys, networks, sizes, codes, numbers),
+            *(admitted, request, scratch, chosen),
+        )
         given = taken(row.fit_micro)
         fixed, parts, kept = _no_column, _no_parts, _no_column
         if more is not None:
@@ -181,38 +159,6 @@ class Scorer:
             *(rank, fit, given, taken(parts), taken(kept), top),
         )
         return Call(in_use, None, first, then)
-
-    def _choose_in_numpy(self, policy: OnColumns, row: Row, at: Ints) -> None:
-        """Choose cards and score them as a policy does on columns. What was found says which
-        positions come into question, and then what the loops would have said of cards.
-        """
-        shape, found = row.shape, self._found[:, : len(at)]
-        view = View(self._columns, at, self._first[: len(at)])
-        fit: Bools = found[plan.MICRO] >= 0
-        points, leftover = policy.bare(view, shape)
-        of_given: Ints = _nothing
-        for ask, stored in zip(shape.asks, row.slots, strict=True):
-            slots, flat, best = best_cards(view, ask, good_cards(row, ask, view), view.keys)
-            fit &= (best if ask.number == 1 else best[:, -1]) >= _nothing
-            stored[at] = slots.astype(stored.dtype)
-            of_cards, left = policy.score(view, shape, ask, best, flat)
-            if ask.number > 1:
-                of_cards, left = of_cards.sum(axis=1), left.sum(axis=1)
-            points = of_cards if points is None else points + of_cards
-            leftover = left if leftover is None else leftover + left
-            of_given = of_given + self._fit_of(ask, best)
-            if len(shape.asks) > 1:
-                take(view, ask, best, flat)
-        found[plan.MICRO] = np.where(fit, _nothing if points is None else points, NO_FIT)
-        found[plan.OF_GIVEN] = of_given
-        found[plan.LEFTOVER] = _nothing if leftover is None else leftover
-
-    def _fit_of(self, ask: Ask, best: Ints) -> Ints:
-        """The points of the chosen cards for what is asked for of what they give."""
-        if not ask.wastes:
-            return np.array(ask.number * FULL_MICRO)
-        micro: Ints = ask.fit_micro[best & self._columns.kind_mask]
-        return micro if ask.number == 1 else micro.sum(axis=1)
 
     def _compare(self, row: Row, more: More, order: NodeOrder, at: Ints) -> None:
         """Rank all positions by what they earn alone and beside the others."""

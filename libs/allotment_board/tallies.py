@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from allotment.core.ledger.model import ClusterState, Node
-from allotment.core.placement.board.packing import Bools, Ints
 from allotment.core.placement.rules.interpod import Question, count_on
+from allotment_board.packing import Bools, Ints
 from allotment_proto.events import PodObserved
 
 _NOWHERE = -1

@@ -7,8 +7,6 @@ whenever anything changed, because one pod can matter to every node.
 import numpy as np
 
 from allotment.core import reasons
-from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.packing import Bools, Ints
 from allotment.core.placement.rules.interpod import (
     KeepsAway,
     Meets,
@@ -26,6 +24,8 @@ from allotment.core.placement.rules.interpod import (
 from allotment.core.placement.rules.relative import LOG_BITS, log_weight, opinions, wished_spreads
 from allotment.core.placement.rules.switches import Switches
 from allotment.core.reasons import NUMBER
+from allotment_board.columns import Columns
+from allotment_board.packing import Bools, Ints
 from allotment_proto.facts import PodRequest, Spread
 
 

@@ -2,21 +2,12 @@
 
 import numpy as np
 
-from allotment.core.placement.board import plan, values
-from allotment.core.placement.board.arrays import HUGE, USE_ORDERS
-from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.packing import GUARDS, NEVER, Ints, pack_free
-from allotment.core.placement.board.rows import Row
-from allotment.core.placement.board.shapes import Ask, card_sizes, compile_shape, plugin_need
 from allotment.core.placement.devices.base import SCORE_COMPUTE, SCORE_EACH, SCORE_FIRST
 from allotment.core.placement.devices.free import need_memory_mib
+from allotment.core.placement.policies import device_policy
 from allotment.core.placement.policies.base import DevicePolicy
-from allotment.core.placement.policies.fgd import Fgd
 from allotment.core.placement.policies.fill_ahead import FillAhead
-from allotment.core.placement.policies.headroom import Headroom
-from allotment.core.placement.policies.net_headroom import NetHeadroom
 from allotment.core.placement.policies.typical import (
-    CARD_MILLI,
     CARDS_MOST,
     HOST_MOST,
     UNITS_MOST,
@@ -24,23 +15,27 @@ from allotment.core.placement.policies.typical import (
     takes_one,
     unit_milli,
 )
-from allotment.core.placement.policies.valued import Valued
 from allotment.core.placement.rules.card_book import need_of
 from allotment.core.placement.rules.points import KIB_BITS, weighs_host
-from allotment.core.placement.rules.score_term import CPU, CPU_NAME, HOST_MEMORY, MEMORY_NAME, PODS
-from allotment.core.placement.rules.terms import TERMS, Weights
+from allotment.core.placement.rules.score_term import CPU_NAME, MEMORY_NAME
+from allotment.core.placement.rules.terms import TERMS, Weights, weights_of
+from allotment_board import plan, values
+from allotment_board.arrays import HUGE, USE_ORDERS
+from allotment_board.columns import Columns
+from allotment_board.loop_parts import CPU, HOST_MEMORY, PODS
+from allotment_board.packing import GUARDS, NEVER, Ints, pack_free
+from allotment_board.rows import Row
+from allotment_board.shapes import Ask, card_sizes, compile_shape, plugin_need
+from allotment_board.term_loops import LOOPS
 from allotment_proto.facts import DeviceRequest, Policy, Typical
 
-_POLICY_NUMBERS = {
+POLICY_NUMBERS = {
     "none": plan.NONE,
     "binpack": plan.BINPACK,
     "spread": plan.SPREAD,
-    Fgd.name: values.FGD,
-    Headroom.name: values.HEADROOM,
-    NetHeadroom.name: values.NET_HEADROOM,
-    FillAhead.name: values.FILL_AHEAD,
+    FillAhead.name: plan.FILL_AHEAD,
 }
-"""Device policies that the loops know. Others score nodes in NumPy (`policies.base.OnColumns`)."""
+"""Device policies that the loops know."""
 _ORDERS = {
     **dict.fromkeys(USE_ORDERS, plan.BY_USE),
     "preferred": plan.BY_VALUE,
@@ -54,14 +49,20 @@ _SCORINGS = {
 }
 
 
+def serves(policy: Policy) -> bool:
+    """Whether the loops know the device policy and every score term of a policy."""
+    names = [term.name for term, _ in weights_of(policy).active()]
+    return device_policy(policy).name in POLICY_NUMBERS and all(name in LOOPS for name in names)
+
+
 class DeviceNumbers:
     """A device policy in numbers: which one it is, and what typical pods ask for if it looks ahead
     to them, family by family, as long as no kind of card is new.
     """
 
     def __init__(self, columns: Columns, policy: Policy, device: DevicePolicy) -> None:
-        self.policy = _POLICY_NUMBERS.get(device.name, plan.NONE)
-        self.mix = device.mix if isinstance(device, Valued) else None
+        self.policy = POLICY_NUMBERS[device.name]
+        self.mix = device.mix if isinstance(device, FillAhead) else None
         """None for a policy that does not look ahead."""
         self._columns = columns
         self._policy = policy
@@ -76,13 +77,7 @@ class DeviceNumbers:
             self._made.clear()
         made = self._made.get(family)
         if made is None:
-            made = self._made[family] = _encode_mix(
-                self._columns,
-                self.mix,
-                family,
-                self._policy,
-                counts_units=self.policy == values.FILL_AHEAD,
-            )
+            made = self._made[family] = _encode_mix(self._columns, self.mix, family, self._policy)
         return made
 
 
@@ -102,7 +97,7 @@ def encode(
     planned[plan.DEVICE_WEIGHT] = policy.device_weight
     planned[plan.FIT_WEIGHT] = policy.fit_weight
     if weighs_host(policy):
-        planned[plan.HOST_POLICY] = _POLICY_NUMBERS[policy.host_policy]
+        planned[plan.HOST_POLICY] = POLICY_NUMBERS[policy.host_policy]
         planned[plan.HOST_WEIGHT] = policy.host_weight
     planned[plan.KIND_MASK] = columns.layout.kind_mask
     planned[plan.AMOUNT_SHIFT] = columns.layout.amount_shift
@@ -134,11 +129,9 @@ def encode(
     return np.concatenate((*numbers, np.array(ahead, np.int64)))
 
 
-def _encode_mix(
-    columns: Columns, mix: Mix, family: str | None, policy: Policy, *, counts_units: bool
-) -> list[int]:
+def _encode_mix(columns: Columns, mix: Mix, family: str | None, policy: Policy) -> list[int]:
     """The shapes of a mix with devices (of one family if it is given) and with weight: `values`
-    says what stands where. Without `counts_units` no card counts as taking more than one.
+    says what stands where.
     """
     kinds, kinds_most = columns.kinds, columns.layout.kinds_most
     is_suited = [False] * kinds_most
@@ -151,8 +144,7 @@ def _encode_mix(
         asks = compile_shape(columns, shape.request, policy).asks
         need = asks[0].need_by_amount.tolist() if asks else [NEVER] * kinds_most
         count += 1
-        units_most = UNITS_MOST if counts_units and not takes_one(ask) else 1
-        shapes += _encode_shape(shape, ask, units_most)
+        shapes += _encode_shape(shape, ask)
         shapes += need
         unit_mib, fill = [0] * kinds_most, [0] * kinds_most
         for number, kind in enumerate(kinds):
@@ -167,16 +159,15 @@ def _encode_mix(
     return [count, *sizes, *slots, *map(int, is_suited), *shapes]
 
 
-def _encode_shape(shape: Typical, ask: DeviceRequest, units_most: int) -> list[int]:
+def _encode_shape(shape: Typical, ask: DeviceRequest) -> list[int]:
     """What is not said by kind of a shape."""
     numbers = [0] * values.NEED
     numbers[values.NUMBER] = min(max(ask.count, 1), CARDS_MOST + 1)
     numbers[values.CPU_MILLI] = min(shape.request.cpu_milli, HOST_MOST)
     numbers[values.MEMORY_KIB] = min(shape.request.memory_bytes >> KIB_BITS, HOST_MOST)
-    numbers[values.WORTH_MILLI] = min(shape.worth_milli, CARDS_MOST * CARD_MILLI)
     numbers[values.WEIGHT_PPM] = shape.weight_ppm
     numbers[values.UNIT_PCT] = ask.cores_pct
-    numbers[values.UNITS_MOST] = units_most
+    numbers[values.UNITS_MOST] = 1 if takes_one(ask) else UNITS_MOST
     return numbers
 
 
@@ -219,5 +210,5 @@ def _encode_terms(columns: Columns, row: Row, weights: Weights, start: int) -> I
     for number, (term, each) in enumerate(zip(TERMS, weights.of_terms, strict=True)):
         if each is not None:
             starts[number] = start + len(TERMS) + len(encoded)
-            encoded += map(int, term.encode(row.shape.request, each, row_of))
+            encoded += map(int, LOOPS[term.name].encode(row.shape.request, each, row_of))
     return np.concatenate((starts, np.array(encoded, np.int64)))

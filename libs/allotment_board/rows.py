@@ -6,17 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from allotment.core.placement.board import packing
-from allotment.core.placement.board.arrays import USE_ORDERS
-from allotment.core.placement.board.choice import SCRATCH
-from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.interpod import Rules
-from allotment.core.placement.board.loops import Loops, MachineCode
-from allotment.core.placement.board.packing import Bools, Ints, Shorts
-from allotment.core.placement.board.shapes import Ask, Shape, card_sizes, compile_shape
-from allotment.core.placement.board.terms import Images, More
-from allotment.core.placement.board.top import Top
-from allotment.core.placement.policies.base import View
 from allotment.core.placement.policies.typical import (
     CARD_MILLI,
     HOST_MOST,
@@ -26,13 +15,44 @@ from allotment.core.placement.policies.typical import (
     room,
 )
 from allotment.core.placement.rules.bounds import Excluded, bounds_of
-from allotment.core.placement.rules.score_term import CPU, HOST_MEMORY, PODS
 from allotment.core.reasons import NUMBER
+from allotment_board import packing
+from allotment_board.arrays import USE_ORDERS
+from allotment_board.choice import SCRATCH
+from allotment_board.columns import Columns
+from allotment_board.interpod import Rules
+from allotment_board.loop_parts import CPU, HOST_MEMORY, PODS
+from allotment_board.loops import Loops, MachineCode
+from allotment_board.packing import Bools, Ints, Shorts
+from allotment_board.shapes import Ask, Shape, card_sizes, compile_shape
+from allotment_board.terms import Images, More
+from allotment_board.top import Top
 
 _NETWORKS_MOST = 1 << 31
 _NOT_ASKED = object()
 """Not a fact, and not the absence of one."""
 _no_key = np.array(-1)
+
+
+class View:
+    """Some nodes' columns: positions `at` (M,), D cards each.
+
+    `packed` and `keys` (M, D) follow what earlier device requests of the same pod took.
+    """
+
+    __slots__ = ("at", "columns", "first", "host", "keys", "packed", "taken")
+
+    def __init__(self, columns: Columns, at: Ints) -> None:
+        self.columns = columns
+        self.at = at
+        self.first = np.arange(len(at)) * columns.depth
+        """(M,) where each node's cards begin in the flattened (M × D) arrays."""
+        self.host: Ints = np.ascontiguousarray(columns.host.take(at, axis=0).T)
+        """(R, M)"""
+        self.packed: Ints = columns.packed.take(at, axis=0)
+        self.keys: Ints = columns.keys.take(at, axis=0)
+        self.taken: Bools | None = None
+        """Cards (M, D) that earlier device requests of the pod have for themselves."""
 
 
 class Call(NamedTuple):
@@ -258,7 +278,7 @@ def holds_at_most(columns: Columns, row: Row) -> int:
     once takes that many of the sum. More than that can never be placed; fewer may be.
     """
     at = row.fit.nonzero()[0]
-    view = View(columns, at, np.arange(len(at)) * columns.depth)
+    view = View(columns, at)
     request = row.shape.request
     most: Ints = view.host[PODS]
     for resource, amount in ((CPU, request.cpu_milli), (HOST_MEMORY, request.memory_bytes)):

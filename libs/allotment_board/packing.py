@@ -11,14 +11,14 @@ Amounts beyond a field's range are taken at its end, where "enough" and "not eno
 
 import numpy as np
 
-MEMORY_BIAS = 1 << 31
-MEMORY_MOST = MEMORY_BIAS - 2
+from allotment.core.placement.policies.typical import CORES_MOST, MEMORY_MOST
+
+MEMORY_BIAS = MEMORY_MOST + 2
 MEMORY_MASK = (1 << 32) - 1
 HOLDERS_MOST = (1 << 13) - 1
 HOLDERS_MASK = (1 << 14) - 1
 HOLDERS_SHIFT = 33
-CORES_BIAS = 1 << 13
-CORES_MOST = CORES_BIAS - 2
+CORES_BIAS = CORES_MOST + 2
 CORES_MASK = (1 << 14) - 1
 CORES_SHIFT = 48
 GUARDS = 1 << 32 | 1 << 47 | 1 << 62

@@ -19,7 +19,7 @@ from allotment.core.ledger.partitions import (
     Table,
     partitioner_of,
 )
-from allotment.core.placement.board.packing import Bools
+from allotment_board.packing import Bools
 from allotment_proto.facts import NO_TABLE, CardFact
 
 

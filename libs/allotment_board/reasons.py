@@ -8,30 +8,23 @@ import msgspec
 import numpy as np
 
 from allotment.core import reasons
-from allotment.core.placement.board import packing
-from allotment.core.placement.board.arrays import MISSING
-from allotment.core.placement.board.columns import Columns
-from allotment.core.placement.board.packing import Bools, Ints
-from allotment.core.placement.board.rows import (
+from allotment.core.placement.rules.card_book import need_of
+from allotment.core.reasons import NUMBER, REFUSAL_ORDER
+from allotment_board import packing
+from allotment_board.arrays import MISSING
+from allotment_board.columns import Columns
+from allotment_board.loop_parts import CPU, FOR_SHARES, FOR_WHOLE, HOST_MEMORY, PLUGIN, PODS
+from allotment_board.packing import Bools, Ints
+from allotment_board.rows import (
     Row,
+    View,
     best_cards,
     good_cards,
     kept_apart,
     take,
     value_keys,
 )
-from allotment.core.placement.board.shapes import Ask, allowed_cards, plugin_need
-from allotment.core.placement.policies.base import View
-from allotment.core.placement.rules.card_book import need_of
-from allotment.core.placement.rules.score_term import (
-    CPU,
-    FOR_SHARES,
-    FOR_WHOLE,
-    HOST_MEMORY,
-    PLUGIN,
-    PODS,
-)
-from allotment.core.reasons import NUMBER, REFUSAL_ORDER
+from allotment_board.shapes import Ask, allowed_cards, plugin_need
 
 _STEP = {code: step for step, code in enumerate(REFUSAL_ORDER)}
 _CARD_NUMBERS = np.array([NUMBER[code] for code in REFUSAL_ORDER])
@@ -40,7 +33,7 @@ _CARD_NUMBERS = np.array([NUMBER[code] for code in REFUSAL_ORDER])
 def reason_numbers(columns: Columns, row: Row, at: Ints) -> Ints:
     """For positions that do not fit, the number of the first check that each one fails."""
     shape = row.shape
-    view = View(columns, at, np.arange(len(at)) * columns.depth)
+    view = View(columns, at)
     numbers: Ints = row.static.codes.take(at)
     if row.rules is not None:
         numbers = np.where(numbers == 0, row.rules.numbers.take(at), numbers)
