@@ -17,7 +17,7 @@ from allotment.adapters.log.snapshots import SnapshotStore
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.logport import Record
 from allotment.testing.memory_log import MemoryLog
-from allotment_inspector.history import History, Moment, Refuse
+from allotment_inspector.history import History, Moment
 from allotment_inspector.pages import PAGES, Page
 from allotment_inspector.said import path
 from allotment_inspector.server import Pages, serve_pages
@@ -96,12 +96,10 @@ class FedFold(Fold):
         self._take(record)
 
 
-def history_of(
-    records: Sequence[Record], refuse: Refuse = lambda kind, why: None
-) -> tuple[History, FedFold]:
+def history_of(records: Sequence[Record]) -> tuple[History, FedFold]:
     """A history that has followed these records; "now" is the time of the last one."""
     last_ms = records[-1].time_ns // 1_000_000 if records else 0
-    history, fold = History(64 * MIB, lambda: last_ms, logger(), refuse), FedFold()
+    history, fold = History(64 * MIB, lambda: last_ms, logger()), FedFold()
     history.attach(fold, fold.log)
     for record in records:
         fold.feed(record)

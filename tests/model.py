@@ -10,7 +10,6 @@ from typing import NamedTuple
 from msgspec import structs
 
 from allotment.core.ledger.partitions.mindcluster import MINDCLUSTER
-from allotment.core.replay.picture import Picture
 from allotment_proto.events import (
     BindFailed,
     Bound,
@@ -32,6 +31,7 @@ from allotment_proto.facts import (
     Holding,
     Inventory,
 )
+from tests.picture import Picture
 
 CardKey = tuple[str, str, str]
 """(node, family, card)"""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from allotment.adapters.log.segments import SegmentDirectory
 from allotment.adapters.log.snapshots import SnapshotDirectory, SnapshotStore
 from allotment.core.logport import Log, LogDamaged, LogUnavailable, Record
 from allotment_cli import export, kubeconfig
@@ -55,25 +54,10 @@ class Key(NamedTuple):
     """Whether the API server carries the connection."""
 
 
-class JournalCache(NamedTuple):
-    """Where the log's journal may be kept, and the state at its end, from which it goes on."""
-
-    segments: SegmentDirectory
-    snapshots: SnapshotStore
-
-    @classmethod
-    def at(cls, directory: Path, log_identity: str) -> "JournalCache":
-        return cls(
-            SegmentDirectory(directory, log_identity=log_identity),
-            SnapshotDirectory(directory, log_identity=log_identity),
-        )
-
-
 class Source(Protocol):
     """A log that can be read, more than once. `snapshots` is where folds of it may be kept."""
 
     snapshots: SnapshotStore | None
-    journal: JournalCache | None
 
     def now_ms(self) -> int:
         """What "now" means: the clock for a live log, the last record's time for a file."""
@@ -193,7 +177,6 @@ class FileSource:
     def __init__(self, path: Path) -> None:
         self.records = list(export.read_file(path))
         self.snapshots: SnapshotStore | None = None
-        self.journal: JournalCache | None = None
 
     def now_ms(self) -> int:
         return self.records[-1].time_ns // 1_000_000 if self.records else 0
@@ -329,8 +312,7 @@ async def _live(url: str, key: Key) -> AsyncIterator[Source]:
                 )
             cache = _cache_of(log.identity)
             snapshots = SnapshotDirectory(cache, log_identity=log.identity)
-            journal = JournalCache.at(cache / "journal", log.identity)
-            yield LiveSource(log, snapshots, journal, jetstream)
+            yield LiveSource(log, snapshots, jetstream)
     except NatsUnavailable as error:
         raise CliError(
             f"NATS cannot be reached: {error}", "check --nats, or start local mode: allot up"
@@ -415,11 +397,9 @@ class LiveSource:
         self,
         log: Log,
         snapshots: SnapshotStore | None,
-        journal: JournalCache | None,
         jetstream: "JetStream",
     ) -> None:
         self.snapshots = snapshots
-        self.journal = journal
         self.last_seq = log.last_seq
         self.read = log.read
         self.follow = log.follow

@@ -1,7 +1,7 @@
-"""`allot usage`: who held how much, and for how long, from the log's journal."""
+"""`allot usage`: who held how much, and for how long, added up while the log is folded."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -11,25 +11,18 @@ import click
 import msgspec
 
 from allotment.core.explain.views import plain
-from allotment.core.logport import Record
-from allotment.core.replay.journal import Journal, Usage
-from allotment.core.replay.journal import usage as summed
+from allotment.core.ledger.model import Allocation
+from allotment.core.replay.usage import MICRO, Meter, Usage, namespace_of, node_of
 from allotment.core.units import hours_column, rfc3339
 from allotment_cli import completion, moments
 from allotment_cli.errors import CliError
-from allotment_cli.folding import reading
-from allotment_cli.journaling import journal_of
-from allotment_cli.moments import AtSequence
+from allotment_cli.folding import fold
+from allotment_cli.moments import AtSequence, AtTime
 from allotment_cli.output import DOCUMENTS, emit, emit_document, heading, note, table
 from allotment_cli.params import output_option
 from allotment_cli.source import Origin, Source, open_source, source_options
-from allotment_proto import subjects
-from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import Event, PodObserved
 
 SCHEMA = "allotment.dev/usage/v1"
-MICRO = 1_000_000
-
 
 NAMESPACE, NODE, LABEL = "namespace", "node", "label="
 UNLABELLED, EMPTY = "(none)", "(empty)"
@@ -122,67 +115,48 @@ def usage(
 
 async def _document(origin: Origin, first: str | None, last: str | None, by: str) -> UsageDocument:
     async with open_source(origin) as source:
-        journal = await journal_of(source)
         now_ms = source.now_ms()
         begin_ms = await _begin_ms(source)
         from_ms = begin_ms if first is None else await _ms(source, first, "--from")
         if from_ms < begin_ms:
             note(f"the log begins at {moments.moment_text(begin_ms)}")
         to_ms = now_ms if last is None else min(await _ms(source, last, "--to"), now_ms)
-        labelled = None
-        if by.startswith(LABEL):
-            labelled = await _labelled(source, by.removeprefix(LABEL), to_ms)
-    if from_ms > to_ms:
-        raise CliError(
-            f"--from is {moments.moment_text(from_ms)} and --to is {moments.moment_text(to_ms)}:"
-            " nothing lies between",
-            "give --from before --to",
+        if from_ms > to_ms:
+            raise CliError(
+                f"--from is {moments.moment_text(from_ms)} and --to is"
+                f" {moments.moment_text(to_ms)}: nothing lies between",
+                "give --from before --to",
+            )
+        before = await fold(source, AtTime(from_ms))
+        meter = Meter(before.state, (from_ms, to_ms), name_of(by))
+        folded = await fold(
+            source,
+            AtTime(to_ms),
+            lambda record, envelope, state: meter.take(record.time_ns // 1_000_000),
+            after=before,
         )
-    return document_of(journal, from_ms, to_ms, by, labelled)
+    return document_of(meter.found()[0], from_ms, to_ms, folded.seq, by)
 
 
 def document_of(
-    journal: Journal,
-    from_ms: int,
-    to_ms: int,
-    by: str,
-    labelled: Mapping[str, str] | None = None,
+    found: Sequence[Usage], from_ms: int, to_ms: int, seq: int, by: str
 ) -> UsageDocument:
-    """What was used between two moments; `labelled`: by these values of pods, by uid."""
-    name_of = None if labelled is None else lambda uid: labelled.get(uid, UNLABELLED)
-    found = summed(journal, from_ms, to_ms, by_node=by == NODE, name_of=name_of)
+    """What was used between two moments, of which the log has records up to `seq`."""
     times = rfc3339(from_ms), rfc3339(to_ms)
-    return UsageDocument(SCHEMA, *times, from_ms, to_ms, journal.last_seq, by, tuple(found))
+    return UsageDocument(SCHEMA, *times, from_ms, to_ms, seq, by, tuple(found))
 
 
-async def _labelled(source: Source, key: str, to_ms: int) -> dict[str, str]:
-    """What the pods' label of this key says, by uid. Only records that name the key are decoded."""
-    found: dict[str, str] = {}
-    mark = msgspec.json.encode(key)
-    seen: set[str] = set()
-    async with aclosing(reading(source, 1, await source.last_seq())) as batches:
-        async for batch in batches:
-            for record in batch:
-                if not record.subject.startswith(subjects.POD):
-                    continue
-                is_named = mark in record.payload
-                if record.time_ns > to_ms * 1_000_000 or not (is_named or record.subject in seen):
-                    continue
-                seen.add(record.subject)  # a later record may be without the label
-                for event in _events(record):
-                    if isinstance(event, PodObserved):
-                        value = dict(event.labels).get(key)
-                        found.pop(event.uid, None)
-                        if value is not None:
-                            found[event.uid] = value or EMPTY
-    return found
+def name_of(by: str) -> Callable[[Allocation], str]:
+    """For whom an allocation counts: its namespace, its node, or what its pod's label says."""
+    if by in (NODE, NAMESPACE):
+        return node_of if by == NODE else namespace_of
+    key = by.removeprefix(LABEL)
 
+    def label(held: Allocation) -> str:
+        labels = {} if held.fact is None else dict(held.fact.labels)
+        return (labels[key] or EMPTY) if key in labels else UNLABELLED
 
-def _events(record: Record) -> Iterable[Event]:
-    try:
-        return decode_envelope(record.payload, record.subject).events
-    except UndecodableError:
-        return ()
+    return label
 
 
 async def _begin_ms(source: Source) -> int:

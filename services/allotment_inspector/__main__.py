@@ -16,7 +16,7 @@ from allotment.adapters.service.settings import SettingsError
 from allotment_inspector.history import History
 from allotment_inspector.server import Pages, serve_pages
 from allotment_inspector.settings import TOKEN_CHARS_MIN, InspectorSettings, is_loopback
-from allotment_inspector.traces import DOOR, TraceExport
+from allotment_inspector.traces import TraceExport
 
 Context = ServiceContext[InspectorSettings]
 MIB = 1 << 20
@@ -35,10 +35,7 @@ async def run(ctx: Context, listening: Callable[[str], None] = lambda address: N
     # The clock of a log that does not grow stands still.
     clock_ms = _clock_ms if settings.file is None else int
 
-    def refuse(kind: str, why: str) -> None:
-        ctx.refusals.refuse(DOOR, kind, why, stands=True)
-
-    history = History(settings.history_mib * MIB, clock_ms, ctx.log, refuse)
+    history = History(settings.history_mib * MIB, clock_ms, ctx.log)
     traces = TraceExport(ctx)
 
     def attach(fold: Fold, log: ReadableLog) -> None:

@@ -103,12 +103,6 @@ class States(Protocol):
     def __call__(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]: ...
 
 
-class Refuse(Protocol):
-    """How is said what cannot be made of the log: its kind, and why. Called on the event loop."""
-
-    def __call__(self, kind: str, why: str) -> None: ...
-
-
 class Memo:
     """What views found out of the log and will be asked again. It must follow from the key and the
     log alone; the oldest is forgotten.
@@ -116,7 +110,6 @@ class Memo:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Hashable, object] = OrderedDict()
-        self._lasting: dict[str, object] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -134,13 +127,6 @@ class Memo:
             while len(self._kept) > MEMO_MAX:
                 self._kept.popitem(last=False)
         return made
-
-    def lasting(self, name: str, make: Callable[[], T]) -> T:
-        """What is never forgotten, one thing a name; `make` takes no time."""
-        with self._lock:
-            if name not in self._lasting:
-                self._lasting[name] = make()
-            return cast(T, self._lasting[name])
 
 
 class Moment:
@@ -162,7 +148,6 @@ class Moment:
         records: Records,
         states: States,
         memo: "Memo",
-        refuse: "Refuse",
         *,
         is_now: bool,
         silent_since_ms: int | None,
@@ -180,7 +165,6 @@ class Moment:
         self._records = records
         self._states = states
         self.memo = memo
-        self._refuse = refuse
         self.unread_seq = unread_seq
         """Up to this record the log is still being read: of what was there little is known yet."""
 
@@ -188,10 +172,6 @@ class Moment:
     def whys(self) -> Whys:
         """Why each pod waits."""
         return Whys(self.state, ASKED_OFTEN)
-
-    def refuse(self, kind: str, why: str) -> None:
-        """Say where services say what they refuse that something cannot be made of this log."""
-        anyio.from_thread.run_sync(self._refuse, kind, why)
 
     @property
     def at(self) -> int | None:
@@ -223,6 +203,23 @@ class Moment:
         entry = self.entry(self.seq) if is_own else None
         if entry is not None:
             yield entry, self.state
+
+    def folded(self, first_seq: int) -> Iterator[tuple[int, ClusterState]]:
+        """The state after the record `first_seq`, and then after each record up to the moment, with
+        its time. It is one state, which changes as the next one is asked for.
+        """
+        state = ClusterState()
+        for _, found in self._states((first_seq,)):
+            state = found
+        yield self.ms_of(first_seq) or 0, state
+        for first, last in _chunks(state.seq + 1, self.seq):
+            for entry in self.records(range(first, last + 1)):
+                is_decision = entry.subject == subjects.DECISION
+                if entry.reason:
+                    pass_over(state, entry.seq, is_decision=is_decision)
+                else:
+                    apply_record(state, entry.events, entry.seq, is_decision=is_decision)
+                yield entry.time_ms, state
 
     def stood_on(self, event: Decided) -> Decided | None:
         """The decision before this one, if this one stands on it: it was not in the log yet when
@@ -292,7 +289,6 @@ class History:
         bytes_max: int,
         clock_ms: Callable[[], int],
         logger: Logger,
-        refuse: Refuse = lambda kind, why: None,
     ) -> None:
         self.index = Index()
         self.bytes_max = bytes_max
@@ -311,7 +307,6 @@ class History:
         """When the last news came from NATS, if that is too long ago: what is shown is of then."""
         self._clock_ms = clock_ms
         self._logger = logger
-        self._refuse = refuse
         self._began_seq = 0
         """Where the snapshot stands that the fold started from."""
         self._checkpoints: list[_Checkpoint] = []
@@ -488,7 +483,6 @@ class History:
                 self._records_from_thread,
                 self._states_from_thread,
                 self.memo,
-                self._refuse,
                 is_now=is_now,
                 silent_since_ms=silent_ms,
                 unread_seq=0 if self.is_filled else self._began_seq,

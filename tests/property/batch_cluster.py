@@ -24,7 +24,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import PluginUse, PodRequest, Policy
 from tests import build
-from tests.journaling import Journaled
+from tests.metering import Metered
 from tests.model import Model
 from tests.property.following import Followers
 
@@ -55,7 +55,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.state, self.model, self.seq = ClusterState(), Model(), 0
-        self.journaled = Journaled(self.state, every=10)
+        self.metered = Metered(self.state)
         self.followers = Followers(self.state)
         self.made = 0
 
@@ -63,7 +63,7 @@ class Cluster:
         self.seq += 1
         apply(self.state, event, self.seq)
         self.model.observe(event, self.seq)
-        self.journaled.took(self.seq, (event,))
+        self.metered.took(self.seq)
         self.followers.look()
 
     def node(self, a: int, b: int, c: int) -> None:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from allotment.core.ledger import snapshot
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.views import Views
-from allotment.core.replay.picture import picture_of
 from allotment_proto.events import PodGone, PolicyLoaded, QueueObserved
 from tests import build
+from tests.picture import picture_of
 from tests.property.batch_cluster import POLICIES, QUEUES
 from tests.property.batch_world import OPS, STEPS, Op, World
 from tests.unit.queues_parts import in_values
@@ -68,5 +68,5 @@ def test_groups_through_a_life(steps: list[Op]) -> None:
     restored = snapshot.decode(image)
     assert snapshot.encode(restored) == image
     assert picture_of(restored) == picture_of(world.state)
-    world.journaled.check()
+    world.metered.check()
     drain(world)

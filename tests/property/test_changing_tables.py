@@ -16,14 +16,14 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
-from allotment.core.replay.picture import picture_of
 from allotment_board.board import Board
 from allotment_board.encode import POLICY_NUMBERS
 from allotment_proto.events import BindFailed, Event, NodeObserved, PodGone, PolicyLoaded
 from allotment_proto.facts import NO_TABLE, Geometry, Holding, Inventory, Policy, Problem, Profile
 from tests import build
-from tests.journaling import Journaled
+from tests.metering import Metered
 from tests.model import Model
+from tests.picture import picture_of
 from tests.strategies import MIG_TABLE, SMALL_TABLE
 
 NODES = ("n1", "n2")
@@ -99,12 +99,12 @@ class World:
     def __init__(self) -> None:
         self.state, self.model, self.seq = ClusterState(), Model(), 0
         self.board = Board(self.state)
-        self.journaled = Journaled(self.state)
+        self.metered = Metered(self.state)
 
     def tell(self, event: Event) -> None:
         self.seq += 1
         apply(self.state, event, self.seq)
-        self.journaled.took(self.seq, (event,))
+        self.metered.took(self.seq)
         self.model.observe(event, self.seq)
 
     def place(self, batch: list[str]) -> None:
@@ -208,4 +208,4 @@ def test_changing_tables(policy: Policy, data: st.DataObject) -> None:
             case _:
                 raise AssertionError(step)
         world.audit()
-    world.journaled.check()
+    world.metered.check()

@@ -29,7 +29,7 @@ from allotment_proto.volcano import keys
 from allotment_proto.volcano.mindcluster import TEMPLATES
 from tests import chips
 from tests.build import decided
-from tests.journaling import Journaled
+from tests.metering import Metered
 
 NODES = ("n1", "n2")
 PODS = tuple("abcdef")
@@ -44,7 +44,7 @@ class Chips(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.state = ClusterState()
-        self.journaled = Journaled(self.state)
+        self.metered = Metered(self.state)
         self.seq = 0
         self.inventories: dict[str, Inventory] = {}
         self.sources: dict[str, PodSource] = {}
@@ -67,7 +67,7 @@ class Chips(RuleBasedStateMachine):
     def append(self, event: Event) -> None:
         self.seq += 1
         apply(self.state, event, self.seq)
-        self.journaled.took(self.seq, (event,))
+        self.metered.took(self.seq)
 
     @initialize(policy=policies, data=st.data())
     def begin(self, policy: Policy, data: st.DataObject) -> None:
@@ -179,7 +179,7 @@ class Chips(RuleBasedStateMachine):
         self.rebuilt_from_annotations()
         for uid in list(self.sources):
             self.a_pod_goes(uid)
-        self.journaled.check()
+        self.metered.check()
         for node in self.state.nodes.values():
             for ledger in node.ledgers.values():
                 for card in ledger.cards:

@@ -12,15 +12,14 @@ from allotment.core.ledger.partitions.mig import CONTRADICTORY
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
-from allotment.core.replay.picture import picture_of
 from allotment_board.board import Board
 from allotment_board.encode import POLICY_NUMBERS
-from allotment_proto.codec import encode
-from allotment_proto.events import Envelope, Event, PodGone, PolicyLoaded
+from allotment_proto.events import Event, PodGone, PolicyLoaded
 from allotment_proto.facts import DeviceRequest, Inventory, Policy
 from tests import build
-from tests.journaling import Journaled
+from tests.metering import Metered
 from tests.model import Model
+from tests.picture import picture_of
 from tests.strategies import MIG_TABLE, SMALL_TABLE
 
 pytestmark = pytest.mark.usefixtures("scoring")
@@ -64,15 +63,14 @@ class World:
     def __init__(self, policy: Policy) -> None:
         self.state, self.model, self.seq = ClusterState(), Model(), 0
         self.board = Board(self.state)
-        self.journaled = Journaled(self.state)
+        self.metered = Metered(self.state)
         self.tell(PolicyLoaded(policy=policy, source="test", text_sha256=""))
 
     def tell(self, event: Event) -> None:
         self.seq += 1
         apply(self.state, event, self.seq)
-        payload = encode(Envelope(v=3, at_ms=1, by="test", events=(event,)))
         self.model.observe(event, self.seq)
-        self.journaled.took(self.seq, (event,), payload)
+        self.metered.took(self.seq)
 
     def place(self, batch: list[str]) -> None:
         wanted = run_cycle(self.state, batch, Evaluator(self.state))
@@ -124,6 +122,6 @@ def test_random_life(
     for uid in list(world.state.pods):
         world.tell(PodGone(uid=uid, namespace="default", name=uid, rv=99))
     world.audit()
-    world.journaled.check()
+    world.metered.check()
     cards = [card for node in world.state.nodes.values() for card in node.ledgers["vgpu"].cards]
     assert all(card.state == () and card.free_memory_mib == card.fact.memory_mib for card in cards)

@@ -1,4 +1,4 @@
-"""The dumb list of shares, journal and fold end in the same books, whatever the log says."""
+"""The dumb list of shares and the fold end in the same books, whatever the log says."""
 
 from random import Random
 from typing import Any
@@ -8,28 +8,26 @@ from hypothesis.stateful import invariant
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
-from allotment.core.replay.journal import Journal, Writer
-from allotment.core.replay.picture import picture_of
 from allotment.testing.long_log import LongLog
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import BindFailed, Bound, Event
 from tests import build
-from tests.journaling import Journaled
+from tests.metering import Metered
 from tests.model import Model
+from tests.picture import picture_of
 from tests.property.fold_machine import Fold
 
 
 class Books(Fold):
-    """Every step of the stateful fold test: what is free is compared too, and the journal."""
+    """Every step of the stateful fold test: what is free is compared too, and what was used."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.journaled = Journaled(self.state)
+        self.metered = Metered(self.state)
 
     def append(self, *events: Any) -> None:
         super().append(*events)
-        record = self.records[-1]
-        self.journaled.took(record.seq, events, record.payload)
+        self.metered.took(self.records[-1].seq)
 
     @invariant()
     def the_books_are_the_same(self) -> None:
@@ -37,7 +35,7 @@ class Books(Fold):
 
     def teardown(self) -> None:
         """What the base class does here is its own test's."""
-        self.journaled.check()
+        self.metered.check()
 
 
 Books.TestCase.settings = settings(max_examples=max(60, settings().max_examples // 5))
@@ -47,21 +45,18 @@ TestBooks = Books.TestCase
 def test_a_long_log_ends_in_the_same_books_and_everything_in_it_was_upheld() -> None:
     made = LongLog(30, 300, Random(3))
     state, model = ClusterState(), Model()
-    writer = Writer(state)
+    metered = Metered(state)
     for seq, entry in enumerate(made.entries(4_000), start=1):
         events = decode_envelope(entry.payload).events
         apply_all(state, events, seq)
         for event in events:
             model.observe(event, seq)
-        writer.take(seq, seq, entry.payload, events)
-    journal = Journal()
-    journal.add(writer.cut())
+        metered.took(seq)
+    metered.check()
     assert made.gone > 300
     assert not state.voided
     assert len(model.shares) == made.placed - made.gone
     assert model.picture() == picture_of(state)
-    assert len(journal.entries) == made.placed + made.gone
-    assert journal.books().picture() == picture_of(state)
 
 
 def model_of(*events: Event) -> Model:

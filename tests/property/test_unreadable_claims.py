@@ -12,12 +12,12 @@ from allotment.core.ledger.partitions import share_mib
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
-from allotment.core.replay.picture import picture_of
 from allotment_board.board import Board
 from allotment_proto.events import Event, PodGone
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Problem
 from tests import build
 from tests.model import Model
+from tests.picture import picture_of
 
 UNREAD = Problem("BrokenAssignment", "annotation volcano.sh/vgpu-ids-new", "is cut off")
 STRANGER = "stranger"

@@ -7,12 +7,12 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
-from allotment.core.replay.picture import picture_of
 from allotment_board.board import Board
 from allotment_proto.events import Event, NodeObserved, PodObserved
 from allotment_proto.facts import Geometry, Holding, Inventory, Profile
 from tests import build
 from tests.model import Model
+from tests.picture import picture_of
 
 TABLE = (
     Geometry("g1", (Profile("1g", 2_000, 7),)),

@@ -4,11 +4,11 @@ import pytest
 
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import recheck_all
-from allotment.core.replay.picture import picture_of
 from allotment_proto.events import (
     GroupGone,
 )
 from tests import build
+from tests.picture import picture_of
 from tests.unit.batch_parts import NOTHING_ASKED, bound, gone, model_of, seen
 from tests.unit.rounds_world import World, group
 from tests.unit.sub_groups import halves, in_parts

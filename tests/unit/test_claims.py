@@ -14,12 +14,12 @@ from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.reasons import CLAIM_MISMATCH
-from allotment.core.replay.picture import picture_of
 from allotment_proto.codec import encode
 from allotment_proto.events import Bound, Corrected, Envelope, Event, PodObserved
 from allotment_proto.facts import Holding, Inventory, Problem
 from tests import build
 from tests.model import Model
+from tests.picture import picture_of
 from tests.unit.kube_json import Json, container, pod_json, seen
 
 GARBLED = Problem("BrokenAssignment", "annotation volcano.sh/vgpu-ids-new", "is 'x'")

@@ -1,101 +1,19 @@
-"""`allot usage`: sums of a log's journal, the same from what was kept and from the beginning."""
+"""`allot usage`: what pods held and for how long, added up while the log is folded."""
 
 import json
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
-import anyio
 import pytest
 from click.testing import CliRunner, Result
 
 from allotment.core.ledger import model
-from allotment.core.logport import Record
-from allotment.core.replay.journal import Journal
-from allotment.core.replay.journal.usage import CardKind, part_micro
-from allotment.core.replay.picture import picture_of
+from allotment.core.replay.usage import MICRO, CardKind, part_micro
 from allotment.core.units import hours_column
-from allotment_cli import journaling
-from allotment_cli.journaling import journal_of
 from allotment_cli.main import main
-from allotment_cli.source import FileSource, JournalCache
-from allotment_cli.usage import MICRO
+from allotment_proto.events import PodGone
 from allotment_proto.facts import Holding
 from tests import build
-from tests.recording import Recorder, busy_cluster, fold
-
-LOG = "ALLOTMENT_LOG@2026"
-
-
-@pytest.fixture
-def log() -> Recorder:
-    made = busy_cluster()
-    made.append_bytes("allot.log.facts", b"not a record")
-    return made
-
-
-class Counting(FileSource):
-    """Remembers from where it was read."""
-
-    def __init__(self, path: Path, directory: Path) -> None:
-        super().__init__(path)
-        self.journal = JournalCache.at(directory, LOG)
-        self.firsts: list[int] = []
-
-    async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
-        self.firsts.append(first_seq)
-        async for batch in super().read(first_seq, last_seq):
-            yield batch
-
-
-@pytest.fixture
-def cached(log: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counting:
-    monkeypatch.setattr(journaling, "KEEP_AFTER_EVENTS", 5)
-    return Counting(log.write(tmp_path / "log.jsonl"), tmp_path / "cache")
-
-
-def found(source: FileSource) -> Journal:
-    return anyio.run(journal_of, source)
-
-
-def test_what_was_kept_goes_on_where_it_ended(
-    cached: Counting, log: Recorder, tmp_path: Path
-) -> None:
-    first = found(cached)
-    assert first.books().picture() == picture_of(fold(log.records[:-1]))
-    log.gone(next(uid for uid, pod in log.state.pods.items() if pod.allocation is not None))
-    longer = Counting(log.write(tmp_path / "longer.jsonl"), tmp_path / "cache")
-    again, fresh = found(longer), found(FileSource(tmp_path / "longer.jsonl"))
-    end = len(cached.records)  # where the record is that the snapshot was made from
-    assert longer.firsts == [end, end + 1]
-    assert (again.last_seq, again.chain) == (fresh.last_seq, fresh.chain)
-    assert again.entries.tobytes() == fresh.entries.tobytes()
-    assert len(again.entries) == len(first.entries) + 1
-
-
-@pytest.mark.parametrize("name", ["segment", "snapshot"])
-def test_without_one_part_of_what_was_kept_all_is_made_again(
-    cached: Counting, tmp_path: Path, name: str
-) -> None:
-    before = found(cached)
-    [kept] = (tmp_path / "cache").glob(f"{name}-*")
-    kept.unlink()
-    after = found(cached)
-    compared = [len(cached.records)] if name == "segment" else []  # the snapshot, with its record
-    assert cached.firsts == [1, *compared, 1]
-    assert after.entries.tobytes() == before.entries.tobytes()
-    assert found(cached).chain == before.chain
-    assert cached.firsts[-1] == len(cached.records) + 1
-
-
-def test_what_was_kept_is_damaged(
-    cached: Counting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = found(cached)
-    [kept] = (tmp_path / "cache").glob("segment-*")
-    kept.write_bytes(kept.read_bytes()[:-1])
-    assert found(cached).entries.tobytes() == before.entries.tobytes()
-    assert f"the cached journal is not used: {kept}: " in capsys.readouterr().err
-    assert cached.firsts == [1, len(cached.records), 1]
+from tests.recording import Recorder
 
 
 def usage(path: Path, *words: str) -> Result:
@@ -197,16 +115,30 @@ def test_an_empty_log(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "nothing was held\n")
 
 
-def test_a_record_that_no_journal_can_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_changes_more_than_the_state_remembers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = Recorder()
-    log.append("allot.log.facts", "watcher", *(build.node(f"n{n}") for n in range(3)))
-    monkeypatch.setattr(model, "CHANGES_MAX", 2)
-    result = usage(log.write(tmp_path / "wide.jsonl"))
-    assert result.exit_code == 2
-    assert (
-        "the usage in this log cannot be computed: the record at 1 changed more than is"
-        in result.stderr
+    names = [f"p{n}" for n in range(9)]
+    log.append("allot.log.node.n1", "watcher", build.node("n1", 4))
+    start_ms = log.now_ms
+    asked = build.request(build.wants(1_000, 10))
+    log.append("allot.log.facts", "watcher", *(build.pod(name, asked) for name in names))
+    given = (
+        build.placement(name, "n1", build.holding(memory_mib=1_000, cores_pct=5)) for name in names
     )
+    log.append("allot.log.decision", "binder", build.decided(*given))
+    log.now_ms = start_ms + 3_600_000
+    log.append(
+        "allot.log.facts",
+        "watcher",
+        *(PodGone(uid=n, namespace="default", name=n, rv=9) for n in names),
+    )
+    path = log.write(tmp_path / "wide.jsonl")
+    found = usage(path, "-o", "json").stdout
+    assert json.loads(found)["usage"][0]["pods"] == len(names)
+    monkeypatch.setattr(model, "CHANGES_MAX", 2)
+    assert usage(path, "-o", "json").stdout == found
 
 
 @pytest.mark.parametrize(

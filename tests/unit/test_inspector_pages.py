@@ -1,20 +1,21 @@
 """The pages of pods, decisions, queues, gangs and the log, as their views return them."""
 
+import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from allotment.core.explain.amounts import short_text
 from allotment.core.explain.gang import explain_gang
-from allotment.core.ledger.model import ClusterState
-from allotment.core.ledger.state import apply_all
-from allotment.core.replay.journal import Journal, JournalError, Writer, usage
-from allotment_inspector import books
+from allotment_cli.main import main
 from allotment_inspector.frame import sentence
 from allotment_inspector.history import Entry
+from allotment_inspector.pages import usage
 from allotment_inspector.pages.compare import ComparePage
 from allotment_inspector.pages.decision import DecisionPage
 from allotment_inspector.pages.found import NotFound
@@ -555,66 +556,38 @@ def test_what_changed_between_two_moments() -> None:
     assert nothing.total == 0
 
 
-def test_usage_is_what_the_command_adds_up() -> None:
-    """At the end and at a moment before it, though the books were made for the end first."""
+@pytest.mark.parametrize("by", ["namespace", "node"])
+def test_usage_is_what_the_command_adds_up(tmp_path: Path, by: str) -> None:
     log = busy_cluster()
     history, _ = history_of(log.records)
-    state, journal = ClusterState(), Journal()
-    writer = Writer(state)
-    for record in log.records:
-        events = decode_envelope(record.payload, record.subject).events
-        apply_all(state, events, record.seq)
-        writer.take(record.seq, record.time_ns // 1_000_000, record.payload, events)
-    journal.add(writer.cut())
-    first_ms = log.records[0].time_ns // 1_000_000
+    path = log.write(tmp_path / "log.jsonl")
     for seq in (None, 20):
-        found = anyio.run(partial(view_of, history, "usage", {}, {}, seq))
+        found = anyio.run(partial(view_of, history, "usage", {}, {"by": by}, seq))
         assert isinstance(found, UsagePage)
-        assert found.is_whole
-        to_ms = log.records[-1 if seq is None else seq - 1].time_ns // 1_000_000
-        wanted = usage(journal, first_ms, to_ms)
-        assert sorted((row.usage for row in found.rows), key=lambda u: u.name) == wanted
+        assert found.from_ms == found.asked_ms
+        last = str(log.records[-1].seq if seq is None else seq)
+        words = ["usage", "--file", str(path), "--to", last, "--by", by, "-o", "json"]
+        wanted = json.loads(CliRunner().invoke(main, words).stdout)
+        mine = sorted((row.usage for row in found.rows), key=lambda used: used.name)
+        assert msgspec.to_builtins(mine) == wanted["usage"]
+        assert (found.from_ms, found.to_ms) == (wanted["fromMs"], wanted["toMs"])
     assert sum(row.share for row in found.rows) in range(9_990, 10_001)
 
 
-def test_usage_of_a_long_log_is_counted_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(books, "EVENTS_AT_ONCE", 1)
-    monkeypatch.setattr(books, "_CHUNK", 10)
-    history, _ = history_of(busy_cluster().records)
-    counted = [
-        anyio.run(partial(view_of, history, "usage", {}, {}, None)).counted_seq for _ in range(4)
-    ]
-    assert counted == [10, 20, 30, 31]
-
-
-def test_a_log_that_no_journal_can_hold_is_counted_up_to_there(
-    monkeypatch: pytest.MonkeyPatch,
+def test_usage_of_a_long_log_is_that_of_its_last_records(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """And that is said, once, also when other pages were asked for meanwhile."""
-    monkeypatch.setattr(books, "EVENTS_AT_ONCE", 10)
-    monkeypatch.setattr(books, "_CHUNK", 5)
-    taken = Writer.take
-
-    def take(self: Writer, seq: int, *rest: Any) -> None:
-        if seq == 18:
-            raise JournalError("too much")
-        taken(self, seq, *rest)
-
-    monkeypatch.setattr(Writer, "take", take)
-    told: list[tuple[str, str]] = []
-    history, _ = history_of(busy_cluster().records, lambda kind, why: told.append((kind, why)))
-
-    def asked(seq: int | None) -> Any:
-        return anyio.run(partial(view_of, history, "usage", {}, {}, seq))
-
-    first = asked(None)
-    assert (first.counted_seq, first.problem, told) == (10, "", [])
-    for _ in range(2):
-        assert "too much (record 18)" in asked(None).problem
-        for number in range(300):
-            history.memo.get(number, lambda: None)
-    assert told == [("Usage", "too much (record 18)")]
-    assert (asked(10).counted_seq, asked(10).problem) == (10, "")
+    monkeypatch.setattr(usage, "EVENTS_MAX", 12)
+    log = busy_cluster()
+    history, _ = history_of(log.records)
+    found = anyio.run(partial(view_of, history, "usage", {}, {}, None))
+    first = next(seq for seq in range(1, 32) if history.index.events_between(seq, 31) <= 12)
+    assert found.asked_ms < found.from_ms == history.index.ms_of(first)
+    path = log.write(tmp_path / "log.jsonl")
+    words = ["usage", "--file", str(path), "--from", str(first), "-o", "json"]
+    wanted = json.loads(CliRunner().invoke(main, words).stdout)["usage"]
+    mine = sorted((row.usage for row in found.rows), key=lambda used: used.name)
+    assert msgspec.to_builtins(mine) == wanted
 
 
 def test_every_page_is_json() -> None:

@@ -11,15 +11,11 @@ from tests.plain_english import ODD, ROOT, modules, remarks, shown
 SHOWN_UNCLEAN = ("libs/allotment/core/queues/",)
 """Folders where texts that people see still have odd words. It only gets shorter."""
 REMARKS_UNCLEAN = (
-    "libs/allotment/adapters/log/segments.py",
     "libs/allotment/core/",
     "libs/allotment/testing/",
     "libs/allotment_lab/",
     "services/allotment_binder/",
-    "services/allotment_cli/journaling.py",
-    "services/allotment_cli/source.py",
     "services/allotment_filter/",
-    "services/allotment_inspector/books.py",
     "services/allotment_watcher/",
 )
 """Folders where docstrings or comments still have odd words. It only gets shorter."""

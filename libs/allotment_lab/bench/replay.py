@@ -1,7 +1,7 @@
-"""`allot bench replay`: a long log folded, and rebuilt from its journal; and starts.
+"""`allot bench replay`: a long log folded, and a start from a snapshot.
 
 The records go through the codec and live in memory: reading them from NATS costs the same for every
-road and is not what is measured here. The journal and the snapshot are read from files.
+road and is not what is measured here. The snapshot is read from a file.
 """
 
 import hashlib
@@ -17,15 +17,13 @@ from allotment.adapters.service.heap import freeze_heap
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
-from allotment.core.replay.picture import picture_of
 from allotment.testing.long_log import LongLog
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_lab.bench.replay_roads import (
     decoded,
     folded,
-    from_journal,
-    kept_beside,
+    kept_at,
     restarted,
     timed,
 )
@@ -45,13 +43,8 @@ class ReplayReport(Report, frozen=True, kw_only=True):
     """One run of `allot bench replay`. Seconds are CPU seconds.
 
     `rate_per_cpu_second` counts changes of the books in the fold: an allocation that was booked, or
-    released; percentiles are of one record, decoded and folded. `ratio_to_oracle` is the journal's
-    speed against the fold's.
-
-    `journal_allocations_per_cpu_second` counts allocations that were booked, over reading and
-    checking all segments and adding up what everybody holds and what is free, in arrays;
-    `journal_objects_…` the same with every holder and every card made an object with its name.
-    `journal_write_percent` is what writing the journal adds to the ordinary fold.
+    released; percentiles are of one record, decoded and folded. `ratio_to_oracle` is how much
+    faster a start with a snapshot is than one without.
     """
 
     seed: int
@@ -63,11 +56,6 @@ class ReplayReport(Report, frozen=True, kw_only=True):
     releases: int
     allocations_per_cpu_second: int
     fold_events_per_cpu_second: int
-    journal_allocations_per_cpu_second: int
-    journal_objects_allocations_per_cpu_second: int
-    journal_segments: int
-    journal_mib: float
-    journal_write_percent: float
     tail_events: int
     start_seconds: float
     start_with_snapshot_seconds: float
@@ -120,20 +108,14 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
     if lost := without_place(state, made.placed - made.gone):
         raise CliError(lost)
     digest = hashlib.sha256(snapshot.encode(state)).hexdigest()
-    note("writing a journal, and rebuilding from it …")
-    kept = kept_beside(entries, len(before))
+    del state
+    note("starting from a snapshot …")
+    kept = kept_at(entries, len(before))
     changes = made.placed + made.gone
     with TemporaryDirectory(prefix="allot-bench-") as directory:
-        journal = anyio.run(from_journal, Path(directory), kept.segments, changes)
-        if journal.picture != picture_of(state):
-            raise CliError("the journal and the fold disagree about allocations")
-        del state
-        note("starting from a snapshot …")
         restart = anyio.run(restarted, Path(directory), entries, len(before), kept.image)
-    if not restart.digest == digest == kept.digest:
+    if restart.digest != digest:
         raise CliError("a start from a snapshot and one from nothing ended in different states")
-    journal_s = journal.books
-    objects_s = journal_s + journal.objects
     yardstick = looks.taken()
     rate = changes / fold_s
     report = ReplayReport(
@@ -142,7 +124,7 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
         shapes=16,
         seed=seed,
         rate_per_cpu_second=round(rate),
-        ratio_to_oracle=round(fold_s / journal_s, 2),
+        ratio_to_oracle=round(fold_s / restart.start, 2),
         p50_us=percentile(latencies_us, 50),
         p99_us=percentile(latencies_us, 99),
         cpu_us={
@@ -150,9 +132,6 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
             for name, seconds in (
                 ("fold per event", fold_s),
                 ("fold decode per event", reading_s),
-                ("journal per event", journal_s),
-                ("journal with objects per event", objects_s),
-                ("journal write per event", kept.journal_seconds),
             )
         },
         rss_mib={"bench": peak_rss_mib()},
@@ -166,16 +145,11 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
         releases=made.gone,
         allocations_per_cpu_second=round(made.placed / fold_s),
         fold_events_per_cpu_second=round(made.events / fold_s),
-        journal_allocations_per_cpu_second=round(made.placed / journal_s),
-        journal_objects_allocations_per_cpu_second=round(made.placed / objects_s),
-        journal_segments=len(kept.segments),
-        journal_mib=round(sum(map(len, kept.segments)) / MIB, 1),
-        journal_write_percent=round(100 * kept.journal_seconds / fold_s, 1),
         tail_events=sum(entry.events for entry in entries[len(before) :]),
         start_seconds=round(fold_s, 2),
         start_with_snapshot_seconds=round(restart.start, 2),
         snapshot_mib=round(len(kept.image) / MIB, 1),
-        snapshot_write_seconds=round(kept.image_seconds, 2),
+        snapshot_write_seconds=round(kept.seconds, 2),
         state_sha256=digest,
     )
     title = f"replay: {made.events:,} events, {nodes:,} nodes × 8 cards, {live:,} pods alive"
@@ -185,20 +159,10 @@ def replay(events: int, nodes: int, live: int, tail: int, seed: int, **out: Any)
 def _rows(report: ReplayReport) -> list[tuple[str, str]]:
     return [
         ("log", f"{report.records:,} records, {report.log_mib:,} MiB"),
-        ("journal: allocations per CPU-second", f"{report.journal_allocations_per_cpu_second:,}"),
-        (
-            "journal, holders and cards as objects",
-            f"{report.journal_objects_allocations_per_cpu_second:,}",
-        ),
-        (
-            "journal on disk",
-            f"{report.journal_mib} MiB in {report.journal_segments} segments; "
-            f"writing it adds {report.journal_write_percent} % to a fold",
-        ),
         ("fold: bookings and releases per CPU-second", f"{report.rate_per_cpu_second:,}"),
         ("fold: allocations per CPU-second", f"{report.allocations_per_cpu_second:,}"),
         ("fold: events per CPU-second", f"{report.fold_events_per_cpu_second:,}"),
-        ("journal against fold", f"{report.ratio_to_oracle:,} ×"),
+        ("start with a snapshot against one without", f"{report.ratio_to_oracle:,} ×"),
         (
             "decoding, of an event folded",
             f"{report.cpu_us['fold decode per event']} of {report.cpu_us['fold per event']} µs",

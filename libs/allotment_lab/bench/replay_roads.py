@@ -1,31 +1,26 @@
-"""The roads that `allot bench replay` measures: fold, journal, and a start from a snapshot.
+"""The roads that `allot bench replay` measures: a fold, and a start from a snapshot.
 
 Seconds are CPU seconds. As in a service there is no garbage collection while something is folded.
 """
 
 import gc
 import hashlib
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from allotment.adapters.log.segments import SegmentDirectory
 from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
-from allotment.core.replay import journal
-from allotment.core.replay.picture import Picture
 from allotment.testing.long_log import Entry
 from allotment_cli.errors import CliError
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 
 LOG = "bench"
-SEGMENT_EVENTS = 200_000
 
 T = TypeVar("T")
 
@@ -67,70 +62,17 @@ def folded(
 
 
 class Kept(NamedTuple):
-    """What a fold leaves beside the log: the journal, and a snapshot at the cut."""
+    """A snapshot of the state at the cut, and what encoding it cost."""
 
-    segments: list[bytes]
-    journal_seconds: float
     image: bytes
-    image_seconds: float
-    digest: str
-    """Of the state at the end: to see that writing a journal changes nothing."""
+    seconds: float
 
 
-def kept_beside(entries: Sequence[Entry], cut: int) -> Kept:
-    """Fold once more and keep what would be kept; only the keeping is timed."""
-    state = ClusterState()
-    writer = journal.Writer(state)
-    segments: list[bytes] = []
-    journal_seconds = image_seconds = 0.0
-    image, events = b"", 0
-    gc.disable()
-    for seq, entry in enumerate(entries, start=1):
-        envelope = decode_envelope(entry.payload)
-        apply_all(state, envelope.events, seq, is_decision=entry.subject == subjects.DECISION)
-        start = time.process_time()
-        writer.take(seq, envelope.at_ms, entry.payload, envelope.events)
-        events += entry.events
-        if events >= SEGMENT_EVENTS or seq == len(entries):
-            segments.append(journal.encode(writer.cut()))
-            events = 0
-        journal_seconds += time.process_time() - start
-        if seq == cut:
-            start = time.process_time()
-            image = snapshot.encode(state)
-            image_seconds = time.process_time() - start
-    gc.enable()
-    digest = hashlib.sha256(snapshot.encode(state)).hexdigest()
-    return Kept(segments, journal_seconds, image, image_seconds, digest)
-
-
-class FromJournal(NamedTuple):
-    """The journal's road, in two parts: every amount in arrays; then every holder and card as an
-    object with its name."""
-
-    books: float
-    objects: float
-    picture: Picture
-
-
-async def from_journal(directory: Path, segments: Sequence[bytes], changes: int) -> FromJournal:
-    """Read, check and put together all segments as a command does, and add up what they say."""
-    store = SegmentDirectory(directory, log_identity=LOG)
-    for segment in segments:
-        await store.save(journal.decode(segment))
-    start = time.process_time()
-    gc.disable()
-    whole = await store.load(sys.maxsize)
-    balance = whole.books()
-    gc.enable()
-    took = time.process_time() - start
-    if len(whole.entries) != changes:
-        raise CliError(
-            f"{changes} bookings and releases, but {len(whole.entries)} in the journal: "
-            f"{store.ignored}"
-        )
-    objects, picture = timed(balance.picture)
-    return FromJournal(took, objects, picture)
+def kept_at(entries: Sequence[Entry], cut: int) -> Kept:
+    """Fold up to the cut; only the encoding is timed."""
+    state = folded(None, entries[:cut], 0)
+    seconds, image = timed(lambda: snapshot.encode(state))
+    return Kept(image, seconds)
 
 
 class Restart(NamedTuple):

@@ -1,20 +1,21 @@
 """Who held how much, and for how long, up to the moment: by namespace or by node."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from allotment.core.explain.views import plain
-from allotment.core.replay.journal import JournalError, Usage
+from allotment.core.replay.usage import MICRO, Meter, Usage, namespace_of, node_of
 from allotment.core.units import hours_column, rfc3339
-from allotment_inspector.books import books_of
 from allotment_inspector.history import Moment
 from allotment_inspector.said import Bit, node_link, path, typed
 
-_MICRO = 1_000_000
 _HOUR_MS = 3_600_000
 SPANS = {"1h": 1, "24h": 24, "7d": 168}
 """Words for how far back is counted, in hours; anything else counts from the log's beginning."""
+EVENTS_MAX = 60_000
+"""So many events are folded for one question, which takes about a second; the last ones."""
 
 
 class UsedRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -34,40 +35,42 @@ class UsedRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class UsagePage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Reservations between `from_ms` and `to_ms`. `is_whole`: all records up to the moment are
-    counted; if not, `counted_seq` says how far it is.
+    """Reservations between `from_ms` and `to_ms`. `asked_ms` is what was asked for, where that is
+    longer ago: so many events as there are since then are not folded for a page.
     """
 
     by: str
     span: str
     from_ms: int
     to_ms: int
-    counted_seq: int
-    is_whole: bool
+    asked_ms: int
     rows: tuple[UsedRow, ...]
-    problem: str = ""
 
 
 def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> UsagePage:
     """What was held up to the moment."""
     by = "node" if query.get("by") == "node" else "namespace"
     span = query.get("span", "") if query.get("span", "") in SPANS else ""
-    from_ms = _from_ms(moment, span)
-    problem, seq = "", moment.seq
-    found: list[Usage] = []
-    try:
-        found, seq = books_of(moment).used(moment, from_ms, moment.now_ms, by_node=by == "node")
-    except JournalError as error:
-        problem = f"the usage in this log cannot be computed: {error}"
+    asked_ms = _from_ms(moment, span)
+    first_seq = min(max(moment.index.seq_at(asked_ms), 1), moment.seq)
+    within = bisect_left(
+        range(first_seq, moment.seq),
+        True,
+        key=lambda seq: moment.index.events_between(seq, moment.seq) <= EVENTS_MAX,
+    )
+    folded = moment.folded(first_seq + within)
+    begin_ms, state = next(folded)
+    from_ms = max(asked_ms, begin_ms) if within else asked_ms
+    meter = Meter(state, (from_ms, moment.now_ms), node_of if by == "node" else namespace_of)
+    for at_ms, _ in folded:
+        meter.take(at_ms)
     return UsagePage(
         by=by,
         span=span,
         from_ms=from_ms,
         to_ms=moment.now_ms,
-        counted_seq=min(seq, moment.seq),
-        is_whole=seq >= moment.seq,
-        rows=_rows(found, by),
-        problem=problem,
+        asked_ms=asked_ms,
+        rows=_rows(meter.found()[0], by),
     )
 
 
@@ -94,7 +97,7 @@ def _rows(found: Iterable[Usage], by: str) -> tuple[UsedRow, ...]:
     used = sorted(found, key=lambda each: (-each.card_micro_ms, each.name))
     whole = sum(each.card_micro_ms for each in used)
     columns = (
-        hours_column((each.card_micro_ms for each in used), _MICRO),
+        hours_column((each.card_micro_ms for each in used), MICRO),
         hours_column(each.device_ms + _whole_cards_ms(each) for each in used),
         hours_column((each.memory_mib_ms for each in used), 1024),
         hours_column((each.cpu_milli_ms for each in used), 1000),

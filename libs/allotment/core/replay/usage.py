@@ -1,0 +1,230 @@
+"""Who used how much, and for how long: what pods held between two moments, added up beside a fold.
+
+    meter = Meter(state, edges, by)       # before the record after the state's
+    meter.take(at_ms)                     # after each record took effect
+    meter.found()                         # a list of `Usage` for each span between two edges
+
+Bookings and releases are taken from `state.changes`, where every change of the books is noted, so
+what a decision meant, or who bound a pod, is not asked a second time here.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from allotment.core.ledger.model import Allocation, ClusterState
+from allotment_proto.facts import Amounts, Holding
+
+MICRO = 1_000_000
+
+
+class Usage(msgspec.Struct, frozen=True, rename="camel"):
+    """What the pods of one namespace, on one node, or of one name held: amounts times milliseconds.
+
+    A device is a card or a part of one that a container held; where the log does not tell which
+    cards, as many as were asked for. Memory is what was asked for; of an instance that has more,
+    the rest counts for no pod. `counted_ms` are extended resources, by name.
+
+    `card_micro_ms` are millionths of cards: a device counts as its part of its card (see
+    `part_micro`), and one of a counted resource ``…/gpu`` as a whole card.
+    """
+
+    name: str
+    pods: int
+    device_ms: int
+    memory_mib_ms: int
+    cpu_milli_ms: int
+    counted_ms: dict[str, int] = {}
+    card_micro_ms: int = 0
+
+
+class CardKind(NamedTuple):
+    """What a card has."""
+
+    memory_mib: int
+    cores_pct: int
+    slots: int
+
+
+_UNLISTED = CardKind(0, 100, 1)
+"""Of a card that its node did not list compute counts as percent, and the rest is not known."""
+
+
+class _Amounts(NamedTuple):
+    """What one allocation counts for, each millisecond."""
+
+    devices: int
+    memory_mib: int
+    cpu_milli: int
+    card_micro: int
+    extended: Amounts
+
+
+class _Held(NamedTuple):
+    """An allocation that lasts, with what it counts for."""
+
+    allocation: Allocation
+    since_ms: int
+    amounts: _Amounts
+
+
+class _Sums:
+    """What was added up for one name in one span."""
+
+    def __init__(self) -> None:
+        self.pods: set[str] = set()
+        self.devices = self.memory_mib = self.cpu_milli = self.card_micro = 0
+        self.counted: Counter[str] = Counter()
+
+    def add(self, uid: str, amounts: _Amounts, ms: int) -> None:
+        self.pods.add(uid)
+        self.devices += amounts.devices * ms
+        self.memory_mib += amounts.memory_mib * ms
+        self.cpu_milli += amounts.cpu_milli * ms
+        self.card_micro += amounts.card_micro * ms
+        for resource, amount in amounts.extended:
+            self.counted[resource] += amount * ms
+
+    def usage(self, name: str) -> Usage:
+        return Usage(
+            name,
+            len(self.pods),
+            self.devices,
+            self.memory_mib,
+            self.cpu_milli,
+            dict(sorted(self.counted.items())),
+            self.card_micro,
+        )
+
+
+class Meter:
+    """Adds up what pods hold, from what `state` says of now until `found` is asked.
+
+    `edges` are moments in Unix milliseconds, ascending; what is held between two of them is one
+    span. What `state` has booked counts from the first edge on. `name_of` says for whom an
+    allocation counts, and is asked when it ends.
+    """
+
+    def __init__(
+        self, state: ClusterState, edges: Sequence[int], name_of: Callable[[Allocation], str]
+    ) -> None:
+        self._state = state
+        self._edges = edges
+        self._name_of = name_of
+        self._sums: list[dict[str, _Sums]] = [{} for _ in pairwise(edges)]
+        self._held: dict[str, _Held] = {}
+        self._cursor = 0
+        self._look_anew(edges[0])
+
+    def take(self, at_ms: int) -> None:
+        """What the record of that time did, once it took effect."""
+        changes = self._state.changes
+        start = self._cursor - self._state.changes_dropped
+        if start < 0:
+            self._look_anew(at_ms)
+            return
+        for _, allocation, sign in changes[start:]:
+            if allocation is None or not sign:
+                continue
+            self._end(allocation.uid, at_ms)
+            if sign > 0:
+                self._begin(allocation, at_ms)
+        self._cursor += len(changes) - start
+
+    def found(self) -> list[list[Usage]]:
+        """For each span what was held in it, in the order of names."""
+        for uid in tuple(self._held):
+            self._end(uid, self._edges[-1])
+        return [
+            [sums.usage(name) for name, sums in sorted(of_span.items())] for of_span in self._sums
+        ]
+
+    def _look_anew(self, at_ms: int) -> None:
+        """Compare with all that is booked: a record changed more than the state remembers of it."""
+        booked = {
+            uid: pod.allocation
+            for uid, pod in self._state.pods.items()
+            if pod.allocation is not None
+        }
+        for uid, held in tuple(self._held.items()):
+            if booked.get(uid) is not held.allocation:
+                self._end(uid, at_ms)
+        for uid, allocation in booked.items():
+            if uid not in self._held:
+                self._begin(allocation, at_ms)
+        self._cursor = self._state.changes_dropped + len(self._state.changes)
+
+    def _begin(self, allocation: Allocation, at_ms: int) -> None:
+        amounts = _amounts_of(allocation, self._state)
+        self._held[allocation.uid] = _Held(allocation, at_ms, amounts)
+
+    def _end(self, uid: str, at_ms: int) -> None:
+        held = self._held.pop(uid, None)
+        if held is None:
+            return
+        name = self._name_of(held.allocation)
+        for span, ms in self._parts(held.since_ms, at_ms):
+            self._sums[span].setdefault(name, _Sums()).add(uid, held.amounts, ms)
+
+    def _parts(self, from_ms: int, to_ms: int) -> Iterator[tuple[int, int]]:
+        """The spans that a stretch of time reaches into, and for how long."""
+        edges = self._edges
+        for span in range(max(bisect_right(edges, from_ms) - 1, 0), len(edges) - 1):
+            if edges[span] >= to_ms:
+                return
+            ms = min(to_ms, edges[span + 1]) - max(from_ms, edges[span])
+            if ms > 0:
+                yield span, ms
+
+
+def namespace_of(allocation: Allocation) -> str:
+    """The namespace of the pod that holds it."""
+    return "" if allocation.fact is None else allocation.fact.namespace
+
+
+def node_of(allocation: Allocation) -> str:
+    """The node where it is held."""
+    return allocation.node
+
+
+def _amounts_of(allocation: Allocation, state: ClusterState) -> _Amounts:
+    counted = allocation.quota_holdings
+    card_micro = sum(
+        amount * MICRO for name, amount in allocation.extended if name.endswith("/gpu")
+    )
+    # A container has a piece of a card once, however many holdings name it.
+    pieces = {(h.family, h.card, h.container, h.instance): h for h in reversed(counted)}
+    for holding in pieces.values():
+        card_micro += part_micro(holding, _kind(allocation.node, holding, state))
+    return _Amounts(
+        len(counted),
+        sum(holding.memory_mib for holding in counted),
+        allocation.cpu_milli,
+        card_micro,
+        allocation.extended,
+    )
+
+
+def _kind(node: str, holding: Holding, state: ClusterState) -> CardKind:
+    """The card as its node lists it at the booking."""
+    known = state.nodes.get(node)
+    ledger = None if known is None else known.ledgers.get(holding.family)
+    card = None if ledger is None else ledger.by_id.get(holding.card)
+    if card is None:
+        return _UNLISTED
+    return CardKind(card.fact.memory_mib, card.fact.cores_pct, card.fact.slots)
+
+
+def part_micro(share: Holding, card: CardKind) -> int:
+    """Which part of its card a share is, in millionths: of memory or of compute, whichever is more;
+    of a card that is handed out by neither, one of its slots.
+    """
+    cores = 100 if card.cores_pct in (0, 100) else card.cores_pct
+    parts = [share.cores_pct * MICRO // cores]
+    if card.memory_mib:
+        parts.append(share.memory_mib * MICRO // card.memory_mib)
+    return min(max(parts) or MICRO // max(card.slots, 1), MICRO)
