@@ -7,7 +7,7 @@ What others may use:
 * `changes`: which names changed, for views that are kept.
 * `claims`: what annotations say that a pod holds. `volumes`: what decisions gave to claims.
 * `groups`: groups and queues as the log knows them. `pods`: whether a pod was turned away.
-  `health`: which moments the log is to be told of, and whom device plugins do not serve.
+  `health`: which moments the log must record, and which pods device plugins do not serve.
 * `evictions`: which pods that are deleted or evicted are waited for, and how long they may take.
 * `partitions`, `partitions.mig`: cards that are handed out in pieces.
 
@@ -26,14 +26,14 @@ with a percentage (`shares_pct`) that of the memory of each card that it names. 
 differs (`ClaimMismatch`) an Event on the pod says so, `allot doctor`, `allot log`, and the
 gauge `allot_claim_mismatches`.
 
-A pod whose claim nobody can read costs its share, not the node. It holds devices, for kubelet
+A pod whose claim is unreadable costs its share, not the node. It holds devices, for kubelet
 admitted it, and its annotations do not name them readably; its limits still say how many and how
 much of each (`PodObserved.unplaced`). So until it is mended or gone each of its requests counts
 once on every card of the family that it can be on (`ledger.on_any_card`). That is enough: a request
 has no card twice. And nothing less is: if one of these cards kept no room for it, that may be the
-one. So a small share costs a small share of each card, and the rest is given out, though to nobody
-who wants a card alone; whole cards cost all cards of the family on that node, however few they are,
-because nobody can tell which. What looks like evidence is none: its phase (a pod that waits for an
+one. So a small share costs a small share of each card, and the rest is given out, except to pods
+that want a card alone; whole cards cost all cards of the family on that node, however few they are,
+because it is unknown which. What looks like evidence is none: its phase (a pod that waits for an
 image has its cards already), its other annotations (its owner writes them), and what others hold
 (who handed it out did not ask our books). Of cards that are cut nothing bounded is safe: an
 instance has one holder, and each free one may be taken, so such a card gives nothing new; a chip

@@ -7,7 +7,7 @@ from allotment.core.ledger.model import RESERVED, Allocation, ClusterState, Node
 
 
 def node_of(state: ClusterState, name: str) -> Node:
-    """The node of that name, in the lowest vacant row if nobody knew it."""
+    """The node of that name, in the lowest vacant row if it is new."""
     node = state.nodes.get(name)
     if node is None:
         row = heappop(state.vacant) if state.vacant else len(state.rows)
@@ -73,7 +73,7 @@ def sort_in(state: ClusterState, pod: Pod) -> None:
 
 
 def wait_no_more(state: ClusterState, uid: str) -> None:
-    """A pod that got nothing asks for nothing any more: what its queue deserves may be others'."""
+    """A pod that got nothing no longer asks for anything, so its queue may deserve less."""
     if uid in state.pending:
         del state.pending[uid]
         state.order_seq = state.seq

@@ -1,7 +1,7 @@
 """What changed, in order: how a view that is kept finds what it has to look at again.
 
-Whoever follows remembers a position and asks for the names since then. The trail has an end: who
-was away for too long is told so, and looks at everything.
+A follower remembers a position and asks for the names since then. The trail has an end: a
+follower that was away for too long gets None, and looks at everything.
 """
 
 NAMES_MAX = 1 << 16
@@ -24,7 +24,7 @@ class Trail:
     def add(self, name: str) -> None:
         self._names.append(name)
         if len(self._names) > NAMES_MAX:
-            forgotten = NAMES_MAX // 2  # not all: who follows closely must not start anew
+            forgotten = NAMES_MAX // 2  # not all: close followers must not start over
             del self._names[:forgotten]
             self._dropped += forgotten
 

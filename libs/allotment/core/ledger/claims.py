@@ -1,4 +1,4 @@
-"""What a pod's annotations may say about the cards it holds, and how much of that is believed.
+"""What a pod's annotations may say about the cards it holds, and how much of that counts.
 
 Annotations belong to the pod's owner, who may edit or delete them at any time. So they are a
 *claim*:
@@ -128,7 +128,7 @@ def served_with(fact: PodObserved) -> tuple[Holding, ...]:
 
 def mismatch(pod: Pod) -> Problem | None:
     """How what a bound pod's annotations claim differs from what is booked for it; None if it does
-    not, or while nobody knows whose Binding took effect."""
+    not, or while it is unknown whose Binding took effect."""
     fact, held = pod.fact, pod.allocation
     if held is None or held.node != fact.node or held.phase != BOUND or held.broken:
         return None
@@ -154,8 +154,8 @@ def difference(decision: int, booked: tuple[Holding, ...], fact: PodObserved) ->
 
 
 def unreadable(pod: Pod) -> Problem | None:
-    """What it means for its node's cards that nobody can read which of them a pod holds; None if
-    somebody can."""
+    """What it means for its node's cards that it is unknown which of them a pod holds; None if
+    it is known."""
     held = pod.allocation
     if held is None or not held.broken:
         return None

@@ -2,8 +2,8 @@
 
 A preemptor's pods are nominated for nodes by the decision that evicts for them. The places are
 theirs until the last victim is gone (or stays for good) and a decision tried them on that state: by
-then they are there, or cannot be. A decision whose placements did not stand tried nothing. Who was
-nominated where others make room, and evicted nobody, waits for those whom the others evicted.
+then they are there, or cannot be. A decision whose placements did not stand tried nothing. A pod
+nominated where others make room, without victims of its own, waits for the victims of the others.
 
 A pod that is being deleted frees its devices soon only if the deadline that Kubernetes writes on
 it is near. Until then a slowly deleted pod counts as running: no preemptor waits for it, and it may
@@ -141,14 +141,14 @@ def end_eviction(state: ClusterState, uid: str, seq: int) -> bool:
 
 
 def preemptor_gone(state: ClusterState, uid: str, seq: int) -> None:
-    """A pod that was nominated is not there any more: what was kept for it is there for others."""
+    """A nominated pod is gone: what was kept for it is free for others."""
     if any(uid in nominated.nodes for nominated in state.nominated.values()):
         state.order_seq = seq
 
 
 def evicted(state: ClusterState, event: Evicted, seq: int) -> None:
     """A pod that may not go stays, and others may have to go in its place. One that stays only
-    because another one does may be asked again, for somebody else's sake.
+    because another one does may be asked again, for another preemptor.
     """
     if event.code and end_eviction(state, event.uid, seq):
         pod = state.pods.get(event.uid)

@@ -27,10 +27,10 @@ from allotment_proto.events import (
 NOT_ADMITTED = frozenset(("", "Pending"))
 """Phases of a PodGroup that has not passed the gate of its queue."""
 _PROMISED_FOR = 2
-"""For so many moments a group counts for what it was let in for: its pods have to be made. The
-first may be told at once, so it is as long as the time between two, or up to twice that."""
+"""For so many moments a group counts for what it was admitted for: its pods have to be made. The
+first may be recorded at once, so it is as long as the time between two, or up to twice that."""
 _PODS_TO_COME = frozenset((NOT_ENOUGH_TASKS, NOT_ENOUGH_PODS_OF_TASK))
-"""Why a group is short some of whose pods are not there: nobody knows yet whether it fits."""
+"""Why a group is short if some of its pods do not exist: whether it fits is unknown yet."""
 
 
 def join(state: ClusterState, fact: PodObserved) -> None:
@@ -86,7 +86,7 @@ def group_observed(state: ClusterState, event: GroupObserved, seq: int) -> None:
     known = group.fact
     if known is not None and known.uid == event.uid and known.rv > event.rv:
         return
-    if known is not None and known.uid != event.uid:  # made anew under the same name
+    if known is not None and known.uid != event.uid:  # recreated under the same name
         _forget_decisions(state, key, group)
     elif (
         known is not None and known.phase not in NOT_ADMITTED and event.phase in NOT_ADMITTED
@@ -222,7 +222,7 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
 
 
 def _end_promise(state: ClusterState, key: str, group: Group) -> None:
-    """A group counts no more for what it was let in for and does not hold."""
+    """A group no longer counts for what it was admitted for and does not hold."""
     if group.promised_for:
         group.promised_for = 0
         state.promised.pop(key, None)
@@ -230,7 +230,7 @@ def _end_promise(state: ClusterState, key: str, group: Group) -> None:
 
 
 def promises_age(state: ClusterState) -> None:
-    """A moment passed: who was let in two moments ago had time for its pods to be made."""
+    """A moment passed: a group admitted two moments ago had time for its pods to be made."""
     for key in tuple(state.promised):
         group = state.groups[key]
         if group.promised_for > 1:
@@ -240,7 +240,7 @@ def promises_age(state: ClusterState) -> None:
 
 
 def _try_refused_at_gates(state: ClusterState, seq: int) -> None:
-    """Note that the groups that were not let in have to be asked about again."""
+    """Note that the groups that were not admitted have to be considered again."""
     for key, group in state.groups.items():
         if group.gate is not None and group.gate.code:
             _touch(state, key, group, seq)
@@ -282,7 +282,7 @@ def _count_passed(state: ClusterState, placed: Iterable[PodObserved], started: s
 
 
 class _Usual(NamedTuple):
-    """The priority of who names no PriorityClass, or one that is not there, and the lowest."""
+    """The priority without a PriorityClass, or with one that does not exist, and the lowest."""
 
     priority: int
     lowest: int

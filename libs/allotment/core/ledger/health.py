@@ -1,16 +1,16 @@
-"""Nodes and cards on which pods fail, learned from outcomes: held back, then tried again.
+"""Nodes and cards on which pods fail, found from outcomes: held back, then put on trial.
 
 A pod that a decision placed is a *strike* against its node and its cards if kubelet did not admit
 it because a device plugin failed, if its device plugin does not acknowledge it at all, or if its
-container failed within seconds of its start. A plugin that serves nobody holds its node back at
+container failed within seconds of its start. A plugin that does not allocate holds its node back at
 once, and what waits to be bound there goes elsewhere (`is_left`). Else strikes of several
 *strangers* (pods with different owners) since the last pod that did well there hold the place back:
 the cards that all strikes name, if the node has others, else the node. After a while the place is
-on trial: a node takes one volunteer at a time, a card whoever comes. A pod that does
-well there clears it; one that fails holds it back for twice as long. If nobody volunteers a node
+on trial: a node takes one volunteer at a time, a card any pod. A pod that does
+well there clears it; one that fails holds it back for twice as long. Without volunteers a node
 opens by itself, and the next strike closes it.
 
-What counts is kept narrow, because whoever can hold back a healthy node harms others:
+What counts is kept narrow, because holding back a healthy node harms others:
 
 * Only kubelet's own words count (the status, which tenants cannot write), and only of pods that a
   decision placed.
@@ -18,16 +18,16 @@ What counts is kept narrow, because whoever can hold back a healthy node harms o
   owner may have made the plugin fail. Nor is anybody while a pod forges device records there.
 * Strikes from one namespace hold a place back for the pods of that namespace only.
 * How a container ends is up to its owner. So it takes three strangers that died, of three
-  namespaces to hold a node back for all; pods with the same image are one stranger unless the
-  image runs elsewhere; and if a namespace's pods with one image died on two nodes, they say nothing
-  of either (their strikes are *excused*). They excuse no strikes of other namespaces: whoever lets
-  a well-known image crash elsewhere must not free a sick node.
+  namespaces to hold a node back for all; pods with the same image are one stranger unless the image
+  runs elsewhere; and if a namespace's pods with one image died on two nodes, they say nothing of
+  either (their strikes are *excused*). They excuse no strikes of other namespaces: a tenant whose
+  well-known image crashes elsewhere must not free a sick node.
 
 A pod that was turned away shows that the plugin failed; one that starts shows that it works. One
 that died is only outweighed by one that lived: that ended well, or has run for a while.
 
-Time is what the log tells of it (`TimePassed`): a place that is held back waits for the next such
-record, and its end is counted from there (`deadlines` says which have to be told).
+Time is what the log records of it (`TimePassed`): a place that is held back waits for the next such
+record, and its end is counted from there (`deadlines` says which have to be recorded).
 """
 
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ def learn(state: ClusterState, pod: Pod, before: PodObserved | None, seq: int) -
 
 
 def time_passed(state: ClusterState, seq: int) -> None:
-    """Places that were held back long enough are tried again, and those on which a pod lives for
+    """Places that were held back long enough are put on trial, and those on which a pod lives for
     long enough are well.
     """
     for place, health in list(state.health.items()):
@@ -135,8 +135,9 @@ def time_passed(state: ClusterState, seq: int) -> None:
 
 def unserved(state: ClusterState) -> Iterator[str]:
     """Of each node the pod that its device plugin has to acknowledge next, of those that we bound
-    and that the plugin can find. Who has a clock tells the log if it is the same one for long.
-    While a node is held back that is known, but for a volunteer who may wait behind that pod."""
+    and that the plugin can find. The service with a clock records it if it is the same one for
+    long. While a node is held back that is known, but for a volunteer who may wait behind that pod.
+    """
     for node in state.nodes.values():
         health = state.health.get(_node_place(node.name), _WELL)
         is_tried = health.trial_seq and node.has_volunteer(health)
@@ -176,7 +177,7 @@ def not_served(state: ClusterState, uid: str, seq: int) -> None:
 
 def is_left(state: ClusterState, name: str, decision: int) -> bool:
     """Whether what was decided for a node, and is not sent yet, had better go elsewhere: its device
-    plugin serves nobody."""
+    plugin does not allocate."""
     health = state.health.get(_node_place(name))
     return (
         health is not None
@@ -186,7 +187,7 @@ def is_left(state: ClusterState, name: str, decision: int) -> bool:
 
 
 def deadlines(state: ClusterState) -> Iterator[int]:
-    """The moments after `state.time_ms` that the log has to be told of."""
+    """The moments after `state.time_ms` that the log has to record."""
     for place, health in state.health.items():
         if health.since:
             yield health.until_ms or state.time_ms + 1
@@ -197,7 +198,7 @@ def deadlines(state: ClusterState) -> Iterator[int]:
 
 def _living(state: ClusterState, place: CardPlace, health: Health) -> str:
     """The uid of a pod that runs on a place where others died, and was sent there since: the one
-    that was noted if it still does, else the first. Empty if nobody does, or nobody died.
+    that was noted if it still does, else the first. Empty if none does, or none died.
     """
     if not any(strike.has_died for strike in health.strikes):
         return ""
@@ -220,7 +221,7 @@ def _held_ms(health: Health) -> int:
 
 
 def forget(state: ClusterState, name: str) -> None:
-    """A node is another one, gone, was uncordoned, or nobody knows: nothing is held against it."""
+    """A node was replaced, is gone, was uncordoned, or unknown: nothing is held against it."""
     for place in [place for place in state.health if place[0] == name]:
         del state.health[place]
 
@@ -255,8 +256,8 @@ def forged(state: ClusterState, name: str, seq: int) -> None:
 
 
 def _has_forger(state: ClusterState, held: Allocation) -> bool:
-    """Whether somebody may have made the plugin of a pod's node fail by records of his own: who
-    does it is there, or was when the pod was sent there."""
+    """Whether forged records may have made the plugin of a pod's node fail: their writer
+    is there, or was when the pod was sent there."""
     if held.seq <= state.forged_at.get(held.node, 0):
         return True
     return any(held.node in (state.pods[uid].forged or ()) for uid in state.forging)
@@ -406,7 +407,7 @@ def _struck(health: Health, strike: Strike) -> Health:
 
 def _is_enough(health: Health, most: int = _DEAD_STRANGERS) -> bool:
     """Whether so many strangers failed that it is the place's doing. `most` if some of them died:
-    that a card fails is believed as soon as it is of those that were turned away.
+    a card counts as failing as soon as it does for those that were turned away.
     """
     if any(strike.is_unserved for strike in health.counted):
         return True
@@ -433,7 +434,7 @@ def _blamed(state: ClusterState, node: Node, cards: tuple[tuple[str, str], ...])
 
 
 def _held_back(health: Health, seq: int) -> Health:
-    """Held back from now on; of those that were under way when it was, nobody adds to it."""
+    """Held back from now on; those that were under way when it was do not add to it."""
     if health.since and not health.trial_seq:
         return health
     return msgspec.structs.replace(

@@ -1,8 +1,8 @@
 """The books of one node's cards: what each card has, who holds how much of it, what is free.
 
 Double entry: what is free is kept up to date with every charge, and `check` recomputes it from the
-holders alone. A card whose free amount is negative was oversold by somebody else, or shrank under
-its holders; it takes nothing new, because every rule is "free ≥ need" with a positive need.
+holders alone. A card whose free amount is negative was oversold by another scheduler, or shrank
+under its holders; it takes nothing new, because every rule is "free ≥ need" with a positive need.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ class Card:
 
     `partitioner` says how it is handed out in pieces, None if by amounts alone; `state` is what can
     still be had then. `tags` counts the holders of each tag that others may keep apart from.
-    `perhaps` are the holders that may be on another card instead: nobody can tell.
+    `perhaps` are the holders that may be on another card instead.
     """
 
     __slots__ = (
@@ -106,7 +106,7 @@ class Card:
 
     @property
     def oversold(self) -> bool:
-        """Whether more is held than it has, without those of whom nobody knows whether they hold
+        """Whether more is held than it has, without those of which it is unknown whether they hold
         anything of it."""
         free = self.free_slots, self.free_memory_mib, self.free_cores_pct
         if min(free) >= 0 or not self.perhaps:
@@ -159,7 +159,7 @@ class Ledger:
     ) -> None:
         """Book a holding. One on a card this node does not (or no longer) have is not booked.
 
-        `perhaps`: nobody can tell whether it is on this card, or on another one.
+        `perhaps`: it is unknown whether it is on this card, or on another one.
         """
         card = self.by_id.get(holding.card)
         key = (uid, holding.container, holding.instance)
@@ -242,7 +242,7 @@ def sized(
 ) -> tuple[Holding, ...]:
     """Claimed holdings with the memory that their containers ask for in percent of a card.
 
-    One on a card that nobody has listed stays as it is claimed: it is not booked. Neither does a
+    One on a card that was never listed stays as it is claimed: it is not booked. Neither does a
     piece of a partitioned card change: it is charged what the piece has.
     """
     asked = dict(shares_pct)
@@ -262,12 +262,12 @@ def on_any_card(
     requests: tuple[DeviceRequest, ...],
     ledgers: Mapping[str, Ledger],
 ) -> tuple[Holding, ...]:
-    """What is known of a pod's devices, and for each request of which nobody can tell the cards a
+    """What is known of a pod's devices, and for each request whose cards are unknown a
     share of every card that it can be on.
 
     A request has no card twice, so one share of each is the most that it can have of any, and also
     the least that keeps every card from being oversold; no card gives more than it has. An instance
-    of a MIG card has one holder, and nobody can tell which instance it is: that card gives nothing
+    of a MIG card has one holder, and it is unknown which instance it is: that card gives nothing
     more.
     """
     found = list(known)

@@ -46,7 +46,7 @@ ENDED = frozenset(("Succeeded", "Failed"))
 ACTIVE = "Pending"
 CHANGES_MAX = 1 << 14
 FORGED_MOST = 3
-"""So many records that nobody gave are erased before their pod's nodes are left alone."""
+"""So many forged records are erased before their pod's nodes are left alone."""
 FORGED_NODES_MAX = 16
 OWNERS_MAX = 1024
 NAMESPACES_MAX = 4096
@@ -75,13 +75,13 @@ class Allocation(msgspec.Struct, gc=False, eq=False):
     tags: tuple[str, ...] = ()
     """What others may want to keep apart from on a card; see `PodObserved.tags`."""
     broken: bool = False
-    """It holds devices of which nobody can tell which."""
+    """It holds devices, but it is unknown which."""
     fact: PodObserved | None = None
     """The pod as it was last seen: its labels, and what it says about other pods."""
     volumes: tuple[tuple[str, str], ...] = ()
     """Of its claims those that are bound to volumes that were there, each with its volume."""
     acknowledged: bool = False
-    """Its node's device plugin is through with it. That is final: what its annotations say later
+    """Its node's device plugin has handled it. That is final: what its annotations say later
     may be its owner's, who could hold the plugin up for ever."""
 
     @property
@@ -96,14 +96,14 @@ class Allocation(msgspec.Struct, gc=False, eq=False):
 
     @property
     def unplaced(self) -> tuple[DeviceRequest, ...]:
-        """The requests of which nobody can tell the cards: `holdings` has them on every card that
-        they can be on, until somebody can."""
+        """The requests whose cards are unknown: `holdings` has them on every card that
+        they can be on, until they are known."""
         return self.fact.unplaced if self.broken and self.fact is not None else ()
 
     @property
     def waits_for_plugin(self) -> bool:
-        """Whether its node's device plugin has still to serve it. Nobody waits for a pod whose
-        claim nobody can read: its owner could leave it so for ever."""
+        """Whether its node's device plugin has still to serve it. No pod waits for one whose
+        claim is unreadable: its owner could leave it so for ever."""
         return bool(self.holdings) and not self.broken and not self.acknowledged
 
     @property
@@ -134,7 +134,7 @@ class Allocation(msgspec.Struct, gc=False, eq=False):
 
     @property
     def closes_node(self) -> bool:
-        """Whether nobody can tell either how much it can hold of any card."""
+        """Whether it is also unknown how much it can hold of any card."""
         return self.broken and not self.unplaced
 
 
@@ -143,7 +143,7 @@ def _place(held: Holding) -> tuple[str, int, str]:
 
 
 def is_acknowledged(fact: PodObserved, holdings: Iterable[Holding]) -> bool:
-    """Whether what is seen of a pod that was bound says that the device plugin is through with it:
+    """Whether what is seen of a pod that was bound says that the device plugin has handled it:
     it marked it, where that is final, or the pod started. `holdings` are what is booked for it.
     """
     if not fact.node:
@@ -214,7 +214,7 @@ class Health(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def concerns(self, namespace: str) -> bool:
         """Whether it counts for a namespace's pods: its own were struck, or those of several
         others. One tenant's pods prove nothing to others, and how pods die is up to tenants: that
-        takes one namespace more. A plugin that serves nobody is nobody's doing.
+        takes one namespace more. A plugin that does not allocate is no tenant's doing.
         """
         if any(strike.is_unserved for strike in self.strikes):
             return True
@@ -271,7 +271,7 @@ class Node:
         """How many pods with devices its device plugins have still to serve (`awaits`). kubelet
         asks for one pod after the other, so all of them stand in front of the next one here."""
         self.broken: set[str] = set()
-        """Uids of pods that hold devices here of which nobody can tell which, nor how much."""
+        """Uids of pods that hold devices here, unknown which and how much."""
         self.forgers: set[str] = set()
         """Uids of pods that write device records again and again with which others are served."""
         self.unrequested_milli = self.unrequested_bytes = 0
@@ -291,12 +291,12 @@ class Node:
 
     def awaits(self, allocation: Allocation) -> bool:
         """Whether a device plugin of this node has still to serve an allocation. One that is gone
-        (kubelet lists none of its devices any more) serves nobody.
+        (kubelet no longer lists its devices) serves no pods.
         """
         return allocation.waits_for_plugin and allocation.holdings[0].family in self.ledgers
 
     def has_volunteer(self, health: Health) -> bool:
-        """Whether somebody has still to start here since the node is on trial."""
+        """Whether a pod has still to start here since the node is on trial."""
         return any(
             held.seq >= health.trial_seq and held.asks_plugins for held in self.allocations.values()
         )
@@ -435,8 +435,9 @@ class Pod(msgspec.Struct, gc=False, eq=False):
     bind_failures: int = 0
     forged: dict[str, int] | None = None
     """By node, how often its annotations came to be such that the node's device plugin would serve
-    others with what nobody gave them, of the last `FORGED_NODES_MAX` nodes, the last one at the
-    end; None: never."""
+    others with what they were never given, of the last `FORGED_NODES_MAX` nodes, the last one at
+    the end; None: never.
+    """
 
     @property
     def forged_on(self) -> str:
@@ -449,7 +450,7 @@ class Pod(msgspec.Struct, gc=False, eq=False):
 class Group:
     """A PodGroup: its last observed fact, its pods, and what was decided about it.
 
-    `fact` is None while pods name a group that nobody has seen.
+    `fact` is None while pods name a group that was never seen.
     """
 
     __slots__ = (
@@ -476,7 +477,7 @@ class Group:
         self.admitted_seq = 0
         """The decision that let it pass the gate of its queue, 0 if none did."""
         self.promised_for = 0
-        """How many more moments (`TimePassed`) it counts for what it was let in for and does not
+        """How many more moments (`TimePassed`) it counts for what it was admitted for and does not
         hold; 0: it counts for nothing but what its pods hold."""
         self.gate: Admission | None = None
         """What was last said of it at the gate."""
@@ -550,12 +551,12 @@ class ClusterState:
         self.policy_seq = 0
         self.devices = DeviceConfig()
         self.devices_seq = 0
-        """The device configuration in force, and the sequence at which it took effect."""
+        """The active device configuration, and the sequence at which it took effect."""
         self.config_checks: dict[str, tuple[int, ConfigurationChecked]] = {}
-        """By kind, what there is to say of its newest text (why it is not in force, or which lines
+        """By kind, what there is to say of its newest text (why it is not active, or which lines
         of it have no effect), and the sequence at which that was said."""
         self.config_sources: dict[str, str] = {}
-        """By kind, where the configuration in force was read."""
+        """By kind, where the active configuration was read."""
         self.avoided: dict[str, dict[CardPlace, int]] = {}
         """Owner's uid → cards on which its pods could not start, with the sequence of the last
         failure: the owner's next pod goes elsewhere if it can. At most `OWNERS_MAX` owners."""
@@ -566,9 +567,10 @@ class ClusterState:
         self.forged_at: dict[str, int] = {}
         """Node → the last record that says that a pod forged device records for it."""
         self.served: dict[str, int] = {}
-        """Namespaces in the order in which they were last given something (a place, or that a group
-        was let in), with growing numbers: whose turn it is. At most `NAMESPACES_MAX`; noted while
-        the policy lets the namespaces take turns."""
+        """Namespaces in the order in which they were last given something (a place, or the
+        admission of a group), with growing numbers: whose turn it is. At most `NAMESPACES_MAX`;
+        noted while the policy lets the namespaces take turns.
+        """
         self.groups: dict[str, Group] = {}
         """By ``<namespace>/<name>``."""
         self.short: dict[str, None] = {}
@@ -576,28 +578,30 @@ class ClusterState:
         self.promised: dict[str, None] = {}
         """The groups that have a `Group.promised_for`."""
         self.unseen: dict[str, None] = {}
-        """The groups that pods name and that nobody has seen."""
+        """The groups that pods name and that were never seen."""
         self.jobs_trail = Trail()
         """Groups, and while there are queues pods without one (`SINGLE`), that changed."""
         self.told_trail = Trail()
-        """Groups of which a decision said something: why they wait, or whether they are let in."""
+        """Groups of which a decision said something: why they wait, or whether they are admitted.
+        """
         self.queues: dict[str, QueueObserved] = {}
         self.classes: dict[str, PriorityClassObserved] = {}
         self.order_seq = 0
         """The last sequence at which something changed that order and quota depend on."""
         self.time_ms = 0
-        """The last moment that the log was told."""
+        """The last moment that the log recorded."""
         self.holds: tuple[Held, ...] = ()
         """What is held for groups that were passed by too often."""
         self.nominated: dict[str, Nominated] = {}
-        """Preemptor → where its pods will be placed, for which others had to go."""
+        """Preemptor → where its pods will be placed, for which others were evicted."""
         self.evicting: dict[str, Eviction] = {}
-        """Pods that were told to make room and are not gone yet."""
+        """Evicted pods that are not gone yet."""
         self.deleting: dict[str, None] = {}
         """Uids of pods that are being deleted and are not gone yet."""
         self.spared: dict[str, str] = {}
-        """Pods whose eviction was refused → their owner's uid: nobody asks again before something
-        happens to one of the owner's pods."""
+        """Pods whose eviction was refused → their owner's uid: no eviction is tried before
+        something happens to one of the owner's pods.
+        """
         self.local: dict[str, None] = {}
         """Uids of pods that hold something and were given volumes that were there already."""
         self.singles: dict[str, None] = {}
@@ -610,8 +614,9 @@ class ClusterState:
         """What the pods that are known say about others (required anti-affinity, and preferences),
         with how many of them say it; see `company.situated`."""
         self.rules_about: dict[tuple[str, tuple[tuple[str, str], ...]], RulesAbout] = {}
-        """By namespace and labels, what these rules say of such a pod: a cache, emptied when a rule
-        comes that nobody had, or goes with the last pod that has it."""
+        """By namespace and labels, what these rules say of such a pod: a cache, emptied when a new
+        rule comes, or goes with the last pod that has it.
+        """
         self.last_unserved: tuple[tuple[object, ...], tuple[str, ...]] | None = None
         """What was asked of `unserved` last, and its answer: a cache."""
         self.last_models: CardModels | None = None
@@ -679,7 +684,7 @@ class ClusterState:
         """
         self.changes.append((node.row, allocation, sign))
         if len(self.changes) > CHANGES_MAX:
-            forgotten = CHANGES_MAX // 2  # not all: who follows closely must not start anew
+            forgotten = CHANGES_MAX // 2  # not all: close followers must not start over
             del self.changes[:forgotten]
             self.changes_dropped += forgotten
 

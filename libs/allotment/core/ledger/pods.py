@@ -68,7 +68,7 @@ def pod_observed(state: ClusterState, event: PodObserved, seq: int) -> None:
 
 def _note_forged(state: ClusterState, pod: Pod, before: PodObserved | None, seq: int) -> None:
     """Count how often a pod's annotations came to be what no scheduler wrote (`standing`), or stand
-    anew after they were served or erased. Whoever does that again and again is told apart from one
+    again after they were served or erased. A pod that does so repeatedly differs from one
     that was made of another pod's manifest: nothing is placed on the node that it named last while
     that pod is there.
     Another scheduler writes its record before it binds a pod, so that counts only until it has.
@@ -158,7 +158,7 @@ def _confirm(state: ClusterState, held: Allocation, phase: str) -> None:
 
 def adopted(fact: PodObserved) -> Allocation:
     """What a pod that others bound holds: what it claims (the watcher keeps that to its limits), or
-    what its plugin is going to serve it with all the same."""
+    what its plugin will give it anyway."""
     served = served_with(fact)
     return Allocation(
         fact.uid,
@@ -244,7 +244,7 @@ def was_turned_away(fact: PodObserved) -> bool:
 
 
 def _start_of(fact: PodObserved) -> str:
-    """Whether the pod could start: `PHASE_SUCCESS`, `PHASE_FAILED`, or empty while nobody knows."""
+    """Whether the pod could start: `PHASE_SUCCESS`, `PHASE_FAILED`, or empty while unknown."""
     if was_turned_away(fact):
         return PHASE_FAILED
     return PHASE_SUCCESS if fact.bind_phase == PHASE_SUCCESS else ""
@@ -274,7 +274,7 @@ def _takes_of_host(held: Allocation, fact: PodObserved) -> bool:
 
 
 def pod_gone(state: ClusterState, event: PodGone, seq: int) -> None:
-    """A pod that is not there any more holds nothing and says nothing about others."""
+    """A pod that is gone holds nothing and says nothing about others."""
     pod = state.pods.pop(event.uid, None)
     if pod is None:
         return

@@ -7,7 +7,7 @@ processes at the same sequence hold the same state, byte for byte (`snapshot.enc
 
 Life of an allocation: reserved (`Decided`) → bound (`Bound`, or the pod is seen bound) → released
 (`BindFailed`, the pod ended or is gone). A decision is checked once more here, against every fact
-that landed before it: a placement that its node's books do not cover any more is *void*: nothing is
+that landed before it: a placement that its node's books no longer cover is *void*: nothing is
 reserved, the pod stays pending, the binder does not bind it. That arithmetic (`covers`) never
 changes between releases, so that old logs fold to what they always meant.
 """
@@ -262,7 +262,7 @@ def _try_again(state: ClusterState, event: Decided, seq: int) -> None:
 
 
 def _note_turns(state: ClusterState, event: Decided, seq: int) -> None:
-    """Namespaces whose pods were given places or whose groups were let in had their turn."""
+    """Namespaces whose pods were placed or whose groups were admitted used their turn."""
     placed = (
         pod.fact.namespace
         for placement in event.placements
@@ -285,7 +285,7 @@ def _note_turns(state: ClusterState, event: Decided, seq: int) -> None:
 
 
 def _avoid(state: ClusterState, uid: str, seq: int) -> None:
-    """Note that a pod, and its group, have to be tried again: its placement did not stand, or one
+    """Note that a pod, and its group, have to be retried: its placement did not stand, or one
     that it was refused behind."""
     pod = state.pods.get(uid)
     if pod is not None:
@@ -332,7 +332,7 @@ def _bound(state: ClusterState, event: Bound, seq: int) -> None:
 
 
 def _bind_failed(state: ClusterState, event: BindFailed, seq: int) -> None:
-    """Not bound as decided; a pod that is seen on a node all the same was bound by others."""
+    """Not bound as decided; a pod that is seen on a node nevertheless was bound by others."""
     pod = state.pods.get(event.uid)
     if pod is None or pod.allocation is None:
         return
@@ -392,12 +392,12 @@ class FailedEvent(NamedTuple):
 def apply_record(
     state: ClusterState, events: Iterable[Event], seq: int, *, is_decision: bool | None = None
 ) -> tuple[FailedEvent, ...]:
-    """As `apply_all`, for whoever follows a log: it does not raise for an event, but says which
+    """As `apply_all`, for followers of a log: it does not raise for an event, but says which
     failed, and the others take effect.
 
     No handler is known to raise. Should one, every service would end at this record, at every
     start. What a handler did before it raised stays: that depends on the state and the event alone,
-    so whoever folds the log with this release holds the same state all the same. Whether its books
+    so every fold of the log with this release holds the same state. Whether its books
     still balance is for the caller to check before anything is decided on them. What depends on the
     process and not on the log, memory and the depth of its stack, is raised.
     """
@@ -419,7 +419,7 @@ def apply_record(
 def pass_over(state: ClusterState, seq: int, *, is_decision: bool) -> None:
     """A record that cannot be read changes nothing but where the log stands.
 
-    Its place counts all the same: the next decision must be appended after it.
+    Its place still counts: the next decision must be appended after it.
     """
     state.seq = seq
     if is_decision:

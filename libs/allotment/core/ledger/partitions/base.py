@@ -14,8 +14,9 @@ UNPARTITIONED: State = ()
 WHOLE = ""
 """The piece that is all of a card."""
 UNCONFIRMED = "?"
-"""Ends the name of a piece that somebody else gave and the device plugin did not report yet: until
-it does, its card gives nothing more."""
+"""Ends the name of a piece that another scheduler gave and the device plugin did not report yet:
+until it does, its card gives nothing more.
+"""
 
 
 def share_mib(capacity_mib: int, memory_pct: int) -> int:
@@ -69,7 +70,7 @@ class Partitioner(Protocol):
 
 
 class _Closed:
-    """The partitioner of cards with `CardFact.table` `NO_TABLE`: nobody configured how they are
+    """The partitioner of cards with `CardFact.table` `NO_TABLE`: no configuration says how they are
     partitioned, or their mode is another. They hand out nothing new; what is held of them stays
     booked.
     """

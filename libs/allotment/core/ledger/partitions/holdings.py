@@ -30,7 +30,7 @@ class HoldingRules:
         return ""
 
     def unknown(self, request: DeviceRequest) -> str:
-        """The piece to book where a request may be on a card, and nobody can tell."""
+        """The piece to book where a request may be on a card."""
         return WHOLE
 
     def shown(self, instance: str) -> str:
@@ -75,7 +75,7 @@ class _Mindcluster(HoldingRules):
 
     def unknown(self, request: DeviceRequest) -> str:
         """Chips count pieces and tell none apart, so one more of the kind is what it takes. Of
-        several kinds nobody can tell which it is: such a chip gives nothing more."""
+        several kinds it is unknown which it is: such a chip gives nothing more."""
         if len(request.templates) > 1:
             return UNCONFIRMED
         return request.templates[0] if request.templates else WHOLE
