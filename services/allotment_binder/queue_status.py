@@ -17,8 +17,8 @@ from allotment.adapters.telemetry.log import one_line
 from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.model import CHARGED_SET, JobView, QueueView
 from allotment.core.queues.reckoning import Reckoning, Share
-from allotment.core.queues.resources import CPU, MEMORY, NOTHING, PODS, Resources, total_of
-from allotment.core.queues.round.views import Views, view_of
+from allotment.core.queues.resources import CPU, MEMORY, PODS, Resources, total_of
+from allotment.core.queues.round.views import Views
 
 WRITE_EVERY_S = 1.0
 NO_STATUS = frozenset((400, 422))
@@ -32,7 +32,7 @@ class QueueUse:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._views = Views(state)
-        self._reckoning = Reckoning({})
+        self._reckoning = Reckoning(())
 
     def follow(self) -> dict[str, Amounts]:
         """By queue, what its pods and those of the queues below it hold, as quantities."""
@@ -43,7 +43,7 @@ class QueueUse:
         else:
             self._reckoning.follow(changes)
         queues = {queue.name: queue for queue in views.queues()}
-        books = self._reckoning.books(queues, self._view_of, _share, lambda kind: kind.sample)
+        books = self._reckoning.books(queues, views.jobs, _share)
         held: dict[str, list[Resources]] = {name: [] for name in queues}
         for name, book in books.items():
             if book.allocated:
@@ -52,14 +52,10 @@ class QueueUse:
         known = self.state.queues
         return {name: quantities(total_of(held[name])) for name in sorted(known)}
 
-    def _view_of(self, uid: str) -> JobView | None:
-        job = self._views.jobs.get(uid)
-        return None if job is None else view_of(job)
-
 
 def _share(view: JobView) -> Share:
     held = [task.request for task in view.tasks if task.status in CHARGED_SET]
-    return Share(allocated=total_of(held) if held else NOTHING)
+    return Share(allocated=total_of(held))
 
 
 def _chain(queues: Mapping[str, QueueView], name: str) -> Iterable[str]:

@@ -320,7 +320,7 @@ class Filter:
         offered = partial(groups.offered, found)
         done = partial(groups.tried, found, is_offered=True)
         jobs = frozenset(found.jobs)
-        return _Found(found.batch, jobs, offered, done, follow, found.is_plain)
+        return _Found(found.batch, jobs, offered, done, follow, is_plain=False)
 
     def _ranker(self, state: ClusterState) -> NodeRanker | None:
         """What asks the nodes for those who wait in vain: not as long as the loops are compiled

@@ -36,11 +36,6 @@ class GroupBatch(NamedTuple):
 
     batch: Batch
     jobs: tuple[str, ...]
-    is_plain: bool
-    """Whether only one queue has somebody due, and all of the batch are lone pods, none of them one
-    of whom as many are tried as there is room for: what becomes of such a batch changes nothing
-    about the next one, if that is such a batch too.
-    """
 
 
 class Groups:
@@ -152,13 +147,8 @@ class Groups:
         self._is_quiet = not (jobs or is_held_back or self.effort.has_passed_over)
         if not jobs:
             return None
-        is_plain = (
-            self.lines.is_one
-            and all(job.startswith(SINGLE) for job in jobs)
-            and (parked is None or not parked.has_offered)
-        )
         batch = Batch(self.state.seq, tuple(uids), ())
-        self._last = GroupBatch(batch, tuple(jobs), is_plain)
+        self._last = GroupBatch(batch, tuple(jobs))
         return self._last
 
     def offered(self, found: GroupBatch) -> None:

@@ -303,13 +303,6 @@ class Lines:
             names.sort(key=session.queue_key)
         return take_turns(self._due(name, but) for name in names)
 
-    @property
-    def is_one(self) -> bool:
-        """Whether all who may be due are in one queue: whose turn is next follows from them alone
-        then, whatever was taken meanwhile.
-        """
-        return sum(map(bool, self._open.values())) <= 1
-
     def is_any_due(self, but: Container[str]) -> bool:
         """Whether anybody else than these is due."""
         return any(next(self._due(name, but), None) is not None for name in self._open)

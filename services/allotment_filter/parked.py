@@ -35,20 +35,25 @@ CLASSES_MAX = 128
 """Each is asked about whenever room appears. Where pods ask for more different things than these,
 asking costs as much as trying."""
 MORE_TIMES = 4
+_ONE_BY_ONE = frozenset(("sla", "capacity-card"))
+"""Plugins that go by more of a pod than its request: when it came, and which card it names."""
 
 
 Class = Hashable
-"""What those have in common that are refused together: `_Lone` or `_Gang`; or, of lone pods that
-their queue refused, what they are to it, their kind."""
+"""What those have in common that are refused together: `_Lone` or `_Gang`."""
 
 
 class _Lone(NamedTuple):
-    """A class of lone pods that nodes refused."""
+    """A class of lone pods that nodes or their queue refused."""
 
     queue: str
     request: PodRequest
     scope: str
-    """For whom nodes are held back; see `ClusterState.scope_of`."""
+    """For whom nodes are held back, if nodes refused them; see `ClusterState.scope_of`."""
+    priority_class: str = ""
+    """What their queue goes by beside the request, if that refused them."""
+    code: str = ""
+    """Why their queue refused them; empty: nodes did."""
 
 
 class _Gang(NamedTuple):
@@ -172,13 +177,6 @@ class Parked:
         self._told[under] = refusal
         return under
 
-    @property
-    def has_offered(self) -> bool:
-        """Whether the batch has some who wait with others, of whom as many are tried as there is
-        room for: what becomes of them tells how many are tried next.
-        """
-        return bool(self._offered)
-
     def tried(self) -> None:
         """The batch's cycle came to an end, as the state shows."""
         for under, uids in self._offered.items():
@@ -218,8 +216,11 @@ class Parked:
         if refusal is None or fact.problem is not None or self._rounds.may_evict:
             return None  # or somebody may have to go for it
         if refusal.problem is not None:
-            return session.kind_of(job)
-        if not self._is_by_itself(fact) or self.state.holds or session.chooses_nodes:
+            is_alike = job.startswith(SINGLE) and _ONE_BY_ONE.isdisjoint(session.plugin_names)
+            code = refusal.problem.code
+            alike = _Lone(fact.queue, fact.request, "", fact.priority_class, code)
+            return alike if is_alike else None
+        if not self._is_by_itself(fact) or self.state.holds or session.chooses_nodes(job):
             return None
         if job.startswith(SINGLE):
             return _Lone(fact.queue, fact.request, self.state.scope_of(fact))

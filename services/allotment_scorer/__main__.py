@@ -203,7 +203,7 @@ class Scorer:
         else:
             assumed, digest = (after.cycle,), digest_of(after.placements)
             given = in_order(after.batch, after.placements)
-            found = rounds.run_upon(given, opened.batch, board, on_step=on_step)
+            found = rounds.run_upon(given, opened.batch, board)
             outcome = found or Outcome((), (), ())  # then it is asked once more, after that one
         stage = StageTime("scorer", self.ctx.settings.instance, received_us, _now_us())
         self._last = Proposal(

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.placement.evaluator import Evaluator
-from allotment.core.queues.model import Lone
 from allotment.core.queues.round.views import Views
 from allotment.testing.churn import DEFAULT_QUEUE, DEVICES, FILL, Churn, shapes
 from allotment_board.board import Board
@@ -48,7 +47,7 @@ def test_with_a_queue_pods_are_lone_pods_of_it_as_the_watcher_tells_them() -> No
     views = Views(found.state)
     views.follow()
     assert {pod.fact.queue for pod in found.state.pods.values()} == {DEFAULT_QUEUE}
-    assert {type(job) for job in views.jobs.values()} == {Lone}
+    assert all(job.is_single for job in views.jobs.values())
 
 
 def test_core_reports_one_line_of_json() -> None:

@@ -22,6 +22,7 @@ from allotment_filter.groups import Groups
 from allotment_proto.events import Decided, PodObserved, PolicyLoaded, StageTime
 from allotment_proto.facts import PodRequest
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
+from tests.hunting import every_pod_asked
 from tests.property.batch_cluster import POLICIES, Cluster
 
 Op = tuple[int, int, int, int]
@@ -60,7 +61,8 @@ class World(Cluster):
         """The same by all who could be asked."""
         batch = list(uids)
         found = self.rounds.run(batch, self.board)
-        afresh = Rounds(self.state, one_by_one=True).run(batch, Evaluator(self.state))
+        with every_pod_asked():
+            afresh = Rounds(self.state).run(batch, Evaluator(self.state))
         assert msgspec.json.encode(found) == msgspec.json.encode(afresh)
         restored = snapshot.decode(snapshot.encode(self.state))
         again = Rounds(restored).run(batch, Board(restored))

@@ -1,17 +1,18 @@
-"""A world of lone pods, in which each round is held against one that asks job by job."""
+"""A world of lone pods, in which each round is held against one that is opened afresh."""
 
 from collections.abc import Iterable
 
 import msgspec
 
 from allotment.core.placement.cycle import Outcome
+from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.objections import objection
 from allotment.core.queues.round.rounds import Rounds
-from allotment_board.board import Board
 from allotment_proto.events import Placement, PolicyLoaded, QueueObserved
 from allotment_proto.facts import PluginUse, Policy
 from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests import build
+from tests.hunting import every_pod_asked
 from tests.property.batch_cluster import ACTIONS, CLASSES, FIRST, POLICIES, QUEUES, REQUESTS
 from tests.property.batch_world import World
 
@@ -41,7 +42,7 @@ def moved(placement: Placement, **changes: str) -> Placement:
 
 
 class Lones(World):
-    """A world in which each round is held against one that asks job by job."""
+    """A world in which each round is held against one that is opened afresh."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,11 +54,12 @@ class Lones(World):
         batch = list(uids)
         state = self.state
         found = self.rounds.run(batch, self.board)
-        plain = Rounds(state, one_by_one=True).run(batch, Board(state))
-        assert msgspec.json.encode(found) == msgspec.json.encode(plain)
         few = self.rounds.run(batch, self.board, 2)
-        plain = Rounds(state, one_by_one=True).run(batch, Board(state), 2)
-        assert msgspec.json.encode(few) == msgspec.json.encode(plain)
+        with every_pod_asked():
+            plain = Rounds(state).run(batch, Evaluator(state))
+            assert msgspec.json.encode(found) == msgspec.json.encode(plain)
+            plain = Rounds(state).run(batch, Evaluator(state), 2)
+            assert msgspec.json.encode(few) == msgspec.json.encode(plain)
         self.check_objections(batch, found)
         return found
 
@@ -71,8 +73,8 @@ class Lones(World):
         )
         for kept in tried:
             proposal = self.proposal(batch, found, kept)
-            says = objection(Rounds(state), proposal, kept)
-            assert says == objection(Rounds(state, one_by_one=True), proposal, kept)
+            says = objection(self.rounds, proposal, kept)
+            assert says == objection(Rounds(state), proposal, kept)
 
     def proposal(self, batch: list[str], found: Outcome, kept: tuple[Placement, ...]) -> Proposal:
         return Proposal(

@@ -22,6 +22,7 @@ from allotment_filter.groups import Groups
 from allotment_proto.events import Decided, GroupObserved, PodGone, PolicyLoaded, TimePassed
 from allotment_proto.facts import Company, Expression, PluginUse, PodTerm, Policy
 from tests import build
+from tests.hunting import every_pod_asked
 from tests.property.batch_cluster import FIRST, QUEUES, REQUESTS
 from tests.property.batch_world import STEPS, Op
 from tests.property.lone_world import Lones
@@ -187,7 +188,8 @@ def test_nobody_is_parked_who_would_get_a_place(steps: list[Op]) -> None:
         for job in world.filter.lines.parked:
             group = world.state.groups.get(job)
             uids = (job.removeprefix(SINGLE),) if group is None else tuple(group.members)
-            alone = Rounds(world.state, one_by_one=True).run(uids, Evaluator(world.state))
+            with every_pod_asked():
+                alone = Rounds(world.state).run(uids, Evaluator(world.state))
             assert not alone.placements
             assert not alone.evictions
             assert any(world.state.pods[uid].refusal is not None for uid in uids)

@@ -26,6 +26,7 @@ from allotment.core.queues.resources import CPU, Resources, total_of
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.totals import Totals
 from allotment.core.queues.session import Session, best_effort, why_unplaced
+from allotment.core.queues.shares import open_books
 from allotment.core.queues.votes import poll
 from allotment.core.queues.work import Job
 from allotment_filter.groups import TURN_PART
@@ -158,7 +159,8 @@ def check_gauges(state: ClusterState, session: Session) -> None:
     for name in session.world.queues:
         mine = [job for job in jobs if job.queue == name]
         asked = [task.request for job in mine for task in job.with_status(Status.PENDING)]
-        held, pending = session.world.amounts()[name]
+        book = open_books(session.world)[name]
+        held, pending = book.allocated, book.pending
         assert_same(held, total_of([job.allocated for job in mine]))
         assert_same(pending, total_of(asked))
         asked_of_cpu = found["volcano_queue_request_milli_cpu"].get((name,), 0)

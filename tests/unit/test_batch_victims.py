@@ -19,6 +19,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
+from tests.hunting import every_pod_asked
 from tests.unit.batch_parts import CAPACITY, LIMITED, STARVING, bound, seen
 from tests.unit.contest import TIERS, Contest
 from tests.unit.rounds_world import group
@@ -397,9 +398,8 @@ def test_who_fits_nowhere_and_may_evict_nobody_asks_no_pod_that_runs(runs: int, 
         world.tell(build.pod(f"huge{number}", huge, queue=queue))
         found = rounds.run([f"huge{number}"], Board(world.state))
         assert found.refusals
-        assert found == Rounds(world.state, one_by_one=True).run(
-            [f"huge{number}"], Board(world.state)
-        )
+        with every_pod_asked():
+            assert found == Rounds(world.state).run([f"huge{number}"], Board(world.state))
         assert rounds._world is not None
         made.append(rounds._world.opened)
     assert made[-1] < 8

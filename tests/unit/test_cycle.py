@@ -10,9 +10,8 @@ from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import place, recheck, recheck_all, run_cycle, stamped
 from allotment.core.placement.evaluator import Evaluator, Trial
-from allotment.core.queues.round.rounds import Rounds
 from allotment_board.board import Board
-from allotment_proto.events import Placement, QueueObserved, Refusal
+from allotment_proto.events import Placement, Refusal
 from allotment_proto.facts import Problem
 from tests import build
 
@@ -231,13 +230,3 @@ def test_on_top_of_assumed_placements_who_has_one_gets_no_other() -> None:
     (assumed,) = run_cycle(state, ["a"], Evaluator(state)).placements
     made = run_cycle(state, ["a", "b"], Evaluator(state), [assumed])
     assert [p.uid for p in made.placements] == ["b"]
-
-
-def test_on_top_of_assumed_placements_as_many_are_placed_as_may_be() -> None:
-    queue = QueueObserved(uid="q", name="default", rv=1)
-    waiting = [build.pod(name, queue="default") for name in "abcdef"]
-    state = build.state_of(build.policy(), queue, build.node(), *waiting)
-    assumed = Rounds(state).run(["a", "b"], Board(state)).placements
-    made = Rounds(state).run_upon(assumed, ["c", "d", "e"], Board(state), 2)
-    assert made is not None
-    assert len(made.placements) == 2

@@ -35,8 +35,8 @@ POLICY = Policy(
 )
 
 
-def is_evil(job: Job) -> bool:
-    return any(task.request.amount("cpu") == EVIL.cpu_milli for task in job.tasks.values())
+def is_evil(job: JobView) -> bool:
+    return any(task.request.amount("cpu") == EVIL.cpu_milli for task in job.tasks)
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> None:
@@ -45,7 +45,8 @@ def plant(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> None:
 
     def raises(*args: Any, **options: Any) -> Any:
         for each in args:
-            if isinstance(each, Job) and is_evil(each):
+            view = each.view if isinstance(each, Job) else each
+            if isinstance(view, JobView) and is_evil(view):
                 raise KeyError("planted")
         return real(*args, **options)
 

@@ -1,7 +1,6 @@
 """A second cycle is opened before the first is over, where the first does not decide about it."""
 
 import io
-import itertools
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -215,10 +214,7 @@ async def decide_all(line: Pipeline) -> None:
         await line.decide()
 
 
-@pytest.mark.parametrize("queues", [(), (DEFAULT,)])
-async def test_after_a_full_batch_that_found_places_two_are_under_way(
-    queues: tuple[Event, ...],
-) -> None:
+async def test_after_a_full_batch_that_found_places_two_are_under_way() -> None:
     async def play(line: Pipeline) -> None:
         assert len(line.opened) == 1
         await line.decide()
@@ -229,8 +225,7 @@ async def test_after_a_full_batch_that_found_places_two_are_under_way(
         await decide_all(line)
 
     uids = [f"p{n:02}" for n in range(5 * FULL + 1)]
-    queue = "default" if queues else ""
-    line = await played(play, *BIG, *queues, *pods(*uids, queue=queue))
+    line = await played(play, *BIG, *pods(*uids))
     assert [uid for each in line.opened for uid in each.batch] == uids, "each is offered once"
     assert sorted(p.uid for each in line.decided for p in each.placements) == uids
     assert [bool(each.assumed) for each in line.decided] == [False, False, True, True, True, True]
@@ -247,23 +242,20 @@ async def test_one_at_a_time_while_batches_are_not_full() -> None:
     assert [each.after for each in line.opened] == ["", "", "", ""]
 
 
-@pytest.mark.parametrize("queues", [(), (DEFAULT,)])
-async def test_namespaces_take_turns_from_one_cycle_to_the_next(queues: tuple[Event, ...]) -> None:
+async def test_namespaces_take_turns_from_one_cycle_to_the_next() -> None:
     async def play(line: Pipeline) -> None:
         await decide_all(line)
 
-    queue = "default" if queues else ""
     made = [
-        build.pod(f"{space}{n}", name=f"{space}{n}", namespace=space, created_ms=n, queue=queue)
+        build.pod(f"{space}{n}", name=f"{space}{n}", namespace=space, created_ms=n)
         for space in "xyz"
         for n in range(2 * FULL)
     ]
-    line = await played(play, *BIG, *queues, TURNS, *made)
+    line = await played(play, *BIG, TURNS, *made)
     in_turns = [f"{space}{n}" for n in range(2 * FULL) for space in "xyz"]
     assert sorted(uid for each in line.opened for uid in each.batch) == sorted(in_turns)
-    for number, each in enumerate(line.opened):
+    for each in line.opened:
         assert {uid[0] for uid in each.batch} == set("xyz")
-        assert not queues or set(each.batch) == set(in_turns[number * FULL :][:FULL])
     assert sum(bool(each.after) for each in line.opened) == 4
     assert len(line.decided) == 6
 
@@ -290,25 +282,6 @@ async def test_one_at_a_time_where_the_first_decides_about_the_second(events: li
         assert [each.after for each in line.opened] == ["", ""]
 
     await played(play, *BIG, *events)
-
-
-async def test_where_nothing_can_be_placed_on_top_ever_more_are_waited_for() -> None:
-    """As where not nodes alone have a say: here pods of before version 5, in a queue."""
-
-    async def play(line: Pipeline) -> None:
-        with patience():
-            while line.state.pending:
-                await decide_all(line)
-                await anyio.sleep(0.001)
-
-    uids = [f"p{n:03}" for n in range(45 * FULL)]
-    line = await played(play, *BIG, DEFAULT, *pods(*uids))
-    seconds = [n for n, each in enumerate(line.opened) if each.after]
-    # Two at a time: one more is opened before the first comes to nothing.
-    apart = [later - sooner for sooner, later in itertools.pairwise(seconds[::2])]
-    assert apart == sorted(apart)
-    assert len(seconds) < len(line.opened) / 2
-    assert apart[-1] > 2 * apart[0]
 
 
 async def test_the_second_does_not_undo_what_follows_from_the_failure_of_the_first() -> None:
@@ -363,8 +336,7 @@ async def test_a_second_cycle_has_its_time_from_when_it_is_its_turn() -> None:
     await played(play, *BIG, *pods(*(f"p{n:02}" for n in range(3 * FULL))))
 
 
-@pytest.mark.parametrize("queues", [(), (DEFAULT,)])
-async def test_what_comes_of_the_first_ends_the_second_too(queues: tuple[Event, ...]) -> None:
+async def test_what_comes_of_the_first_ends_the_second_too() -> None:
     """A conflict: the scorer's places for the second stand on nothing. All are offered again."""
     uids = [f"p{n:02}" for n in range(3 * FULL)]
 
@@ -377,8 +349,7 @@ async def test_what_comes_of_the_first_ends_the_second_too(queues: tuple[Event, 
                 await anyio.sleep(0.01)
                 await decide_all(line)
 
-    queue = "default" if queues else ""
-    line = await played(play, *BIG, *queues, *pods(*uids, queue=queue))
+    line = await played(play, *BIG, *pods(*uids))
     assert sorted(p.uid for each in line.decided for p in each.placements) == uids
 
 

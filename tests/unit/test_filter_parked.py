@@ -288,12 +288,24 @@ NODE_GROUPS = Policy(tiers=((PluginUse("nodegroup"),),), actions=PLAIN.actions)
 
 
 @pytest.mark.parametrize(
-    ("policy", "chooses"),
-    [(CARD_NAMES, True), (NODE_GROUPS, True), (QUOTA, False), (PLAIN, False)],
+    ("policy", "names", "chooses"),
+    [
+        (CARD_NAMES, ("NVIDIA-A100",), True),
+        (CARD_NAMES, (), False),
+        (NODE_GROUPS, (), True),
+        (QUOTA, (), False),
+        (PLAIN, (), False),
+    ],
 )
-def test_which_plugins_choose_nodes(policy: Policy, chooses: bool) -> None:
-    world = Parking(build.node("n1", 1), policy=policy)
-    assert world.groups.rounds.session().chooses_nodes == chooses
+def test_for_whom_plugins_choose_nodes(
+    policy: Policy, names: tuple[str, ...], chooses: bool
+) -> None:
+    labels = (("nvidia.com/gpu.product", "NVIDIA-A100"),)
+    node = build.node("n1", 0, labels=labels, extended=(("nvidia.com/gpu", 1),))
+    world = Parking(node, policy=policy)
+    wanted = build.request(extended=(("nvidia.com/gpu", 1),))
+    world.lone("a", wanted=wanted, card_names=names)
+    assert world.groups.rounds.session().chooses_nodes(f"{SINGLE}a") == chooses
 
 
 def test_where_plugins_choose_nodes_pods_do_not_wait_for_the_same() -> None:
@@ -624,25 +636,3 @@ def test_where_nodes_have_room_and_a_queue_has_none_more_are_tried_each_time() -
     world.room_elsewhere()
     assert world.cycles() == []
     assert world.parked == set(names)
-
-
-def test_what_becomes_of_those_who_are_tried_as_far_as_there_is_room_is_awaited() -> None:
-    """It tells how many are tried next: so nothing is chosen before, and nobody else tells."""
-    world = Parking(build.node("n1", [build.card(0)]))
-    world.lone("a", "b", "c", "d")
-    found = world.groups.next_batch(())
-    assert found is not None
-    assert found.is_plain
-    world.decide(list(found.batch.uids))
-    world.groups.tried(found)
-    assert world.next() is None
-    world.tell(build.node("n2", [build.card(0, id="n2-0")]))
-    again = world.groups.next_batch(())
-    assert again is not None
-    assert len(again.batch.uids) == 1
-    assert not again.is_plain
-    assert world.groups.parked is not None
-    world.groups.tried(found)
-    assert world.groups.parked.has_offered, "another batch was over"
-    world.groups.tried(again)
-    assert not world.groups.parked.has_offered

@@ -25,7 +25,6 @@ from allotment_proto.events import (
     NodeGone,
     PodGone,
     PolicyLoaded,
-    QueueObserved,
 )
 from allotment_proto.facts import Policy
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal
@@ -156,24 +155,14 @@ async def test_nothing_is_proposed_where_the_first_has_to_be_decided_before(
 EVICTING = PolicyLoaded(
     policy=Policy(actions=("enqueue", "allocate", "preempt")), source="", text_sha256=""
 )
-DEFAULT = QueueObserved(uid="q", name="default", rv=1)
 
 
-@pytest.mark.parametrize("policy", [[], [DEFAULT], [DEFAULT, EVICTING]])
 @pytest.mark.parametrize(("second", "is_placed"), [("b", True), ("bh", False)])
-async def test_who_was_told_before_is_not_passed_over(
-    policy: list[Event], second: str, is_placed: bool
-) -> None:
+async def test_who_was_told_before_is_not_passed_over(second: str, is_placed: bool) -> None:
     """There is nothing new to tell him, but he may find a place if the first takes less, or others
     may have to go for him.
     """
-    queue = "default" if policy else ""
-    pods = [
-        build.pod("a", queue=queue),
-        build.pod("b", queue=queue),
-        build.pod("h", HUGE, queue=queue),
-    ]
-    async with scene(*policy, *pods) as world:
+    async with scene(build.pod("a"), build.pod("b"), build.pod("h", HUGE)) as world:
         await world.ask("c0", "h")
         world.decide(world.made[0])
         await world.ask("c1", "a")

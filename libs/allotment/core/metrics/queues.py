@@ -21,6 +21,7 @@ from allotment.core.queues.plugins.capacity import Capacity
 from allotment.core.queues.plugins.card import CapacityCard
 from allotment.core.queues.plugins.drf import dominant_share
 from allotment.core.queues.plugins.proportion import Proportion
+from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
     CPU,
     MEMORY,
@@ -30,6 +31,7 @@ from allotment.core.queues.resources import (
     largest_share,
 )
 from allotment.core.queues.session import Session
+from allotment.core.queues.shares import open_books
 from allotment_proto.events import Decided, Event, Evicted
 
 PREFIX = "volcano"
@@ -180,13 +182,11 @@ class Preemptions:
 def _queues(session: Session) -> list[_Queue]:
     names = sorted(session.world.queues)
     plugin = next(filter(None, (session.plugin(name) for name in _QUOTA_PLUGINS)), None)
-    own = session.world.amounts()
+    own = open_books(session.world)
     return [_queue(session, plugin, session.queue(name), own[name]) for name in names]
 
 
-def _queue(
-    session: Session, plugin: Plugin | None, view: QueueView, own: tuple[Resources, Resources]
-) -> _Queue:
+def _queue(session: Session, plugin: Plugin | None, view: QueueView, own: QueueBook) -> _Queue:
     """One queue; `own` is what its pods have and ask for, without those of queues below it."""
     amounts = {"capacity": view.capability}
     match plugin:
@@ -203,8 +203,8 @@ def _queue(
     if isinstance(plugin, Capacity | CapacityCard | Proportion):
         book = plugin.books[view.name]
         amounts |= {"allocated": book.allocated, "inqueue": book.inqueue}
-    amounts.setdefault("allocated", own[0])
-    amounts["request"] = amounts["allocated"].plus(own[1])
+    amounts.setdefault("allocated", own.allocated)
+    amounts["request"] = amounts["allocated"].plus(own.pending)
     due = amounts.get("deserved", NOTHING)
     return _Queue(
         view,

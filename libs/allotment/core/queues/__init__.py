@@ -7,7 +7,7 @@ What others may use:
   outcome may not be written any more. `round.deadlines`, `round.members`, `round.outcome`: a
   group's time, its phase, who of it waits. `round.views`: groups and queues as plain values.
   `round.guaranteed`: what queues are guaranteed of the cluster.
-* `session`, `work`, `reckoning`: a round's working copies, and what each queue has.
+* `session`, `work`, `reckoning`, `shares`: a round's working copies, and what each queue has.
 * `model`, `resources`, `answers`: what groups, queues and the cluster are, and what plugins answer.
 * `plugins.registry`, `plugins.base`: the plugins, and what one is. `plugins.capacity`,
   `plugins.card`, `plugins.drf`, `plugins.proportion`: those whose shares are shown.
@@ -36,17 +36,13 @@ differs: the same cycle, the same decision, the same fold.
   of the queues.
 * A session takes back all that it changed when it is closed, so its jobs (`queues/work`) and what
   they add to their queues' books (`queues/reckoning`) serve the next one: only jobs that changed
-  are made and counted anew. Of lone pods less is kept (`model.Lone`): a job is made of one when a
-  round tries it, and those that ask for the same are counted together. The filter keeps those that
-  wait in lines (`lines.py`) and looks at the heads. Where a queue's quota covers all lone pods of
-  a batch together (`round/covered.py`, `Plugin.covers`), they are placed in their order and none
-  becomes a job; the property tests hold such a round, and the binder's check of it, against asking
-  job by job (`Rounds(..., one_by_one=True)`). While nothing but lone pods changes and queues are
-  far from their limits, the same is known of the next batch, and no plugin is opened
-  (`round/known_covered.py`, `Plugin.spare`).
+  are counted anew, from their views. A pod without a PodGroup is a job of one, and goes the same
+  way as every other. A working copy (`work.Job`) is made of a job that a round tries, so thousands
+  that wait or run cost a round nothing. The filter keeps those that wait in lines (`lines.py`) and
+  looks at the heads.
 * The **filter** chooses which groups are due: something happened since they were tried that may
   help them. Of those that were refused it asks nodes and queue about one for all that ask the same,
-  and passes over who would be told the same once more (`allotment_filter/parked.py`).
+  and leaves the others out until something changes that could help (`allotment_filter/parked.py`).
   It opens no session while nothing can be due, and lets pods gather between cycles for as long as
   a cycle takes. The **scorer** runs the round on one state; the **binder**
   checks it again and appends it. So a round can be run again from the log like any decision.

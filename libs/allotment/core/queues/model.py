@@ -5,15 +5,13 @@ is a PodGroup and its pods, a *task* is one of these pods, a *role* is what its 
 Times are moments that somebody recorded (Unix milliseconds); nothing here looks at a clock.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import ClassVar, NamedTuple
 
 import msgspec
 
 from allotment.core.placement.rules.card_names import Card
-from allotment.core.queues.resources import NOTHING, PODS, Resources, total_of
-from allotment_proto.events import PodObserved
+from allotment.core.queues.resources import NOTHING, PODS, Resources
 from allotment_proto.facts import TaskTopology
 
 ROOT = "root"
@@ -171,10 +169,6 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     defect: str = ""
 
     @property
-    def task_uids(self) -> tuple[str, ...]:
-        return tuple(task.uid for task in self.tasks)
-
-    @property
     def arrival(self) -> tuple[int, str, str, str]:
         """What tells it from others that no plugin tells apart."""
         return self.created_ms, self.namespace, self.name, self.uid
@@ -191,85 +185,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
-class LoneKind:
-    """What pods without a PodGroup have in common that count for the same in the books of their
-    queue and stand at the same level of its order. Kinds are equal only if they are the same one.
-    """
-
-    __slots__ = ("is_at_gate", "is_waiting", "most", "queue", "sample", "wants_place")
-
-    def __init__(self, sample: JobView) -> None:
-        """`sample` is the first of them, as it was seen: what another one is called, how old it is
-        and where it is does not follow from it.
-        """
-        self.sample = sample
-        self.queue = sample.queue
-        self.is_at_gate = sample.is_at_gate
-        self.is_waiting = sample.is_waiting
-        least = sample.min_resources or NOTHING
-        self.most = total_of([task.request for task in sample.tasks]).raised(least)
-        """The most that one of them counts for, whatever it is counted as."""
-        self.wants_place = any(
-            task.status is Status.PENDING and not task.gated for task in sample.tasks
-        )
-
-
-class Lone:
-    """A pod without a PodGroup, as much of its `JobView` as a round asks of all that wait or run.
-
-    There are thousands of them, and a round tries a few hundred. `make` makes the view, once
-    somebody asks for more. Those of a `kind` are counted and not looked at one by one.
-    """
-
-    __slots__ = ("fact", "kind", "make", "uid")
-
-    is_single: ClassVar[bool] = True
-
-    def __init__(
-        self, uid: str, fact: PodObserved, kind: LoneKind, make: Callable[[], JobView]
-    ) -> None:
-        self.uid = uid
-        self.fact = fact
-        self.kind = kind
-        self.make = make
-
-    @property
-    def task(self) -> str:
-        """The uid of its one task."""
-        return self.fact.uid
-
-    @property
-    def created_ms(self) -> int:
-        return self.fact.created_ms
-
-    @property
-    def arrival(self) -> tuple[int, str, str, str]:
-        """What tells it from others of its kind in the order of its queue."""
-        fact = self.fact
-        return fact.created_ms, fact.namespace, fact.name, self.uid
-
-    @property
-    def queue(self) -> str:
-        return self.kind.queue
-
-    @property
-    def is_at_gate(self) -> bool:
-        return self.kind.is_at_gate
-
-    @property
-    def is_waiting(self) -> bool:
-        return self.kind.is_waiting
-
-
-class Changes(NamedTuple):
-    """Jobs that are new, other than they were, or gone."""
-
-    jobs: Mapping[str, JobView | Lone | None]
-    """All of them by uid, as they are now."""
-    kinds: Mapping[LoneKind, int]
-    """How many more lone pods of each kind there are now."""
-    others: Sequence[str]
-    """The uids of those that are or were more than lone pods of a kind."""
+Changes = Mapping[str, JobView | None]
+"""Jobs that are new, other than they were, or gone (None), by uid."""
 
 
 class NodeGroups(msgspec.Struct, frozen=True):

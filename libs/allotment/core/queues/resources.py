@@ -79,6 +79,10 @@ class Resources(Mapping[str, Amount]):
             self._named = tuple(found)
         return self._named
 
+    def or_nothing(self) -> "Resources":
+        """The one object for all that is nothing, so that it need not be added up."""
+        return self if any(self._amounts.values()) else NOTHING
+
     def plus(self, other: "Resources") -> "Resources":
         out = dict(self._amounts)
         for name, amount in other._amounts.items():
@@ -212,6 +216,8 @@ def add_to(sums: dict[str, Amount], part: Resources) -> None:
 
 
 def total_of(parts: Collection[Resources]) -> Resources:
+    if len(parts) == 1:
+        return next(iter(parts))
     out: dict[str, Amount] = {}
     for part in parts:
         add_to(out, part)

@@ -6,7 +6,7 @@ thrown away; once it is closed, nothing of its changes is left in its world.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from allotment.core.queues import votes
 from allotment.core.queues.answers import No
@@ -14,23 +14,18 @@ from allotment.core.queues.limits import BucketPoints, CardPoints, NodePoints, N
 from allotment.core.queues.model import (
     WAITING,
     JobView,
-    Lone,
-    LoneKind,
     Phase,
     QueueView,
     Status,
     Task,
     View,
 )
-from allotment.core.queues.plugins.base import Order, Plugin, Together
+from allotment.core.queues.plugins.base import Order, Plugin
 from allotment.core.queues.plugins.registry import Configured
-from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
 from allotment.core.queues.timings import PLUGIN, OnStep, untimed
 from allotment.core.queues.turns import in_turns
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import QUEUE_UNKNOWN, SCHEDULER_DEFECT
-
-_T = TypeVar("_T", bound=object)
 
 
 class _Entry(NamedTuple):
@@ -49,7 +44,6 @@ class _Asked:
     def __init__(self, plugins: Sequence[Plugin], flat: Callable[[str], Iterable[Plugin]]) -> None:
         self.charged = [p for p in plugins if type(p).charge is not Plugin.charge]
         """Those who keep books of what tasks take."""
-        self.job_keys = [plugin.job_key for plugin in flat("job_order")]
         self.task_keys = [plugin.task_key for plugin in flat("task_order")]
         self.job_enqueued = [
             plugin.job_enqueued
@@ -72,9 +66,9 @@ class _Asked:
 
 
 class Session:
-    """Plugins of all tiers over one world, opened when the first of them is asked: who only wants
-    lone pods in their order need ask none. `unplaced` are jobs whose queue does not exist, or that
-    are left out: they have no part in the order.
+    """Plugins of all tiers over one world, each opened when it is first asked, and all before the
+    session changes anything. `unplaced` are jobs whose queue does not exist, or that are left out:
+    they have no part in the order.
     """
 
     def __init__(
@@ -90,11 +84,8 @@ class Session:
         self.served = served
         self.unplaced: Mapping[str, JobView] = world.unplaced
         self._tiers = tiers
-        self._plugins: list[list[tuple[Configured, Plugin]]] | None = None
-        self.goes_by_kind = all(one.goes_by_kind for tier in tiers for one in tier)
-        """Whether all plugins say the same of lone pods of a kind."""
-        self.chooses_nodes = any(one.chooses_nodes for tier in tiers for one in tier)
-        """Whether plugins may say that some pods can use only some of the nodes."""
+        self._plugins: dict[tuple[int, int], Plugin] = {}
+        """By tier, and place in it."""
         self._points: dict[str, list[list[Plugin]]] = {}
         self._asked: _Asked | None = None
         self._journal: list[_Entry] = []
@@ -105,17 +96,19 @@ class Session:
         self._node_rules: dict[str, tuple[NodeRule, ...]] = {}
         self._node_points: dict[str, tuple[NodePoints, ...]] = {}
 
-    def open_all(self, on_step: OnStep = untimed) -> list[list[tuple[Configured, Plugin]]]:
+    def open_all(self, on_step: OnStep = untimed) -> list[Plugin]:
         """The plugins, tier by tier. `on_step` hears of each that is opened now."""
-        if self._plugins is None:
-            plugins: list[list[tuple[Configured, Plugin]]] = []
-            for tier in self._tiers:
-                plugins.append([])
-                for configured in tier:
-                    plugins[-1].append((configured, configured.open(self.world)))
-                    on_step(PLUGIN, configured.name)
-            self._plugins = plugins
-        return self._plugins
+        places = ((n, k) for n, tier in enumerate(self._tiers) for k in range(len(tier)))
+        return [self._open(place, on_step) for place in places]
+
+    def _open(self, place: tuple[int, int], on_step: OnStep = untimed) -> Plugin:
+        plugin = self._plugins.get(place)
+        if plugin is None:
+            tier, number = place
+            configured = self._tiers[tier][number]
+            plugin = self._plugins[place] = configured.open(self.world)
+            on_step(PLUGIN, configured.name)
+        return plugin
 
     @property
     def jobs(self) -> Mapping[str, Job]:
@@ -124,7 +117,7 @@ class Session:
     @property
     def _ask(self) -> _Asked:
         if self._asked is None:
-            self._asked = _Asked(self._all(), self._flat)
+            self._asked = _Asked(self.open_all(), self._flat)
         return self._asked
 
     def queue(self, name: str) -> QueueView:
@@ -132,7 +125,17 @@ class Session:
 
     def plugin(self, name: str) -> Plugin | None:
         """The opened plugin of a name, for those who want to look at its books."""
-        return next((plugin for plugin in self._all() if plugin.name == name), None)
+        return next((plugin for plugin in self.open_all() if plugin.name == name), None)
+
+    @property
+    def plugin_names(self) -> frozenset[str]:
+        return frozenset(configured.name for tier in self._tiers for configured in tier)
+
+    def chooses_nodes(self, uid: str) -> bool:
+        """Whether plugins let a job use only some of the nodes, or cards, that would do."""
+        job = self.jobs[uid]
+        is_for_some = any(self.cards(job, task) is not None for task in self.due_tasks(job))
+        return is_for_some or bool(self.node_rules(job))
 
     def queue_key(self, name: str) -> Order:
         """Where a queue stands: the smaller comes first. Total, by age and uid in the end."""
@@ -150,42 +153,24 @@ class Session:
         return self.world.place_of(job, self._job_key)  # all is as it was when the session opened
 
     def _job_key(self, job: Job) -> Order:
-        return (*self._level(job), job.view.arrival)
-
-    def _level(self, job: Job) -> Order:
-        return tuple([ask(job) for ask in self._ask.job_keys])
-
-    def level_of(self, kind: LoneKind) -> Order:
-        """What plugins say of the place of lone pods of a kind, while `goes_by_kind`."""
-        return self.world.level_of(kind, self._level)
+        return (*[plugin.job_key(job) for plugin in self._flat("job_order")], job.view.arrival)
 
     def in_job_order(self, jobs: Iterable[Job]) -> list[Job]:
         """Jobs of one queue in the order of their keys. Where no plugin tells jobs apart, the
         namespaces take turns, or age decides if they take none.
         """
-        return self._in_turns([(self.job_key(job), job.view.namespace, job) for job in jobs])
+        keyed = [(self.job_key(job), job.view.namespace, job) for job in jobs]
+        keyed.sort(key=_key)
+        if self.served is not None and len({namespace for _, namespace, _ in keyed}) > 1:
+            return [job for _, _, job in in_turns(keyed, _level, _namespace, self.served)]
+        return [job for _, _, job in keyed]
 
     def place_in_line(self, uid: str) -> tuple[str, Order, str] | None:
         """The queue of a job that waits, its key there as the session opened, and its namespace."""
-        job = self.world.source(uid)
-        if job is None or not job.is_waiting:
+        view = self.world.view(uid)
+        if view is None or not view.is_waiting:
             return None
-        if isinstance(job, Lone) and self.goes_by_kind:
-            return job.queue, (*self.level_of(job.kind), job.arrival), job.fact.namespace
-        made = self.jobs[uid]
-        return job.queue, self.job_key(made), made.view.namespace
-
-    def in_lone_order(self, pods: Iterable[Lone]) -> list[Lone]:
-        """The same of lone pods, while `goes_by_kind`."""
-        return self._in_turns(
-            [((*self.level_of(pod.kind), pod.arrival), pod.fact.namespace, pod) for pod in pods]
-        )
-
-    def _in_turns(self, keyed: list[tuple[Order, str, _T]]) -> list[_T]:
-        keyed.sort(key=_key)
-        if self.served is not None and len({namespace for _, namespace, _ in keyed}) > 1:
-            return [item for _, _, item in in_turns(keyed, _level, _namespace, self.served)]
-        return [item for _, _, item in keyed]
+        return view.queue, self.job_key(self.jobs[uid]), view.namespace
 
     def task_key(self, task: Task) -> Order:
         parts = [ask(task) for ask in self._ask.task_keys]
@@ -220,29 +205,10 @@ class Session:
             self._gate[key] = no
             return no
 
-    def all_enqueueable(self, jobs: Iterable[Job]) -> bool:
-        """Whether all of these may be let in, one after the other and in any order: what most
-        rounds find. False where it takes asking each.
-        """
-        asked: dict[str, dict[str, Amount]] = {}
-        for job in jobs:
-            least = job.view.min_resources
-            if least is not None:
-                # nobody's minimum below nothing makes room for others: the sum is never exceeded
-                add_to(
-                    asked.setdefault(job.queue, {}),
-                    least if job.view.is_single else least.beyond(NOTHING),
-                )
-        return self.lets_all_in({queue: Resources(amounts) for queue, amounts in asked.items()})
-
-    def lets_all_in(self, asked: Mapping[str, Resources]) -> bool:
-        """The same of those whose minima are at most this together, by queue."""
-        return all(plugin.lets_all_in(asked) for plugin in self._flat("job_enqueueable"))
-
     def let_in(self, job: Job) -> None:
         """The group becomes Inqueue, and all who vote on it note what it may ask for."""
-        self._gate.clear()
         if not job.view.is_hollow and job.counts_promises is not None:
+            self._gate.clear()
             for note in self._ask.job_enqueued:
                 note(job)
         job.phase = Phase.INQUEUE
@@ -254,27 +220,17 @@ class Session:
     def allocatable(self, job: Job, task: Task) -> No | None:
         return votes.first_no(self._ask.allocatable, self.world.queues[job.queue], job, task)
 
-    def kind_of(self, uid: str) -> LoneKind | None:
-        """The kind of a job that is a lone pod, if plugins say the same of all that are of it."""
-        job = self.world.source(uid)
-        return job.kind if isinstance(job, Lone) and self.goes_by_kind else None
-
     def refuses(self, uid: str) -> No | None:
-        """Why a round that begins now refuses lone pods of a job's kind before it asks any node;
-        None if it does not, or the job has none.
-
-        What others are given in the round makes no room for them.
+        """Why a round that begins now refuses a pod without a group before it asks any node; None
+        if it does not. What others are given in the round makes no room for it.
         """
-        kind = self.kind_of(uid)
-        if kind is None:
-            return None
-        job = self.world.sample(kind)
+        job = self.jobs[uid]
         no = None
-        if kind.is_at_gate and job.view.min_resources is not None:
+        if job.phase in WAITING and job.view.min_resources is not None:
             no = self.job_enqueueable(job)
         (task,) = job.tasks.values()
         if no is None and not task.is_best_effort:  # those are backfilled, whatever quota there is
-            no = self.overused(kind.queue)
+            no = self.overused(job.queue)
             if no is None:
                 no = self.allocatable(job, task)
         return no
@@ -284,63 +240,15 @@ class Session:
         order: of one that was let in, none of whose pods has a place, is held back, asks for
         nothing, or goes with some of the others only. None of other jobs.
         """
-        if isinstance(self.world.source(uid), Lone):
-            return None
         job = self.jobs[uid]
         view = job.view
-        if job.phase in WAITING or view.sub_groups or view.topology is not None:
+        if view.is_single or job.phase in WAITING or view.sub_groups or view.topology is not None:
             return None
         due = self.due_tasks(job)
         if not due or len(due) < len(job.tasks):
             return None
         needed = 1 if self.job_ready(job) else max(view.min_member, 1)
         return needed, [task.uid for task in due]
-
-    def covers(self, name: str, pods: Together) -> bool:
-        """Whether a queue's quota covers pods that ask for this together, in whatever order."""
-        queue = self.world.queues[name]
-        asked = dict.fromkeys((*self._flat("allocatable"), *self._flat("overused")))
-        return all(plugin.covers(queue, pods) for plugin in asked)
-
-    def spare(self, name: str) -> Resources | None:
-        """How much more lone pods may take of everything before `lets_all_in` or `covers` may say
-        no of those of a queue; see `Plugin.spare`. None where that cannot be told.
-        """
-        queue, spare = self.world.queues[name], self.world.cluster.total
-        for plugin in self._limiting():
-            left = plugin.spare(queue)
-            if left is None:
-                return None
-            spare = Resources({one: min(amount, left.amount(one)) for one, amount in spare.items()})
-        return spare
-
-    @property
-    def counts_use(self) -> bool:
-        """Whether what can be spared goes by what is in use on nodes as well."""
-        return any(plugin.counts_use for plugin in self._limiting())
-
-    def _limiting(self) -> Iterable[Plugin]:
-        """The plugins of which one may say that a queue has no more for a pod."""
-        points = "job_enqueueable", "allocatable", "overused"
-        return dict.fromkeys(plugin for point in points for plugin in self._flat(point))
-
-    def starts_alone(self, kind: LoneKind) -> bool:
-        """Whether lone pods of a kind want a place, and need nothing else to be placed anywhere;
-        while `goes_by_kind`.
-        """
-        return self.world.starts_alone(kind, self._starts_alone)
-
-    def _starts_alone(self, job: Job) -> bool:
-        due = self.due_tasks(job)
-        if len(due) != len(job.tasks) or self.job_valid(job) is not None:
-            return False
-        (task,) = due
-        if self.missing_beside(job, task) or self.bucket_points(job, task) is not None:
-            return False
-        before = job.move(task, Status.ALLOCATED)
-        is_ready = self.job_ready(job)
-        job.move(task, before)
-        return is_ready
 
     def cards(self, job: Job, task: Task) -> tuple[str, ...] | None:
         """The cards for which there is quota, the preferred in front; None: any will do."""
@@ -433,9 +341,6 @@ class Session:
 
     def pods_to_place(self, uid: str) -> list[str]:
         """The pods of a job that want a place, in their order; last those that ask for nothing."""
-        lone = self.world.source(uid)
-        if isinstance(lone, Lone):
-            return [lone.task] if lone.kind.wants_place else []
         job = self.jobs[uid]
         return [task.uid for task in (*self.due_tasks(job), *best_effort(job))]
 
@@ -522,13 +427,10 @@ class Session:
         known = self._points.get(point)
         if known is None:
             known = self._points[point] = [
-                [plugin for configured, plugin in tier if point in configured.points]
-                for tier in self.open_all()
+                [self._open((n, k)) for k, one in enumerate(tier) if point in one.points]
+                for n, tier in enumerate(self._tiers)
             ]
         return known
-
-    def _all(self) -> list[Plugin]:
-        return [plugin for tier in self.open_all() for _, plugin in tier]
 
     def _flat(self, point: str) -> Iterable[Plugin]:
         return (plugin for tier in self._at(point) for plugin in tier)

@@ -2,63 +2,55 @@
 
 from collections.abc import Callable
 
-from allotment.core.queues.model import CHARGED_SET, Phase, Status, Task
+from allotment.core.queues.model import CHARGED_SET, JobView, Phase, Status, Task
 from allotment.core.queues.reckoning import QueueBook, Share
-from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
-from allotment.core.queues.work import Job, World
+from allotment.core.queues.resources import NOTHING, Resources, total_of
+from allotment.core.queues.work import World
 
-TaskMeasure = Callable[[Job, Task], Resources]
-JobMeasure = Callable[[Job], Resources]
+_AMOUNTS = "amounts"
+"""The name of the books of what pods ask for."""
+TaskMeasure = Callable[[JobView, Task], Resources]
+JobMeasure = Callable[[JobView], Resources]
 
 
-def _asked(_: Job, task: Task) -> Resources:
+def _asked(_: JobView, task: Task) -> Resources:
     return task.request
 
 
-def _minimum(job: Job) -> Resources:
-    return job.view.min_resources or NOTHING
+def _minimum(job: JobView) -> Resources:
+    return job.min_resources or NOTHING
 
 
 def open_books(
     world: World,
-    by: str,
+    by: str = _AMOUNTS,
     of_task: TaskMeasure = _asked,
     of_minimum: JobMeasure = _minimum,
-    *,
-    by_kind: bool = True,
 ) -> dict[str, QueueBook]:
     """The books of every queue as the session opens; what a task counts for is the caller's.
 
-    `by` is the plugin that counts: what a job counts for is remembered under its name. Where it
-    goes by more than amounts and phases, lone pods are not counted `by_kind`.
+    What a job counts for is remembered under the name `by`: a plugin that counts in its own way
+    gives its own.
     """
-    return world.reckon(by, lambda job: share_of(job, of_task, of_minimum), by_kind=by_kind)
+    return world.reckon(by, lambda job: share_of(job, of_task, of_minimum))
 
 
-def share_of(job: Job, of_task: TaskMeasure = _asked, of_minimum: JobMeasure = _minimum) -> Share:
+def share_of(
+    job: JobView, of_task: TaskMeasure = _asked, of_minimum: JobMeasure = _minimum
+) -> Share:
     """What one job adds to the books of its queue."""
-    held: dict[str, Amount] = {}
-    pending: dict[str, Amount] = {}
-    for task in job.view.tasks:
-        if task.status in CHARGED_SET:
-            add_to(held, of_task(job, task))
-        elif task.status is Status.PENDING:
-            add_to(pending, of_task(job, task))
+    held = [of_task(job, task) for task in job.tasks if task.status in CHARGED_SET]
+    pending = [of_task(job, task) for task in job.tasks if task.status is Status.PENDING]
     comes = _is_still_to_come(job)
-    has, least = Resources(held), of_minimum(job) if held or comes else NOTHING
+    has, least = total_of(held), of_minimum(job) if held or comes else NOTHING
     return Share(
-        _or_nothing(has),
-        _or_nothing(Resources(pending)),
-        _or_nothing(has.beyond(least)) if held else NOTHING,
-        _or_nothing(least.beyond(has)) if comes else NOTHING,
+        has.or_nothing(),
+        total_of(pending).or_nothing(),
+        has.beyond(least).or_nothing() if held else NOTHING,
+        least.beyond(has).or_nothing() if comes else NOTHING,
     )
 
 
-def _or_nothing(amounts: Resources) -> Resources:
-    """The one object for all that is nothing, so that it need not be added up."""
-    return amounts if any(amounts.values()) else NOTHING
-
-
-def _is_still_to_come(job: Job) -> bool:
+def _is_still_to_come(job: JobView) -> bool:
     """Whether a group counts for what it was let in for and does not have yet."""
-    return job.phase is Phase.INQUEUE and job.view.is_promised and not job.view.is_hollow
+    return job.phase is Phase.INQUEUE and job.is_promised and not job.is_hollow

@@ -18,8 +18,6 @@ from allotment.core.queues.model import (
     Changes,
     Cluster,
     JobView,
-    Lone,
-    LoneKind,
     QueueView,
     Status,
     SubGroupRule,
@@ -27,16 +25,12 @@ from allotment.core.queues.model import (
     View,
 )
 from allotment.core.queues.reckoning import QueueBook, Reckoning, Share
-from allotment.core.queues.resources import NOTHING, Resources, Tally, total_of
+from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
 
 _Made = TypeVar("_Made")
 _Key = TypeVar("_Key")
 _REQUESTS_MAX = 4096
 """For so many requests it is remembered in which names of them quota has a say."""
-
-
-_AMOUNTS = "amounts"
-"""The name under which a world remembers what jobs add to `World.amounts`."""
 
 
 class _Counts(dict[_Key, int]):
@@ -207,51 +201,43 @@ class Job:
 
 
 class _Jobs(Mapping[str, Job]):
-    """The jobs of a world by uid, each made of its source when somebody asks for it.
-
-    `opened` counts those that were made.
+    """The jobs of a world by uid, each made of its view when somebody asks for it: of thousands of
+    pods a round tries a few hundred. `opened` counts those that were made.
     """
 
-    __slots__ = ("_made", "opened", "sources")
+    __slots__ = ("_made", "opened", "views")
 
     def __init__(self) -> None:
         self.opened = 0
-        self.sources: dict[str, JobView | Lone] = {}
+        self.views: dict[str, JobView] = {}
         self._made: dict[str, Job] = {}
 
     def __getitem__(self, uid: str) -> Job:
         made = self._made.get(uid)
         if made is None:
-            source = self.sources[uid]
+            made = self._made[uid] = Job(self.views[uid])
             self.opened += 1
-            made = self._made[uid] = Job(source.make() if isinstance(source, Lone) else source)
         return made
 
     def __contains__(self, uid: object) -> bool:
-        return uid in self.sources
+        return uid in self.views
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.sources)
+        return iter(self.views)
 
     def __len__(self) -> int:
-        return len(self.sources)
+        return len(self.views)
 
-    def add(self, source: JobView | Lone, known: "_Jobs | None") -> None:
-        """Add a job; one that was made of the very same source among the `known` is used again."""
-        uid = source.uid
-        self.sources[uid] = source
-        if known is not None and known.sources.get(uid) is source and uid in known._made:
+    def add(self, view: JobView, known: "_Jobs | None") -> None:
+        """Add a job; one that was made of the very same view among the `known` is used again."""
+        uid = view.uid
+        self.views[uid] = view
+        if known is not None and known.views.get(uid) is view and uid in known._made:
             self._made[uid] = known._made[uid]
-
-    def replace(self, source: Lone) -> bool:
-        """A lone pod has another source; whether a job was made of the one before."""
-        uid = source.uid
-        self.sources[uid] = source
-        return self._made.pop(uid, None) is not None
 
     def drop(self, uid: str) -> bool:
         """Forget a job; whether it was made."""
-        del self.sources[uid]
+        del self.views[uid]
         return self._made.pop(uid, None) is not None
 
 
@@ -282,16 +268,13 @@ class World:
     """
 
     __slots__ = (
-        "_alone",
-        "_at_gate",
+        "_groups_at_gate",
         "_jobs",
         "_kept",
-        "_levels",
         "_orders",
         "_places",
         "_rationed",
         "_reckonings",
-        "_samples",
         "_tasks",
         "by_queue",
         "children",
@@ -309,10 +292,10 @@ class World:
         self,
         view: View,
         known: "World | None" = None,
-        jobs: Iterable[JobView | Lone] | None = None,
+        jobs: Iterable[JobView] | None = None,
     ) -> None:
-        """`jobs` are those of the view, where some of them are not made yet; without, it has all.
-        Jobs of a `known` world whose view is the same are used again.
+        """`jobs` are in place of those of the view. Jobs of a `known` world whose view is the same
+        are used again.
         """
         self.cluster: Cluster = view.cluster
         self.now_ms = view.now_ms
@@ -321,8 +304,8 @@ class World:
         self.jobs: Mapping[str, Job] = self._jobs
         self.by_queue: dict[str, dict[str, None]] = {}
         """The queues that have jobs, and the uids of these."""
-        self._at_gate: dict[bool, dict[str, None]] = {False: {}, True: {}}
-        """The jobs that were not let in as the session opened, and apart (True) the lone pods."""
+        self._groups_at_gate: dict[str, None] = {}
+        """The groups that were not let in as the session opened."""
         self.unplaced: dict[str, JobView] = {}
         """Those whose queue does not exist, and those that are left out (`JobView.defect`)."""
         self._tasks: dict[str, str] = {}
@@ -339,9 +322,6 @@ class World:
         self._kept: dict[str, tuple[Resources, Any]] = {}
         self._orders: dict[str, list[Task]] = {}
         self._places: dict[str, Any] = {}
-        self._samples: dict[LoneKind, Job] = {}
-        self._levels: dict[LoneKind, Any] = {}
-        self._alone: dict[LoneKind, bool] = {}
         self._rationed: dict[tuple[str, Resources], tuple[str, ...]] = {}
         """What `rationed` answers, as long as the cluster has the same."""
         self.children: dict[str, list[str]] = {}
@@ -362,44 +342,31 @@ class World:
         """
         if cluster.total is not self.cluster.total:
             self._places.clear()
-            self._levels.clear()
-            self._alone.clear()
             self._rationed.clear()
         self.cluster, self.now_ms = cluster, now_ms
         # Removals come before additions. A pod that joins a group is a task of the job that it was
         # and of the one that it is in now, and either of them may come first in the trail.
-        new: list[JobView | Lone] = []
-        for uid, job in changes.jobs.items():
-            before = self._jobs.sources.get(uid)
-            if isinstance(before, Lone) and isinstance(job, Lone) and before.queue == job.queue:
-                self._replace_lone(uid, before, job)
-            else:
-                self._remove(uid)
-                if job is not None:
-                    new.append(job)
+        for uid in changes:
+            self._remove(uid)
             self.trail.add(uid)
-        for job in new:
-            self._add(job)
+        for job in changes.values():
+            if job is not None:
+                self._add(job)
         for reckoning in self._reckonings.values():
             reckoning.follow(changes)
 
-    def _stand(self, job: JobView | Lone, number: int) -> None:
-        if isinstance(job, Lone):
-            view = job.kind.sample
-            if view.tasks[0].status not in EVICTABLE_SET:
-                return
-        else:
-            view = job
-        key = job.queue, view.priority
+    def _stand(self, job: JobView, number: int) -> None:
+        if job.is_single and job.tasks[0].status not in EVICTABLE_SET:
+            return
+        key = job.queue, job.priority
         self.standing[key] += number
         if not self.standing[key]:
             del self.standing[key]
 
-    def _add(self, job: JobView | Lone, known: _Jobs | None = None) -> None:
+    def _add(self, job: JobView, known: _Jobs | None = None) -> None:
         uid, queue = job.uid, job.queue
-        is_left_out = isinstance(job, JobView) and job.defect
-        if queue not in self.queues or is_left_out:
-            self.unplaced[uid] = job.make() if isinstance(job, Lone) else job
+        if queue not in self.queues or job.defect:
+            self.unplaced[uid] = job
             return
         names = self.by_queue.get(queue)
         if names is None:
@@ -407,75 +374,31 @@ class World:
         names[uid] = None
         self._jobs.add(job, known)
         self._stand(job, 1)
-        if isinstance(job, Lone):
-            self._tasks[job.task] = uid
-        else:
-            for task in job.task_uids:
-                self._tasks[task] = uid
-        if job.is_at_gate:
-            self._at_gate[job.is_single][uid] = None
-
-    def _replace_lone(self, uid: str, before: Lone, now: Lone) -> None:
-        """A lone pod is of another kind: most changes are one getting its place, and starting."""
-        if self._jobs.replace(now):
-            self._forget_made(uid)
-        if before.kind is not now.kind:
-            self._stand(before, -1)
-            self._stand(now, 1)
-        was_at_gate = before.kind.is_at_gate
-        if was_at_gate != now.kind.is_at_gate:
-            if was_at_gate:
-                del self._at_gate[True][uid]
-            else:
-                self._at_gate[True][uid] = None
-
-    def _forget_made(self, uid: str) -> None:
-        self._orders.pop(uid, None)
-        self._places.pop(uid, None)
+        for task in job.tasks:
+            self._tasks[task.uid] = uid
+        if job.is_at_gate and not job.is_single:
+            self._groups_at_gate[uid] = None
 
     def _remove(self, uid: str) -> None:
-        job = self._jobs.sources.get(uid)
+        job = self._jobs.views.get(uid)
         if job is None:
             self.unplaced.pop(uid, None)
             return
         self._stand(job, -1)
         if self._jobs.drop(uid):
-            self._forget_made(uid)
-        if isinstance(job, Lone):
-            del self._tasks[job.task]
-        else:
-            for task in job.task_uids:
-                del self._tasks[task]
-        if job.is_at_gate:
-            del self._at_gate[job.is_single][uid]
-        queue = job.queue
-        names = self.by_queue[queue]
+            self._orders.pop(uid, None)
+            self._places.pop(uid, None)
+        for task in job.tasks:
+            del self._tasks[task.uid]
+        self._groups_at_gate.pop(uid, None)
+        names = self.by_queue[job.queue]
         del names[uid]
         if not names:
-            del self.by_queue[queue]
+            del self.by_queue[job.queue]
 
-    def source(self, uid: str) -> JobView | Lone | None:
-        """What is known of a job that has a part in the order, without making one of it."""
-        return self._jobs.sources.get(uid)
-
-    def sample(self, kind: LoneKind) -> Job:
-        """A job that stands for all lone pods of a kind, and is none of `jobs`. Whoever changes it
-        takes that back at once.
-        """
-        found = self._samples.get(kind)
-        if found is None:
-            if len(self._samples) >= _REQUESTS_MAX:
-                self._samples.clear()
-                self._levels.clear()
-                self._alone.clear()
-            self._jobs.opened += 1
-            found = self._samples[kind] = Job(kind.sample)
-        return found
-
-    @property
-    def has_groups_at_gate(self) -> bool:
-        """Whether others than lone pods were not let in as the session opened."""
-        return bool(self._at_gate[False])
+    def view(self, uid: str) -> JobView | None:
+        """A job that has a part in the order, as it was when the session opened."""
+        return self._jobs.views.get(uid)
 
     def outranks_some(self, job: Job) -> bool:
         """Whether some job of its queue whose pods may be evicted has a lower priority."""
@@ -485,33 +408,25 @@ class World:
     def waiting(self, uids: Iterable[str]) -> Iterator[Job]:
         """Those of these jobs that are there, and wait at their queue's gate or for places."""
         for uid in uids:
-            source = self._jobs.sources.get(uid)
-            if source is not None and source.is_waiting:
+            view = self._jobs.views.get(uid)
+            if view is not None and view.is_waiting:
                 yield self._jobs[uid]
 
     def at_gate(self, singles: Collection[str]) -> list[Job]:
         """The jobs that were not let in as the session opened; of lone pods only these."""
-        lone = self._at_gate[True]
-        names = [*self._at_gate[False], *(uid for uid in singles if uid in lone)]
-        return [self._jobs[uid] for uid in names]
+        views = self._jobs.views
+        lone = (uid for uid in singles if uid in views and views[uid].is_single)
+        at_gate = (uid for uid in lone if views[uid].is_at_gate)
+        return [self._jobs[uid] for uid in (*self._groups_at_gate, *at_gate)]
 
-    def reckon(
-        self, by: str, share_of: Callable[[Job], Share], *, by_kind: bool = True
-    ) -> dict[str, QueueBook]:
+    def reckon(self, by: str, share_of: Callable[[JobView], Share]) -> dict[str, QueueBook]:
         """The books of every queue as the session opens. What a job counts for is remembered under
-        the name `by`, so it has to follow from the job, the queues, and what cards there are; with
-        `by_kind` it is the same for all lone pods of a kind.
+        the name `by`, so it has to follow from the job, the queues, and what cards there are.
         """
         reckoning = self._reckonings.get(by)
         if reckoning is None:
-            reckoning = self._reckonings[by] = Reckoning(self._jobs.sources, by_kind=by_kind)
-        return reckoning.books(self.queues, self.jobs.get, share_of, self.sample)
-
-    def amounts(self) -> Mapping[str, tuple[Resources, Resources]]:
-        """By queue what its jobs hold, and what their pending tasks ask for, without those of
-        queues below it."""
-        books = self.reckon(_AMOUNTS, _amounts_of)
-        return {name: (book.allocated, book.pending) for name, book in books.items()}
+            reckoning = self._reckonings[by] = Reckoning(self._jobs.views)
+        return reckoning.books(self.queues, self._jobs.views, share_of)
 
     def kept(self, by: str, make: Callable[[], _Made]) -> _Made:
         """What a plugin makes of the queues and of what the cluster has: as long as both are the
@@ -541,22 +456,6 @@ class World:
         if known is None:
             known = self._places[job.uid] = key(job)
         return cast("_Made", known)
-
-    def level_of(self, kind: LoneKind, key: Callable[[Job], _Made]) -> _Made:
-        """Where lone pods of a kind stand, but for what tells them apart."""
-        known = self._levels.get(kind)
-        if known is None:
-            sample = self.sample(kind)
-            known = self._levels[kind] = key(sample)
-        return cast("_Made", known)
-
-    def starts_alone(self, kind: LoneKind, ask: Callable[[Job], bool]) -> bool:
-        """Whether lone pods of a kind need nothing else to be placed, as the plugins say."""
-        known = self._alone.get(kind)
-        if known is None:
-            sample = self.sample(kind)
-            known = self._alone[kind] = ask(sample)
-        return known
 
     def parent(self, name: str) -> str:
         """The queue above, empty if that is the cluster itself or not a queue that exists."""
@@ -608,22 +507,14 @@ class World:
         return any(name in self.queues[above].capability for above in self.chain(queue))
 
     def held_in_namespaces(self) -> dict[str, Resources]:
-        """What the jobs of each namespace hold. Lone pods are counted by their kinds."""
-        lone: Counter[tuple[LoneKind, str]] = Counter()
-        held: dict[str, Tally] = {}
-        for uid, job in self._jobs.sources.items():
-            if isinstance(job, Lone):
-                lone[job.kind, job.fact.namespace] += 1
-            else:
-                held.setdefault(job.namespace, Tally()).add(self.jobs[uid].allocated)
-        for (kind, namespace), number in lone.items():
-            held.setdefault(namespace, Tally()).add(self.sample(kind).allocated, number)
-        return {name: tally.amounts() for name, tally in held.items()}
+        """What the jobs of each namespace hold."""
+        held: dict[str, dict[str, Amount]] = {}
+        for job in self._jobs.views.values():
+            of_namespace = held.setdefault(job.namespace, {})
+            for task in job.tasks:
+                if task.status in CHARGED_SET:
+                    add_to(of_namespace, task.request)
+        return {name: Resources(amounts) for name, amounts in held.items()}
 
     def jobs_of(self, queue: str) -> list[Job]:
         return [self.jobs[uid] for uid in self.by_queue.get(queue, ())]
-
-
-def _amounts_of(job: Job) -> Share:
-    pending = [task.request for task in job.with_status(Status.PENDING)]
-    return Share(allocated=job.allocated, pending=total_of(pending))

@@ -9,7 +9,7 @@ wants no place for it in this round need not ask.
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from itertools import chain, groupby
+from itertools import groupby
 from typing import NamedTuple
 
 from allotment.core.queues.answers import No
@@ -33,19 +33,17 @@ def enqueue(session: Session, singles: Collection[str] = ()) -> Enqueued:
     for job in session.world.at_gate(singles):
         if job.phase in WAITING:
             waiting.setdefault(job.queue, []).append(job)
-    takes_all = session.all_enqueueable(chain.from_iterable(waiting.values()))
     for name, jobs in waiting.items():
         waiting[name] = session.in_job_order(jobs)[::-1]  # the best at the end
     let_in: list[str] = []
-    refused = list(without_queue(session, singles))
+    refused = list(_without_queue(session, singles))
     for tied in _tied(session, waiting):
         rows = [waiting[name] for name in tied]
         while rows:
             for row in rows:
                 job = row.pop()
-                no = None
-                if not takes_all and job.view.min_resources is not None:
-                    no = session.job_enqueueable(job)
+                is_asked = job.view.min_resources is not None
+                no = session.job_enqueueable(job) if is_asked else None
                 if no is None:
                     session.let_in(job)
                     let_in.append(job.uid)
@@ -62,12 +60,12 @@ def let_in_unasked(session: Session) -> Enqueued:
     waiting = [job for job in session.world.at_gate(()) if job.phase in WAITING]
     for job in waiting:
         session.let_in(job)
-    unplaced = without_queue(session, ())  # where there are pods these are told
+    unplaced = _without_queue(session, ())  # where there are pods these are told
     refused = tuple((uid, no) for uid, no in unplaced if not session.unplaced[uid].tasks)
     return Enqueued(tuple(job.uid for job in waiting), refused)
 
 
-def without_queue(session: Session, singles: Collection[str]) -> tuple[tuple[str, No], ...]:
+def _without_queue(session: Session, singles: Collection[str]) -> tuple[tuple[str, No], ...]:
     """Who is refused because there is no such queue; of pods without a group of these only."""
     return tuple(
         (uid, why_unplaced(view))

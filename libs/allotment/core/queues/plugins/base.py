@@ -5,9 +5,9 @@ of two keys the smaller comes first, and equal keys leave it to the next plugin,
 as comparing pair by pair and cheaper.
 """
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -15,7 +15,6 @@ from allotment.core.plugin_arguments import Arguments
 from allotment.core.queues.answers import ABSTAIN, No, Vote
 from allotment.core.queues.limits import BucketPoints, CardPoints, NodePoints, NodeRule
 from allotment.core.queues.model import QueueView, Task
-from allotment.core.queues.resources import Resources
 from allotment.core.queues.work import Job, World
 
 Key = tuple[int | Fraction | str, ...]
@@ -45,16 +44,6 @@ SWITCHES: dict[str, str] = {
 ALWAYS = frozenset(("job_valid",))
 
 
-class Together(NamedTuple):
-    """Pods of one queue, as its quota counts them."""
-
-    requests: Collection[Resources]
-    """What they ask for, each amount once."""
-    total: Resources
-    least: Resources
-    """Of each name the least that one of them asks for."""
-
-
 class NoArguments(msgspec.Struct, frozen=True):
     """Of a plugin that can be told nothing."""
 
@@ -67,11 +56,6 @@ class Plugin:
     declared: ClassVar[Arguments] = {}
     """What the configuration can tell it, by key, each with its field of `settings`."""
     settings: ClassVar[type[msgspec.Struct]] = NoArguments
-    goes_by_kind: ClassVar[bool] = False
-    """Whether what it says of a lone pod follows from its kind (`model.LoneKind`) and from what its
-    queue has."""
-    counts_use: ClassVar[bool] = False
-    """Whether its answers go by what is in use on nodes (`Cluster.used`)."""
 
     def __init__(self, arguments: Any, world: World) -> None:
         """Opened on a round's working copies, with an instance of `settings`."""
@@ -121,12 +105,6 @@ class Plugin:
         """
         return job.uid
 
-    def lets_all_in(self, asked: Mapping[str, Resources]) -> bool:
-        """Whether no group is refused, in whatever order they are asked about, of those whose
-        minima are at most this together, by queue. False where that cannot be told.
-        """
-        return False
-
     def job_enqueued(self, job: Job) -> None:
         """The group was let in: its minimum is spoken for."""
 
@@ -136,21 +114,6 @@ class Plugin:
 
     def allocatable(self, queue: QueueView, job: Job, task: Task) -> No | None:
         """Why the queue's quota does not cover the task."""
-        return None
-
-    def covers(self, queue: QueueView, pods: Together) -> bool:
-        """Whether all of these pods get what they ask for of the queue's quota, in whatever order
-        they are placed and whichever of them find no place: so that at none of their turns the
-        queue is overused, and none is refused. False where that cannot be told.
-        """
-        return False
-
-    def spare(self, queue: QueueView) -> Resources | None:
-        """What lone pods of all queues together may take beyond what they take now, waiting, let in
-        or placed: as long as it is no more than this, `lets_all_in` and `covers` say yes of pods of
-        this queue that are among them. What is not named cannot be spared. None where that cannot
-        be told. With `counts_use`, what is in use on nodes counts as well, whoever holds it.
-        """
         return None
 
     def cards(self, queue: QueueView, job: Job, task: Task) -> tuple[str, ...] | None:

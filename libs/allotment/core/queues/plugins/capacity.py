@@ -15,7 +15,7 @@ import msgspec
 from allotment.core.plugin_arguments import Argument, Arguments, Kind, boolean
 from allotment.core.queues.answers import PERMIT, No, Vote, closed, quota_insufficient, short_of
 from allotment.core.queues.model import OPEN, ROOT, QueueView, Task
-from allotment.core.queues.plugins.base import Key, Plugin, Together
+from allotment.core.queues.plugins.base import Key, Plugin
 from allotment.core.queues.plugins.guarantees import Unguaranteed
 from allotment.core.queues.plugins.proportion import is_all, real_capability, refused_at_gate
 from allotment.core.queues.reckoning import QueueBook
@@ -120,7 +120,6 @@ class _Tree:
 
 class Capacity(Plugin):
     name: ClassVar[str] = "capacity"
-    goes_by_kind: ClassVar[bool] = True
     keeps_due: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(
         ("queue_order", "allocatable", "preemptive", "reclaimable", "job_enqueueable")
@@ -138,7 +137,7 @@ class Capacity(Plugin):
         by = f"{self.name}/{hierarchy}"
         self.tree = world.kept(by, lambda: _Tree(world, hierarchy=hierarchy))
         self._job_of = world.job_of
-        leaves = open_books(world, self.name)
+        leaves = open_books(world)
         self.books = {name: QueueBook() for name in world.queues}
         for name, book in leaves.items():
             for above in self.tree.chain(name):
@@ -175,24 +174,6 @@ class Capacity(Plugin):
                 return quota_insufficient(name, short_of(name, short, book, most, task.request))
         return None
 
-    def covers(self, queue: QueueView, pods: Together) -> bool:
-        if self._takes_nothing(queue) is not None:
-            return False
-        names = {n for each in pods.requests for n in self._world.rationed(queue.name, each)}
-        return all(
-            self.books[name].allocated.plus(pods.total).is_within(self._most(name), names)
-            for name in self.tree.chain(queue.name)
-        )
-
-    def spare(self, queue: QueueView) -> Resources | None:
-        if self._takes_nothing(queue) is not None:
-            return None
-        left = self._world.cluster.total
-        for name in self.tree.chain(queue.name):
-            book = self.books[name]
-            left = left.capped(self._most(name).minus(book.allocated.plus(book.inqueue)))
-        return left
-
     def job_enqueueable(self, job: Job) -> Vote | No:
         queue = self._world.queues[job.queue]
         refused = self._takes_nothing(queue)
@@ -209,23 +190,6 @@ class Capacity(Plugin):
 
     def enqueue_key(self, job: Job) -> Hashable:
         return job.view.min_resources
-
-    def lets_all_in(self, asked: Mapping[str, Resources]) -> bool:
-        below: dict[str, list[str]] = {}
-        for leaf in asked:
-            if self._takes_nothing(self._world.queues[leaf]) is not None:
-                return False
-            for name in self.tree.chain(leaf):
-                below.setdefault(name, []).append(leaf)
-        return all(
-            self.books[name]
-            .at_most(total_of([asked[leaf] for leaf in leaves]))
-            .is_within(
-                self.tree.capability[name],
-                {n for leaf in leaves for n in self._world.listed(leaf, asked[leaf])},
-            )
-            for name, leaves in below.items()
-        )
 
     def job_enqueued(self, job: Job) -> None:
         for name in self.tree.chain(job.queue):

@@ -40,7 +40,7 @@ from allotment.core.placement.rules.card_names import ALTERNATIVES, alternatives
 from allotment.core.plugin_arguments import WEIGHT_MAX, Argument, Arguments, Kind, boolean
 from allotment.core.queues.answers import PERMIT, No, Vote, closed
 from allotment.core.queues.limits import CardPoints
-from allotment.core.queues.model import CHARGED_SET, OPEN, QueueView, Task
+from allotment.core.queues.model import CHARGED_SET, OPEN, JobView, QueueView, Task
 from allotment.core.queues.plugins.base import Key, Plugin
 from allotment.core.queues.plugins.card_claims import Claim, Way, claim_of
 from allotment.core.queues.reckoning import QueueBook
@@ -126,7 +126,7 @@ class CapacityCard(Plugin):
             name: queue.deserved.plus(queue.card_quota or NOTHING)
             for name, queue in world.queues.items()
         }
-        self.books = open_books(world, self.name, self._held, self._minimum, by_kind=False)
+        self.books = open_books(world, self.name, self._held, self._minimum)
 
     def queue_key(self, queue: QueueView) -> Key:
         allocated = self.books[queue.name].allocated
@@ -182,7 +182,7 @@ class CapacityCard(Plugin):
         if refused is not None:
             return refused
         book, capability = self.books[queue.name], self.capability[queue.name]
-        least = self._minimum(job)
+        least = self._minimum(job.view)
         counts = job.counts_promises
         promised = book.promised(least, counts)
         for name in least.named:
@@ -199,15 +199,15 @@ class CapacityCard(Plugin):
         return PERMIT
 
     def job_enqueued(self, job: Job) -> None:
-        self.books[job.queue].promise(job.namespace, self._minimum(job))
+        self.books[job.queue].promise(job.namespace, self._minimum(job.view))
 
     def charge(self, job: Job, task: Task, card: str) -> None:
         book = self.books[job.queue]
-        book.allocated = book.allocated.plus(self._taken(job, task, card))
+        book.allocated = book.allocated.plus(self._taken(job.queue, task, card))
 
     def release(self, job: Job, task: Task, card: str) -> None:
         book = self.books[job.queue]
-        book.allocated = book.allocated.minus(self._taken(job, task, card))
+        book.allocated = book.allocated.minus(self._taken(job.queue, task, card))
 
     def _takes_nothing(self, queue: QueueView) -> No | None:
         if queue.state != OPEN:
@@ -244,15 +244,15 @@ class CapacityCard(Plugin):
             if allocated.amount(way.card) + way.milli <= quota.amount(way.card)
         ]
 
-    def _held(self, job: Job, task: Task) -> Resources:
+    def _held(self, job: JobView, task: Task) -> Resources:
         """What a task counts for as the session opens."""
-        return self._taken(job, task, "")
+        return self._taken(job.queue, task, "")
 
-    def _taken(self, job: Job, task: Task, card: str) -> Resources:
+    def _taken(self, queue: str, task: Task, card: str) -> Resources:
         """What a task counts for: CPU and memory unless they are free, and its cards: those it
         holds, else the chosen one, else (nobody said which) the one it prefers.
         """
-        claim = self._claim(self._world.queues[job.queue], task)
+        claim = self._claim(self._world.queues[queue], task)
         if not claim.is_for_cards:
             return task.request.only((CPU, MEMORY))
         free = self._arguments.unlimited_cpu_memory
@@ -263,25 +263,25 @@ class CapacityCard(Plugin):
         ways = claim.ways[:1] if chosen is None else (chosen,)
         return host.plus(Resources({way.card: way.milli for way in ways}))
 
-    def _minimum(self, job: Job) -> Resources:
+    def _minimum(self, job: JobView) -> Resources:
         """What a group is let in for. Its card request counts until it has pods; then they do."""
-        least = (job.view.min_resources or NOTHING).only((CPU, MEMORY))
-        cards = self._cards_of_minimum(job) if job.tasks else job.view.card_request
+        least = (job.min_resources or NOTHING).only((CPU, MEMORY))
+        cards = self._cards_of_minimum(job) if job.tasks else job.card_request
         if self._arguments.unlimited_cpu_memory and self._asks_for_cards(job):
             least = NOTHING
         return least.plus(cards)
 
-    def _cards_of_minimum(self, job: Job) -> Resources:
+    def _cards_of_minimum(self, job: JobView) -> Resources:
         """The cards of as many pods as the group needs, those that have some first.
 
         Alternatives of a pod that waits are named together (``A|B``), where they cost the same.
         """
         queue = self._world.queues[job.queue]
-        members: Sequence[Task] = job.view.tasks
-        if len(members) > job.view.min_member:
+        members: Sequence[Task] = job.tasks
+        if len(members) > job.min_member:
             members = sorted(members, key=lambda t: (t.status not in CHARGED_SET, t.place_in_order))
         cards = NOTHING
-        for task in members[: job.view.min_member]:
+        for task in members[: job.min_member]:
             claim = self._claim(queue, task)
             if task.status in CHARGED_SET:
                 cards = cards.plus(self._held(job, task).without((CPU, MEMORY)))
@@ -290,15 +290,15 @@ class CapacityCard(Plugin):
                 cards = cards.plus(Resources({name: claim.ways[0].milli}))
         return cards
 
-    def _asks_for_cards(self, job: Job) -> bool:
-        if job.view.card_request:
+    def _asks_for_cards(self, job: JobView) -> bool:
+        if job.card_request:
             return True
         queue = self._world.queues[job.queue]
         if job.tasks:
-            return any(self._claim(queue, task).is_for_cards for task in job.tasks.values())
+            return any(self._claim(queue, task).is_for_cards for task in job.tasks)
         shared = self._world.cluster.share_resources
         counted = self._arguments.share_quota and queue.card_quota is not None
-        return counted and any(name in shared for name in (job.view.min_resources or NOTHING).named)
+        return counted and any(name in shared for name in (job.min_resources or NOTHING).named)
 
     def _short(self, queue: QueueView, name: str, asked: Resources) -> No:
         book, quota = self.books[queue.name], self.capability[queue.name].amount(name)

@@ -17,7 +17,6 @@ def _may_be_evicted(task: Task) -> bool:
 
 class Conformance(Plugin):
     name: ClassVar[str] = "conformance"
-    goes_by_kind: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(("preemptable", "reclaimable"))
 
     def __init__(self, _: NoArguments, world: World) -> None:

@@ -23,7 +23,6 @@ def dominant_share(allocated: Resources, total: Resources) -> Amount:
 
 class Drf(Plugin):
     name: ClassVar[str] = "drf"
-    goes_by_kind: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(("job_order", "preemptable"))
 
     def __init__(self, _: NoArguments, world: World) -> None:

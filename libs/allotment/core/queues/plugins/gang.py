@@ -126,7 +126,6 @@ def _covers(job: Job, count: int, statuses: Collection[Status]) -> bool:
 
 class Gang(Plugin):
     name: ClassVar[str] = "gang"
-    goes_by_kind: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(
         (
             "job_order",

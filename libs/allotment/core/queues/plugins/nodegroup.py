@@ -56,7 +56,6 @@ def _named(groups: NodeGroups) -> list[str]:
 
 class NodeGroup(Plugin):
     name: ClassVar[str] = "nodegroup"
-    goes_by_kind: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(("predicate", "node_order"))
     declared: ClassVar[Arguments] = {
         "strict": boolean(True, field="strict"),

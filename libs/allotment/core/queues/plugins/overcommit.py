@@ -4,7 +4,7 @@ What all groups that were let in may ask for together is the cluster's total tim
 what its nodes already run.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar
@@ -13,10 +13,9 @@ import msgspec
 
 from allotment.core.plugin_arguments import Argument, Arguments, Kind
 from allotment.core.queues.answers import PERMIT, No, Vote, promised_before
-from allotment.core.queues.model import QueueView
 from allotment.core.queues.plugins.base import Plugin
 from allotment.core.queues.reckoning import QueueBook
-from allotment.core.queues.resources import NOTHING, Resources, total_of
+from allotment.core.queues.resources import NOTHING, Resources
 from allotment.core.queues.shares import open_books
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import CLUSTER_OVERUSED
@@ -33,8 +32,6 @@ class Settings(msgspec.Struct, frozen=True):
 
 class Overcommit(Plugin):
     name: ClassVar[str] = "overcommit"
-    goes_by_kind: ClassVar[bool] = True
-    counts_use: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(("job_enqueueable",))
     declared: ClassVar[Arguments] = {
         "overcommit-factor": Argument(
@@ -48,7 +45,7 @@ class Overcommit(Plugin):
         self._factor = arguments.factor
         self.book = QueueBook()
         """What was promised in all queues."""
-        for book in open_books(world, self.name).values():
+        for book in open_books(world).values():
             for namespace, amounts in book.inqueue_of.items():
                 self.book.promise(namespace, amounts)
 
@@ -97,13 +94,6 @@ class Overcommit(Plugin):
 
     def enqueue_key(self, job: Job) -> Hashable:
         return job.view.min_resources
-
-    def lets_all_in(self, asked: Mapping[str, Resources]) -> bool:
-        names = {name for queue, part in asked.items() for name in self._world.listed(queue, part)}
-        return self.book.at_most(total_of(asked.values())).is_within(self._room, names)
-
-    def spare(self, queue: QueueView) -> Resources | None:
-        return self._room.minus(self.book.inqueue)
 
     def job_enqueued(self, job: Job) -> None:
         self.book.promise(job.namespace, job.view.min_resources or NOTHING)

@@ -10,7 +10,6 @@ from allotment.core.queues.work import Job, World
 
 class Priority(Plugin):
     name: ClassVar[str] = "priority"
-    goes_by_kind: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(
         ("job_order", "task_order", "preemptable", "job_starving")
     )

@@ -28,7 +28,7 @@ from allotment.core.queues.answers import (
     short_of,
 )
 from allotment.core.queues.model import OPEN, QueueView, Task
-from allotment.core.queues.plugins.base import Key, NoArguments, Plugin, Together
+from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
 from allotment.core.queues.plugins.guarantees import Unguaranteed
 from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
@@ -156,7 +156,6 @@ def _deserved(total: Resources, queues: Sequence[_Wants]) -> dict[str, Resources
 
 class Proportion(Plugin):
     name: ClassVar[str] = "proportion"
-    goes_by_kind: ClassVar[bool] = True
     keeps_due: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(
         (
@@ -171,7 +170,7 @@ class Proportion(Plugin):
 
     def __init__(self, _: NoArguments, world: World) -> None:
         self._world = world
-        self.books = open_books(world, self.name)
+        self.books = open_books(world)
         self._job_of = world.job_of
         self.capability: Mapping[str, Resources] = world.kept(self.name, self._capabilities)
         self._shared = Unguaranteed(
@@ -237,33 +236,6 @@ class Proportion(Plugin):
             return None
         return quota_insufficient(queue.name, short_of(queue.name, names, book, most, task.request))
 
-    def covers(self, queue: QueueView, pods: Together) -> bool:
-        if queue.state != OPEN:
-            return False
-        held = self.books[queue.name].allocated.plus(pods.total)
-        names = {n for each in pods.requests for n in self._world.rationed(queue.name, each)}
-        if not held.is_within(self._most_beside(queue.name), names):
-            return False
-        # it may have all that it deserves once the last has its place, but not before that
-        return not self._full.get(queue.name, NOTHING).is_within(held.minus(pods.least))
-
-    def spare(self, queue: QueueView) -> Resources | None:
-        """As long as the cluster has all that every queue asks for, each deserves that, within its
-        capability.
-        """
-        world = self._world
-        if queue.state != OPEN or not queue.weight:
-            return None
-        asked = [
-            self.books[name].request.raised(each.guarantee) for name, each in world.queues.items()
-        ]
-        total, book = world.cluster.total, self.books[queue.name]
-        most = book.request.raised(book.allocated.plus(book.inqueue))
-        capability = self.capability[queue.name]
-        if self._shared is not None:
-            capability = self._shared.most(queue.name, capability)
-        return total.minus(total_of(asked)).capped(capability.minus(most))
-
     def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
         """As if the others had given back what they have to."""
         return self._beyond(queue, task, self._most.get(queue.name, NOTHING))
@@ -279,15 +251,6 @@ class Proportion(Plugin):
 
     def enqueue_key(self, job: Job) -> Hashable:
         return job.view.min_resources
-
-    def lets_all_in(self, asked: Mapping[str, Resources]) -> bool:
-        return all(
-            self._world.queues[name].state == OPEN
-            and self.books[name]
-            .at_most(part)
-            .is_within(self.capability[name], self._world.listed(name, part))
-            for name, part in asked.items()
-        )
 
     def job_enqueued(self, job: Job) -> None:
         self.books[job.queue].promise(job.namespace, job.view.min_resources or NOTHING)

@@ -56,17 +56,6 @@ class Configured(NamedTuple):
     points: frozenset[str]
     """The questions that it is asked: those it answers, less those that are switched off."""
 
-    @property
-    def goes_by_kind(self) -> bool:
-        return PLUGINS[self.name].goes_by_kind
-
-    @property
-    def chooses_nodes(self) -> bool:
-        """Whether it may say that some pods can use only some of the nodes."""
-        plugin = PLUGINS[self.name]
-        has_rules = "predicate" in self.points and plugin.node_rule is not Plugin.node_rule
-        return has_rules or ("allocatable" in self.points and plugin.cards is not Plugin.cards)
-
     def open(self, world: World) -> Plugin:
         return PLUGINS[self.name](self.arguments, world)
 

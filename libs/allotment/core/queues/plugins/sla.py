@@ -7,7 +7,7 @@ plugins of later tiers say. The moment "now" is part of the view (the newest tha
 `batch.deadlines` sees to it that it is told), so the decision can be repeated.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import ClassVar
 
 import msgspec
@@ -15,7 +15,6 @@ import msgspec
 from allotment.core.plugin_arguments import Argument, Arguments, Kind
 from allotment.core.queues.answers import ABSTAIN, PERMIT, No, Vote
 from allotment.core.queues.plugins.base import Key, Plugin
-from allotment.core.queues.resources import Resources
 from allotment.core.queues.work import Job, World
 from allotment.core.units import duration_ms
 
@@ -69,9 +68,6 @@ class Sla(Plugin):
 
     def enqueue_key(self, job: Job) -> Hashable:
         return self._vote(job)
-
-    def lets_all_in(self, asked: Mapping[str, Resources]) -> bool:
-        return True  # it permits or abstains
 
     def job_pipelined(self, job: Job) -> Vote | No:
         return self._vote(job)

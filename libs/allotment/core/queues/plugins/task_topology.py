@@ -281,7 +281,6 @@ def _size(request: Resources) -> Amount:
 
 class Topology(Plugin):
     name: ClassVar[str] = "task-topology"
-    goes_by_kind: ClassVar[bool] = True
     points: ClassVar[frozenset[str]] = frozenset(("task_order", "node_order"))
     declared: ClassVar[Arguments] = {
         "task-topology.weight": Argument(Kind.INTEGER, 1, field="weight"),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from allotment.core.queues.actions.enqueue import enqueue
-from allotment.core.queues.model import WAITING, JobView, Lone, QueueView
+from allotment.core.queues.model import WAITING, JobView, QueueView
 from allotment.core.queues.session import Session
 
 _FOUND_MAX = 16
@@ -20,8 +20,7 @@ _FOUND_MAX = 16
 _ERROR_CHARS_MAX = 200
 _T = TypeVar("_T")
 
-Source = JobView | Lone
-Open = Callable[[Sequence[QueueView], Sequence[Source]], Session]
+Open = Callable[[Sequence[QueueView], Sequence[JobView]], Session]
 """Makes a session on some queues and some jobs."""
 
 
@@ -37,7 +36,7 @@ class Culprits(NamedTuple):
         return bool(self.queues or self.jobs)
 
 
-def culprits(queues: Sequence[QueueView], jobs: Sequence[Source], open_on: Open) -> Culprits:
+def culprits(queues: Sequence[QueueView], jobs: Sequence[JobView], open_on: Open) -> Culprits:
     """The queues and jobs on which a session fails."""
     if _error_of(lambda: open_on((), ())):
         return Culprits({}, {})
@@ -94,7 +93,8 @@ def _ask_all(session: Session) -> None:
         session.place_in_line(uid)
     for job in session.world.waiting(names):
         session.pods_to_place(job.uid)
-        session.refuses(job.uid)
+        if job.view.is_single:
+            session.refuses(job.uid)
         session.all_waiting(job.uid)
         session.job_valid(job)
         session.job_starving(job)

@@ -60,11 +60,6 @@ def holds_now(
     )
 
 
-def may_hold(state: ClusterState) -> bool:
-    """Whether anything may be held for somebody in a round that begins on this state."""
-    return bool(state.holds or state.nominated or next(_passed_by(state), None))
-
-
 def _passed_by(state: ClusterState) -> Iterator[tuple[str, Group]]:
     """The groups that waited for as long as it takes until something is held for them."""
     for key in state.short:

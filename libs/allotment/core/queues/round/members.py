@@ -1,7 +1,6 @@
 """Groups, pods and queues of the state as plain values for the order and quota plugins."""
 
-from collections.abc import Hashable
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from allotment.core.jobs.keys import DEFAULT_QUEUE, MADE_GROUP
 from allotment.core.ledger.evictions import is_leaving
@@ -15,8 +14,6 @@ from allotment.core.queues.eligible import class_of
 from allotment.core.queues.model import (
     WAITING,
     JobView,
-    Lone,
-    LoneKind,
     NodeGroups,
     Phase,
     QueueView,
@@ -49,8 +46,6 @@ _PHASES = {phase.value: phase for phase in Phase}
 
 _REQUESTS_MAX = 4096
 """So many requests are remembered with what pods count for that have them."""
-_KINDS_MAX = 4096
-"""So many kinds are known at a time. Two may be alike of which one was forgotten."""
 
 
 @lru_cache(_REQUESTS_MAX)
@@ -149,12 +144,14 @@ def is_made_for_pods(fact: GroupObserved) -> bool:
     return bool(fact.owner) and fact.name == f"{MADE_GROUP}{fact.owner}"
 
 
-def _single(state: ClusterState, pod: Pod) -> JobView:
+def single_of(state: ClusterState, pod: Pod) -> JobView:
     """A pod without a group, judged as the PodGroup that would be made for it: in its queue, at the
     gate, with the priority of its class. One that has a place, or for which others go, passed the
     gate. What it holds is what it needs, and nothing beyond.
     """
     fact, task = pod.fact, _task(state, pod)
+    if not fact.queue:
+        return _single_before_v5(state, pod)
     found = class_of(state, fact.priority_class)
     return JobView(
         uid=SINGLE + fact.uid,
@@ -178,57 +175,6 @@ def _phase(state: ClusterState, pod: Pod) -> Phase:
     if "enqueue" in state.policy.actions and SINGLE + pod.fact.uid not in state.nominated:
         return Phase.PENDING
     return Phase.INQUEUE
-
-
-class Lones:
-    """Lone pods of one state, as much of each as is asked of all."""
-
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
-        self._kinds: dict[Hashable, LoneKind] = {}
-        self._waiting: dict[Hashable, LoneKind] = {}
-        """Those of pods that wait and are neither nominated nor evicted, by what these differ in:
-        what else makes a kind follows from that."""
-
-    def forget_kinds(self) -> None:
-        """What all are made from has changed."""
-        self._kinds.clear()
-        self._waiting.clear()
-
-    def of(self, uid: str, pod: Pod) -> JobView | Lone:
-        """A pod without a group, `uid` as a job. Ask on while the state stays."""
-        state, fact = self._state, pod.fact
-        if not fact.queue:
-            return _single_before_v5(state, pod)
-        if fact.uid in state.pending and not state.nominated and not state.evicting:
-            asked = fact.queue, fact.priority_class, fact.request
-            kind = self._waiting.get(asked)
-            if kind is None:
-                if len(self._waiting) >= _KINDS_MAX:
-                    self._waiting.clear()
-                kind = self._waiting[asked] = self._kind_of(pod)
-        else:
-            kind = self._kind_of(pod)
-        return Lone(uid, fact, kind, partial(_single, state, pod))
-
-    def _kind_of(self, pod: Pod) -> LoneKind:
-        state, fact = self._state, pod.fact
-        # all that its shares and its level follow from, beside what all are made from
-        asked = (
-            fact.queue,
-            fact.priority_class,
-            fact.gated,
-            _phase(state, pod),
-            _status(state, pod),
-            fact.request,
-            _counted(state, pod),
-        )
-        kind = self._kinds.get(asked)
-        if kind is None:
-            if len(self._kinds) >= _KINDS_MAX:
-                self._kinds.clear()
-            kind = self._kinds[asked] = LoneKind(_single(state, pod))
-        return kind
 
 
 def _single_before_v5(state: ClusterState, pod: Pod) -> JobView:

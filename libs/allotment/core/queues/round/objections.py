@@ -18,7 +18,6 @@ from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import WAITING, Status, Task
 from allotment.core.queues.reservations import HoldsInForce, holds_in_force
 from allotment.core.queues.round.bounding import Bounding
-from allotment.core.queues.round.covered import Covered
 from allotment.core.queues.round.kept import KeptRoom
 from allotment.core.queues.round.rounds import Opening, Rounds
 from allotment.core.queues.work import Job
@@ -42,7 +41,7 @@ def objection(rounds: Rounds, proposal: Proposal, kept: Sequence[Placement]) -> 
         speaks = proposal.shorts or proposal.admissions or proposal.wholes
         is_of_groups = bool(speaks) or proposal.holds is not None
         return "it speaks of groups, and there are no queues" if is_of_groups else ""
-    opening = rounds.open(proposal.batch, placed=[placement.uid for placement in kept])
+    opening = rounds.open(proposal.batch)
     found = next(_of_groups(state, opening, proposal), "") or _of_places(
         state, opening, proposal, kept
     )
@@ -99,8 +98,6 @@ def _of_places(
     """Whether some placement is not its pod's: asked in order, each on top of those before it."""
     session = opening.session
     trial = _Places(state, opening)
-    if opening.covered is not None:
-        return trial.take_covered(opening.covered, kept)
     in_wholes = {uid for whole in proposal.wholes for uid in whole}
     placed: dict[str, Job] = {}
     for placement in kept:
@@ -161,15 +158,6 @@ class _Places:
                 self._kept.add(placement)
                 return ""
         return f"node {node} is not for it"
-
-    def take_covered(self, found: Covered, kept: Sequence[Placement]) -> str:
-        """Why one of the pods may not have its place, of which only nodes may say no."""
-        limits = self._in_force.limits(found.sample)
-        for placement in kept:
-            if not self._is_within(placement.uid, placement.node, limits, ()):
-                name = f"{placement.namespace}/{placement.name}"
-                return f"pod {name}: node {placement.node} is not for it"
-        return ""
 
     def _turn(self, job: Job, task: Task) -> str:
         """Why it cannot be a job's turn."""

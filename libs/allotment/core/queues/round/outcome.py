@@ -112,10 +112,6 @@ class OutcomeBuilder:
             tried=False,
         )
 
-    def take_lone(self, uid: str, no: No) -> None:
-        """A pod without a group found no place."""
-        self._refuse([(uid, no)])
-
     def take_without_group(self, uid: str) -> None:
         """A pod waits whose PodGroup does not exist."""
         pod = self._state.pods[uid].fact

@@ -38,7 +38,6 @@ class Places:
         self._state = state
         self._ranker = ranker
         self._order: list[str] = []
-        self._given = 0
         self._bounding = Bounding(state, self.placements)
         self._kept = KeptRoom(state)
         self._most: dict[tuple[PodRequest, int], int] = {}
@@ -48,14 +47,8 @@ class Places:
 
     @property
     def made(self) -> list[Placement]:
-        """The placements of this round in order, without those of the cycle before it."""
-        return list(self.placements.values())[self._given :]
-
-    def assume_all(self, placements: Sequence[Placement]) -> None:
-        """Begin on top of the placements of a cycle that is not decided yet."""
-        for placement in placements:
-            self._assume(placement)
-        self._given = len(self._order)
+        """The placements of this round in order."""
+        return list(self.placements.values())
 
     def mark(self) -> int:
         return len(self._order)
@@ -93,13 +86,9 @@ class Places:
         return Hopeless(together, self._no(answer))
 
     def try_place(self, task: Task, limits: Limits) -> Placed | No:
-        return self.try_pod(task.uid, limits)
-
-    def try_pod(self, uid: str, limits: Limits) -> Placed | No:
-        """A place for a pod that waits."""
         refusals: list[Refusal] = []
         for cards in limits.choices:
-            answer = self._look(self._pod(uid, limits, cards), limits)
+            answer = self._look(self._pod(task.uid, limits, cards), limits)
             if isinstance(answer, Placement):
                 self._assume(answer)
                 return Placed(answer.node, self._bounding.card_at(answer.node, cards))

@@ -5,7 +5,7 @@ be run again from the log. Groups that have no pod in the batch are not tried; a
 and quota. A group's minimum is placed as a whole or not at all, what it has beyond that pod by pod.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -17,15 +17,13 @@ from allotment.core.placement.cycle import BATCH_MAX, Outcome, run_cycle
 from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.actions.allocate import allocate
 from allotment.core.queues.actions.backfill import backfill
-from allotment.core.queues.actions.enqueue import Enqueued, enqueue, let_in_unasked, without_queue
+from allotment.core.queues.actions.enqueue import Enqueued, enqueue, let_in_unasked
 from allotment.core.queues.answers import No, recordable
-from allotment.core.queues.model import WAITING, JobView, Lone, QueueView, View
+from allotment.core.queues.model import WAITING, JobView, QueueView, View
 from allotment.core.queues.plugins.registry import PLUGINS, Configured, configure
 from allotment.core.queues.reservations import Hold, holds_in_force
-from allotment.core.queues.round.covered import Covered, covered, in_order, take_over
 from allotment.core.queues.round.failing import Culprits, culprits
 from allotment.core.queues.round.holds import Emptied, holds_now, recorded
-from allotment.core.queues.round.known_covered import KnownCovered
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.round.victims import MAKING_ROOM, Hunt, Victims, keeping
@@ -58,30 +56,14 @@ class Opening(NamedTuple):
     admissions: tuple[Admission, ...]
     held: tuple[Held, ...]
     holds: tuple[Hold, ...]
-    covered: Covered | None = None
-    """The jobs of the batch, if it takes no asking job by job: then none was let in."""
-    is_known: bool = False
-    """Whether that is known from an older answer: then the session's books are older, too."""
 
 
 class Rounds:
-    """Rounds on one state, with the views of groups that did not change kept in between. `at_once`
-    counts those for which it took no asking job by job, `unasked` those of them for which no plugin
-    was asked at all.
-    """
+    """Rounds on one state, with the views of jobs that did not change kept in between."""
 
-    def __init__(
-        self,
-        state: ClusterState,
-        *,
-        one_by_one: bool = False,
-        checkpoint: Checkpoint = unending,
-    ) -> None:
-        """With `one_by_one` each job is asked about all the same, and the answers do not differ."""
+    def __init__(self, state: ClusterState, *, checkpoint: Checkpoint = unending) -> None:
         self.state = state
         self._checkpoint = checkpoint
-        self.at_once = self.unasked = 0
-        self._one_by_one = one_by_one
         self.views = Views(state)
         self._emptied = Emptied(state)
         self._tiers: list[list[Configured]] = []
@@ -89,7 +71,6 @@ class Rounds:
         self._world: World | None = None
         self._made_from: object = None
         self._session: Session | None = None
-        self._known = KnownCovered()
         self._nodes_seq = self._decision_seq = -1
 
     def open_ahead(self) -> None:
@@ -130,7 +111,6 @@ class Rounds:
         changes. The last session is over.
         """
         self._session = self._world = None
-        self._known.forget()
         views = self.views
         views.follow()
         jobs = [job for _, job in sorted(views.jobs.items())]
@@ -138,7 +118,7 @@ class Rounds:
         views.leave_out(found)
         return found
 
-    def _session_of(self, queues: Sequence[QueueView], jobs: Iterable[JobView | Lone]) -> Session:
+    def _session_of(self, queues: Sequence[QueueView], jobs: Iterable[JobView]) -> Session:
         """A session on some of the queues and jobs that there are."""
         cluster, now_ms = self.views.cluster(), self.views.now_ms
         world = World(View(cluster=cluster, queues=tuple(queues), now_ms=now_ms), None, jobs)
@@ -157,56 +137,33 @@ class Rounds:
         self._session = Session(world, self._tiers, self.state.turns)
         return self._session
 
-    def open(
-        self,
-        batch: Sequence[str],
-        on_step: OnStep = untimed,
-        *,
-        placed: Iterable[str] = (),
-    ) -> Opening:
-        """What comes before any pod of the batch is tried; the last session is over. Are there some
-        `placed` that are not in the batch, it takes asking each.
-        """
-        return self._sound(partial(self._open, batch, on_step, tuple(placed)))
+    def open(self, batch: Sequence[str], on_step: OnStep = untimed) -> Opening:
+        """What comes before any pod of the batch is tried; the last session is over."""
+        return self._sound(partial(self._open, batch, on_step))
 
-    def _open(self, batch: Sequence[str], on_step: OnStep, placed: Collection[str]) -> Opening:
+    def _open(self, batch: Sequence[str], on_step: OnStep) -> Opening:
         state = self.state
-        by_gate = "enqueue" in state.policy.actions
         wanted = {_job_of(state, uid) for uid in batch}
         world = self._follow()
-        known = None if self._one_by_one else self._known.find(state, wanted)
-        if known is not None and all(uid in known.covered.pods for uid in placed):
-            on_step(SESSION, "")
-            if by_gate:
-                on_step(ACTION, "enqueue")
-            self.at_once += 1
-            self.unasked += 1
-            none, pods = Enqueued((), ()), known.covered
-            return Opening(known.session, wanted, none, (), (), (), pods, is_known=True)
         session = self._session_on(world)
         session.open_all(on_step)
         on_step(SESSION, "")
-        found = None if self._one_by_one else covered(state, session, wanted)
-        if found is not None:
-            self._known.note(session, found)
-            if any(uid not in found.pods for uid in placed):
-                found = None
         admitted = Enqueued((), ())
-        if by_gate and found is None:
+        if "enqueue" in state.policy.actions:
             admitted = enqueue(session, wanted)
-        elif by_gate:
-            admitted = Enqueued((), without_queue(session, wanted))
+            on_step(ACTION, "enqueue")
         else:
             admitted = let_in_unasked(session)
-        if by_gate:
-            on_step(ACTION, "enqueue")
-        admissions = self._admissions(admitted)
-        if found is not None:
-            self.at_once += 1
-            return Opening(session, wanted, admitted, admissions, (), (), found)
-        held = holds_now(self.state, session, self._emptied)
-        kept = (hold for hold in keeping(self.state) if hold.job in session.jobs)
-        return Opening(session, wanted, admitted, admissions, recorded(held), (*held, *kept))
+        held = holds_now(state, session, self._emptied)
+        kept = (hold for hold in keeping(state) if hold.job in session.jobs)
+        return Opening(
+            session,
+            wanted,
+            admitted,
+            self._admissions(admitted),
+            recorded(held),
+            (*held, *kept),
+        )
 
     def _follow(self) -> World:
         """The world of the last session, which is over, brought up to date, or another one."""
@@ -222,10 +179,8 @@ class Rounds:
             view = View(cluster=cluster, queues=queues, now_ms=views.now_ms)
             world = self._world = World(view, world, views.jobs.values())
             self._made_from = made_from
-            self._known.forget()
         else:
             world.follow(changes, cluster, views.now_ms)
-            self._known.follow(changes)
         return world
 
     def _close(self) -> None:
@@ -252,27 +207,16 @@ class Rounds:
         assumed: Sequence[Placement],
         batch: Sequence[str],
         ranker: WholeRanker,
-        most: int = BATCH_MAX,
-        on_step: OnStep = untimed,
     ) -> Outcome | None:
         """The same on top of the placements of a cycle that is not decided yet, if that comes to
-        nothing but places. None where those placements do not fit on the state, where something
-        else than nodes has a say about the pods of both, and where somebody finds no place, were he
-        told so before or not: he may find one if the other cycle takes less, or others may have to
-        go for him.
+        nothing but places. None while there are queues, where those placements do not fit on the
+        state, and where somebody finds no place, were he told so before or not: he may find one if
+        the other cycle takes less.
         """
         state = self.state
-        if not _can_assume(state, assumed):
+        if state.is_batched or not _can_assume(state, assumed):
             return None
-        if not state.is_batched:
-            made = run_cycle(state, batch, ranker, assumed)
-            return made if _is_only_places(made) else None
-        given = [placement.uid for placement in assumed]
-        opening = self.open((*given, *batch), on_step)
-        if opening.covered is None:
-            self._close()
-            return None
-        made = self._round(opening, batch, ranker, most, on_step, assumed)
+        made = run_cycle(state, batch, ranker, assumed)
         return made if _is_only_places(made) else None
 
     def _round(
@@ -282,26 +226,23 @@ class Rounds:
         ranker: WholeRanker,
         most: int,
         on_step: OnStep,
-        assumed: Sequence[Placement] | None = None,
     ) -> Outcome:
         state = self.state
-        session = opening.session
+        session, actions = opening.session, state.policy.actions
         ranker.begin()
         try:
             places = Places(state, ranker)
-            places.assume_all(assumed or ())
             made = OutcomeBuilder(state, session, places)
             let_in_or_refused = (said.group for said in opening.admissions)
             made.take_refused(opening.admitted, opening.wanted.union(let_in_or_refused))
-            if opening.covered is not None:
-                self._place_covered(opening, opening.covered, places, made, most, on_step)
-            else:
-                for key in sorted(opening.wanted):
-                    self._take_orphan(made, session, key, batch)
-                self._place_one_by_one(opening, places, made, most, on_step)
+            for key in sorted(opening.wanted):
+                self._take_orphan(made, session, key, batch)
+            self._place(opening, places, made, most, on_step)
             victims = Victims()
-            if self.may_evict and assumed is None:
-                victims = self._make_room(opening, places, on_step)
+            if self.may_evict:
+                in_force = holds_in_force(session, opening.holds)
+                hunt = Hunt(*(state, session, places, in_force, opening.wanted, self._checkpoint))
+                victims = hunt.run(actions, on_step)
         finally:
             ranker.end()
         held = opening.held if opening.held != state.holds else None
@@ -311,7 +252,7 @@ class Rounds:
             outcome, evictions=victims.evictions, nominations=victims.nominations
         )
 
-    def _place_one_by_one(
+    def _place(
         self, opening: Opening, places: Places, made: OutcomeBuilder, most: int, on_step: OnStep
     ) -> None:
         session, actions = opening.session, self.state.policy.actions
@@ -331,48 +272,6 @@ class Rounds:
                 made.take(turn)
                 self._checkpoint()
             on_step(ACTION, "backfill")
-
-    def _place_covered(
-        self,
-        opening: Opening,
-        found: Covered,
-        places: Places,
-        made: OutcomeBuilder,
-        most: int,
-        on_step: OnStep,
-    ) -> None:
-        """Pods about which only nodes have a say."""
-        session, actions = opening.session, self.state.policy.actions
-        limits = holds_in_force(session, ()).limits(found.sample)
-        given = set(places.placements)
-        for uid in in_order(session, found):
-            if uid in given:
-                continue
-            self._checkpoint()
-            answer = places.try_pod(uid, limits)
-            if isinstance(answer, No):
-                made.take_lone(uid, answer)
-            elif len(places.placements) >= most + len(given):
-                break
-        on_step(ACTION, "allocate")
-        if "backfill" in actions:
-            on_step(ACTION, "backfill")  # which is for pods that ask for nothing
-
-    def _make_room(self, opening: Opening, places: Places, on_step: OnStep) -> Victims:
-        """Who has to go for those of the batch that found no place."""
-        session, wanted, found = opening.session, opening.wanted, opening.covered
-        if found is not None and len(places.placements) == len(found.pods):
-            wanted = set()
-        elif found is not None:
-            if opening.is_known:
-                session = self.session()
-            take_over(session, found, {uid: each.node for uid, each in places.placements.items()})
-        in_force = holds_in_force(session, opening.holds)
-        hunt = Hunt(
-            *(self.state, session, places, in_force, wanted, self._checkpoint),
-            one_by_one=self._one_by_one,
-        )
-        return hunt.run(self.state.policy.actions, on_step)
 
     def _take_orphan(
         self, made: OutcomeBuilder, session: Session, key: str, batch: Sequence[str]

@@ -80,8 +80,6 @@ _QUEUES_NAMED = 8
 _GUESSED_MAX = 64
 """For how many queues it is looked for the name that may be meant: all names are compared."""
 _FIRST = (CPU, MEMORY)
-_EXPLAINED = "explained"
-"""Under this name the books are kept that no plugin counts."""
 
 
 class PodVerdict(NamedTuple):
@@ -771,7 +769,7 @@ def _holders(session: Session, name: str) -> tuple[Holder, ...]:
     most = _reckoned(session, name).most or session.world.cluster.total
     found: list[tuple[Fraction, str, Holder]] = []
     for job in session.jobs.values():
-        share = share_of(job)
+        share = share_of(job.view)
         has = share.allocated.plus(share.inqueue)
         if (share.allocated or share.inqueue) and name in session.world.chain(job.queue):
             holder = Holder(
@@ -795,7 +793,7 @@ def _whole(amounts: Resources) -> dict[str, int]:
 
 def _reckoned(session: Session, name: str) -> _Reckoned:
     """The books of a queue, and the limits of the first plugin that sets some."""
-    asked = open_books(session.world, _EXPLAINED)[name]
+    asked = open_books(session.world)[name]
     capacity, card = session.plugin("capacity"), session.plugin("capacity-card")
     proportion = session.plugin("proportion")
     if isinstance(capacity, Capacity):

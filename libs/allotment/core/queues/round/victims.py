@@ -95,11 +95,7 @@ class Hunt:
         in_force: HoldsInForce,
         wanted: Collection[str],
         checkpoint: Checkpoint = unending,
-        *,
-        one_by_one: bool = False,
     ) -> None:
-        """With `one_by_one` each pod is asked about, also where no queue has any to spare."""
-        self._one_by_one = one_by_one
         self._state = state
         self._session = session
         self._places = places
@@ -113,10 +109,7 @@ class Hunt:
 
     def run(self, actions: Collection[str], on_step: OnStep = untimed) -> Victims:
         """Victims for the wanted groups, in their order, first by preemption."""
-        is_hunt = self._one_by_one or any(
-            self._may_find(job, actions) for job in self._takers(actions)
-        )
-        if not is_hunt:
+        if not any(self._may_find(job, actions) for job in self._takers(actions)):
             for action in _SOURCES:
                 if action in actions:
                     on_step(ACTION, action)

@@ -16,39 +16,35 @@ from allotment.core.queues.model import (
     Changes,
     Cluster,
     JobView,
-    Lone,
-    LoneKind,
     QueueView,
     View,
 )
 from allotment.core.queues.round.failing import Culprits, text_of
 from allotment.core.queues.round.members import (
-    Lones,
     is_made_for_pods,
     job_of,
     left_out,
     left_over,
     queue_of,
+    single_of,
 )
 from allotment.core.queues.round.totals import Totals
 from allotment_proto.device_config import DeviceConfig
-from allotment_proto.events import PodObserved, QueueObserved
+from allotment_proto.events import QueueObserved
 
 
 class Views:
     """Views of one state, with what did not change kept from the last one.
 
-    Those of lone pods are made when somebody asks for them (`Lone`). `made` counts the jobs that
-    were looked at.
+    `made` counts the jobs that were looked at.
     """
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self.made = 0
         self.totals = Totals(state)
-        self._jobs: dict[str, JobView | Lone] = {}
-        self._lones = Lones(state)
-        self._failing: dict[str, tuple[JobView | PodObserved, str]] = {}
+        self._jobs: dict[str, JobView] = {}
+        self._failing: dict[str, tuple[JobView, str]] = {}
         """Jobs on which a session failed, as they were then, with the error."""
         self._failing_queues: dict[str, tuple[QueueObserved | None, str]] = {}
         """The same of queues."""
@@ -59,7 +55,7 @@ class Views:
         self._shares: tuple[DeviceConfig | None, frozenset[str]] = None, frozenset()
 
     @property
-    def jobs(self) -> Mapping[str, JobView | Lone]:
+    def jobs(self) -> Mapping[str, JobView]:
         """The jobs by uid, as they were when this last followed."""
         return self._jobs
 
@@ -69,7 +65,7 @@ class Views:
         return View(
             cluster=self.cluster(),
             queues=self.queues(),
-            jobs=tuple(view_of(self._jobs[uid]) for uid in sorted(self._jobs)),
+            jobs=tuple(self._jobs[uid] for uid in sorted(self._jobs)),
             now_ms=self.now_ms,
         )
 
@@ -87,7 +83,6 @@ class Views:
         if names is None or changed or weighed_otherwise or made_from != self._made_from:
             self._made_from = made_from
             self._jobs.clear()
-            self._lones.forget_kinds()
             self._created = _Latest()
             self._look_at(_all_jobs(state))
             return None
@@ -127,18 +122,10 @@ class Views:
 
     def _look_at(self, uids: Iterable[str]) -> Changes:
         jobs, created = self._jobs, self._created
-        changed: dict[str, JobView | Lone | None] = {}
-        kinds: dict[LoneKind, int] = {}
-        others: list[str] = []
+        changed: dict[str, JobView | None] = {}
         for uid in uids:
             before, now = jobs.get(uid), self._sound(uid)
             changed[uid] = now
-            if isinstance(before, Lone):
-                kinds[before.kind] = kinds.get(before.kind, 0) - 1
-            if isinstance(now, Lone):
-                kinds[now.kind] = kinds.get(now.kind, 0) + 1
-            if isinstance(before, JobView) or isinstance(now, JobView):
-                others.append(uid)
             if now is not None:
                 jobs[uid] = now
                 if before is None:
@@ -149,18 +136,18 @@ class Views:
             elif before is not None:
                 del jobs[uid]
                 created.remove(before.created_ms)
-        return Changes(changed, kinds, others)
+        return changed
 
     def leave_out(self, found: Culprits) -> None:
         """Leave these queues and jobs out, until something about them changes."""
         for name, error in found.queues.items():
             self._failing_queues[name] = self.state.queues.get(name), error
         for uid, error in found.jobs.items():
-            self._failing[uid] = _seen(self._jobs[uid]), error
+            self._failing[uid] = self._jobs[uid], error
         self._look_at([uid for uid in self._jobs if self._jobs[uid].queue in found.queues])
         self._look_at(found.jobs)
 
-    def _sound(self, uid: str) -> JobView | Lone | None:
+    def _sound(self, uid: str) -> JobView | None:
         """A job; one that fails is left out, as it was when it failed, and so are those of a queue
         that does.
         """
@@ -170,7 +157,7 @@ class Views:
                 return made
             _, error = self._failing_queues.get(made.queue, (None, ""))
             seen, own_error = self._failing.get(uid, (None, ""))
-            if seen is not None and seen != _seen(made):
+            if seen is not None and seen != made:
                 del self._failing[uid]
             elif seen is not None:
                 error = own_error
@@ -178,7 +165,7 @@ class Views:
         except Exception as error:  # whatever it is: of this job, and not of the others
             return left_out(self.state, uid, text_of(error))
 
-    def _made(self, uid: str) -> JobView | Lone | None:
+    def _made(self, uid: str) -> JobView | None:
         """A job; None if there is none of the name."""
         state = self.state
         self.made += 1
@@ -190,7 +177,7 @@ class Views:
                 counts = pod.fact.uid in state.pending
             else:
                 counts = pod.fact.scheduler in state.policy.scheduler_names
-            return self._lones.of(uid, pod) if counts else None
+            return single_of(state, pod) if counts else None
         group = state.groups.get(uid)
         if group is None:
             return None
@@ -206,15 +193,6 @@ class Views:
         if known is None or known[0] is not fact:
             known = self._queues[fact.name] = fact, queue_of(fact)
         return known[1]
-
-
-def _seen(job: JobView | Lone) -> JobView | PodObserved:
-    """What tells whether a job is as it was."""
-    return job.fact if isinstance(job, Lone) else job
-
-
-def view_of(job: JobView | Lone) -> JobView:
-    return job.make() if isinstance(job, Lone) else job
 
 
 class _Latest:

@@ -1,4 +1,4 @@
-"""Lone pods that their queue's quota covers: placing them at once is asking job by job.
+"""Rounds of lone pods that are kept up to date say what rounds say that are opened afresh.
 
 Random histories of queues, nodes and pods without PodGroups, now and then a group among them. Each
 round is run both ways, and both must say the same to the last byte; so must the binder's check, of
@@ -41,7 +41,7 @@ STEPS = st.lists(
 
 @settings(max_examples=80)
 @given(STEPS)
-def test_placing_at_once_is_asking_each(steps: list[tuple[int, int, int, int]]) -> None:
+def test_kept_rounds_are_fresh_ones(steps: list[tuple[int, int, int, int]]) -> None:
     world = Lones()
     for op, a, b, c in steps:
         OPS[op](world, a, b, c)
@@ -88,31 +88,11 @@ def test_where_quota_and_room_are_nearly_enough(
     world.round(waiting)
 
 
-def test_a_usual_round_asks_nobody_job_by_job() -> None:
-    """Under each policy whose plugins can tell, also where nobody else waits."""
-    for policy in USUAL:
-        world = Lones()
-        names = {use.name for tier in policy.tiers for use in tier}
-        world.tell(PolicyLoaded(policy=policy, source="", text_sha256=""))
-        world.open_queue(0, 0, 0)
-        world.node(0, 3, 4)
-        for number in range(3):
-            name = f"l-{number}"
-            world.tell(build.pod(name, REQUESTS[1], name=name, rv=1, queue=QUEUES[0]))
-        batch = list(world.state.pending)
-        before = world.rounds.at_once
-        world.rounds.run(batch, world.board)
-        can_tell = names.isdisjoint({"sla", "capacity-card"})
-        assert world.rounds.at_once - before == can_tell, names
-
-
-def test_where_quota_is_short_each_is_asked() -> None:
+def test_where_quota_is_short_some_are_refused() -> None:
     world = Lones()
     world.open_queue(0, 0, 4)  # two CPUs
     for number in range(3):
         name = f"l-{number}"
         world.tell(build.pod(name, REQUESTS[1], name=name, rv=1, queue=QUEUES[0]))
-    before = world.rounds.at_once
     found = world.round(list(world.state.pending))
     assert (len(found.placements), len(found.refusals)) == (2, 1)
-    assert world.rounds.at_once == before
