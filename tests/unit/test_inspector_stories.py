@@ -65,7 +65,7 @@ async def told(
         return await anyio.to_thread.run_sync(look, moment)
 
 
-@pytest.mark.parametrize("log", [*A_FEW, "faults-3", "faults-4", BUSY])
+@pytest.mark.parametrize("log", [*A_FEW, "faults-1", "faults-3", "faults-4", BUSY])
 def test_few_records_tell_the_same_story_as_all(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With checkpoints everywhere, so that what lies between a pod's records is not folded."""
     monkeypatch.setattr(history_module, "CHECKPOINT_EVENTS", 3)

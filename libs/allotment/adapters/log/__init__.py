@@ -20,5 +20,5 @@ device configuration that reads them otherwise makes it list again), and what it
 the fact objects with the fold. The CLI keeps a fold of 50,000 events or more in
 `$XDG_CACHE_HOME/allotment` for its next question, by the identity of the log. `tests/model.py`
 keeps a plain list of shares with arithmetic of its own; property tests hold the fold's holders
-and free amounts equal to it (`core/replay/picture.py`) at every sequence.
+and free amounts equal to it (`tests/picture.py`) at every sequence.
 """

@@ -638,9 +638,9 @@ def _quarantine(state: ClusterState, node: Node) -> Iterator[NodeProblem]:
             place=f"pod {fact.namespace}/{fact.name}",
             message=f"no card of the node takes anything new because of it{why}",
         )
-    for held in node.allocations.values():
-        pod = state.pods[held.uid]
-        found = unreadable(pod) if held.unplaced else None
+    for uid in sorted(node.allocations):
+        pod = state.pods[uid]
+        found = unreadable(pod) if node.allocations[uid].unplaced else None
         if found is not None:
             yield NodeProblem(
                 code=found.code,

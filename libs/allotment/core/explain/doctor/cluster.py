@@ -193,7 +193,9 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
             remedy="fix the pod's annotation or delete the pod",
             namespaces=(pod.namespace,),
         )
-    for held in node.allocations.values():
+    # A snapshot keeps no order of allocations, and what is found must not depend on it.
+    allocations = [node.allocations[uid] for uid in sorted(node.allocations)]
+    for held in allocations:
         found = unreadable(state.pods[held.uid]) if held.unplaced else None
         if found is not None:
             pod = state.pods[held.uid].fact
@@ -206,7 +208,7 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
                 namespaces=(pod.namespace,),
             )
     listed = {(family, card) for family, x in node.ledgers.items() for card in x.by_id}
-    for held in node.allocations.values():
+    for held in allocations:
         for holding in held.holdings:
             if node.fact is not None and (holding.family, holding.card) not in listed:
                 pod = state.pods[held.uid].fact
