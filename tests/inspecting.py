@@ -106,6 +106,14 @@ def history_of(records: Sequence[Record]) -> tuple[History, FedFold]:
     return history, fold
 
 
+async def csv_of(history: History, name: str, query: Mapping[str, str]) -> str:
+    """The CSV of a page at the end of the log."""
+    page = next(page for page in PAGES if page.name == name)
+    assert page.csv is not None
+    async with history.moment(None) as moment:
+        return await anyio.to_thread.run_sync(page.csv, moment, {}, query)
+
+
 async def view_of(
     history: History,
     name: str,

@@ -134,6 +134,8 @@ class Pages:
     def _respond(self, moment: Moment, asked: Asked) -> web.Response:
         """Look at the moment and draw: in a worker thread."""
         page = asked.page
+        if asked.form == "csv" and page.csv is not None:
+            return _csv(page.csv(moment, asked.match, asked.query), f"{page.name}-{moment.seq}.csv")
         found = page.view(moment, asked.match, asked.query)
         status = 200
         if isinstance(found, NotFound):
@@ -281,9 +283,11 @@ async def serve_pages(pages: Pages, host: str, port: int) -> AsyncIterator[str]:
 
 
 def _form(request: web.Request) -> str:
-    """How the answer is wanted: ``html``, ``json`` or ``parts``."""
+    """How the answer is wanted: ``html``, ``json``, ``csv`` or ``parts``."""
     if request.query.get("parts"):
         return "parts"
+    if request.query.get("format") == "csv":
+        return "csv"
     accepted = request.headers.get("Accept", "")
     is_json = accepted.startswith("application/json") or request.query.get("format") == "json"
     return "json" if is_json else "html"
@@ -309,6 +313,13 @@ def _parts_body(drawn: Drawn, frame: Frame) -> bytes:
 
 def _json(body: bytes, status: int) -> web.Response:
     response = web.Response(body=body + b"\n", content_type="application/json", status=status)
+    response.enable_compression()
+    return response
+
+
+def _csv(text: str, name: str) -> web.Response:
+    response = web.Response(text=text, content_type="text/csv")
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     response.enable_compression()
     return response
 

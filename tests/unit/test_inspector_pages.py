@@ -1,7 +1,10 @@
 """The pages of pods, decisions, queues, gangs and the log, as their views return them."""
 
+import csv
 import json
 from functools import partial
+from itertools import pairwise
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,7 @@ from allotment_inspector.said import Bit
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Decided
-from tests.inspecting import history_of, view_of
+from tests.inspecting import csv_of, history_of, view_of
 from tests.recording import Recorder, busy_cluster, uid_of, vgpu
 from tests.recording_batch import busy_queues, preempted
 from tests.unit.replaying import LIES, tampered, two_on_one_node
@@ -588,6 +591,31 @@ def test_usage_of_a_long_log_is_that_of_its_last_records(
     wanted = json.loads(CliRunner().invoke(main, words).stdout)["usage"]
     mine = sorted((row.usage for row in found.rows), key=lambda used: used.name)
     assert msgspec.to_builtins(mine) == wanted
+
+
+@pytest.mark.parametrize("by", ["namespace", "node"])
+def test_curves_and_csv_of_usage_add_up_to_its_rows(by: str) -> None:
+    history, _ = history_of(busy_cluster().records)
+    found = anyio.run(partial(view_of, history, "usage", {}, {"by": by}, None))
+    lengths = [end - begin for begin, end in pairwise(found.edges)]
+    assert (found.edges[0], found.edges[-1]) == (found.from_ms, found.to_ms)
+    for row in found.rows:
+        held = sum(map(mul, row.curve.card_micro, lengths))
+        assert held == pytest.approx(row.usage.card_micro_ms, rel=1e-3)
+    together = [sum(row.curve.card_micro[k] for row in found.rows) for k in range(len(lengths))]
+    assert list(found.curve.card_micro) == pytest.approx(together, abs=len(found.rows))
+    assert found.curve.path.startswith("M0 20H")
+    text = anyio.run(csv_of, history, "usage", {"by": by})
+    header, *lines = csv.reader(text.splitlines())
+    assert header[:3] == [by, "from", "to"]
+    for row in found.rows:
+        hours = [float(line[4]) for line in lines if line[0] == row.usage.name]
+        assert sum(hours) * 3_600_000 == pytest.approx(row.usage.card_micro_ms / 1e6, rel=1e-3)
+
+
+def test_steps_of_a_curve_go_down_to_the_ground() -> None:
+    assert usage.steps_path([2, 2, 0, 1], 2) == "M0 20H0V0H2V20H3V10H4V20"
+    assert usage.steps_path([0, 0], 0) == "M0 20"
 
 
 def test_every_page_is_json() -> None:

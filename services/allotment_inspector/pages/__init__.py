@@ -34,6 +34,7 @@ __all__ = ["PAGES", "NotFound", "Page"]
 
 View = Callable[[Moment, Mapping[str, str], Mapping[str, str]], msgspec.Struct]
 Command = Callable[[Moment, Mapping[str, str], Mapping[str, str]], str]
+Csv = Callable[[Moment, Mapping[str, str], Mapping[str, str]], str]
 
 
 class Page(NamedTuple):
@@ -41,6 +42,7 @@ class Page(NamedTuple):
 
     `template` is a file in ``templates``. `command` says what to type for the same answer, "" where
     nothing gives it.
+    `csv` returns the page's numbers for a spreadsheet, where it has any.
     `nav` is its word in the bar, "" for pages that others lead to.
     """
 
@@ -50,6 +52,7 @@ class Page(NamedTuple):
     template: str
     command: Command
     nav: str = ""
+    csv: Csv | None = None
 
 
 PAGES = (
@@ -79,6 +82,6 @@ PAGES = (
     Page("decision", "/decisions/{seq}", decision.view, "decision.html", decision.command),
     Page("whatif", "/decisions/{seq}/otherwise", whatif.view, "whatif.html", whatif.command),
     Page("compare", "/compare", compare.view, "compare.html", compare.command, "Changes"),
-    Page("usage", "/usage", usage.view, "usage.html", usage.command, "Usage"),
+    Page("usage", "/usage", usage.view, "usage.html", usage.command, "Usage", usage.table),
     Page("search", "/search", search.view, "search.html", search.command),
 )

@@ -1,7 +1,11 @@
-"""Who held how much, and for how long, up to the moment: by namespace or by node."""
+"""How much pods held, and for how long, up to the moment: by namespace or by node, over time."""
 
+import csv
+import io
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +20,21 @@ SPANS = {"1h": 1, "24h": 24, "7d": 168}
 """Words for how far back is counted, in hours; anything else counts from the log's beginning."""
 EVENTS_MAX = 60_000
 """So many events are folded for one question, which takes about a second; the last ones."""
+
+PARTS = 48
+"""Into so many equal parts the time is divided for curves and CSV."""
+HEIGHT = 20
+"""Of a curve, in its own units; it is as many units wide as it has parts."""
+
+
+class Curve(msgspec.Struct, frozen=True, rename="camel"):
+    """Cards held on average in each part of the time, in millionths; `path` draws them in an SVG
+    of `HEIGHT`, scaled to the largest, `peak`.
+    """
+
+    card_micro: tuple[int, ...]
+    peak: str
+    path: str
 
 
 class UsedRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -32,6 +51,7 @@ class UsedRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     counted: dict[str, str]
     share: int
     usage: Usage
+    curve: Curve
 
 
 class UsagePage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -44,11 +64,62 @@ class UsagePage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     from_ms: int
     to_ms: int
     asked_ms: int
+    edges: tuple[int, ...]
+    """When the parts of the curves begin, and when the last one ends."""
     rows: tuple[UsedRow, ...]
+    curve: Curve
+    """Of all rows together."""
+
+
+class _Metered(NamedTuple):
+    """What pods held from `edges[0]` to `edges[-1]`, in all and in each part between."""
+
+    by: str
+    span: str
+    asked_ms: int
+    edges: tuple[int, ...]
+    whole: Sequence[Usage]
+    parts: Sequence[Sequence[Usage]]
 
 
 def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> UsagePage:
     """What was held up to the moment."""
+    found = _metered(moment, query)
+    everything = [sum(used.card_micro_ms for used in part) for part in found.parts]
+    return UsagePage(
+        by=found.by,
+        span=found.span,
+        from_ms=found.edges[0],
+        to_ms=found.edges[-1],
+        asked_ms=found.asked_ms,
+        edges=found.edges,
+        rows=_rows(found),
+        curve=_curve(everything, found.edges),
+    )
+
+
+def table(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """The same numbers as CSV: a line for each name and part of the time in which it held any."""
+    found = _metered(moment, query)
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    hours = ("gpu_hours", "device_hours", "memory_gib_hours", "cpu_hours")
+    lines.writerow((found.by, "from", "to", "pods", *hours))
+    for (from_ms, to_ms), part in zip(pairwise(found.edges), found.parts, strict=True):
+        for used in part:
+            amounts = (
+                used.card_micro_ms / MICRO,
+                used.device_ms + _whole_cards_ms(used),
+                used.memory_mib_ms / 1024,
+                used.cpu_milli_ms / 1000,
+            )
+            cells = [f"{amount / _HOUR_MS:.9f}" for amount in amounts]
+            lines.writerow((used.name, rfc3339(from_ms), rfc3339(to_ms), used.pods, *cells))
+    return text.getvalue()
+
+
+def _metered(moment: Moment, query: Mapping[str, str]) -> _Metered:
+    """Add up by one fold of the records in question, of the last `EVENTS_MAX` events at most."""
     by = "node" if query.get("by") == "node" else "namespace"
     span = query.get("span", "") if query.get("span", "") in SPANS else ""
     asked_ms = _from_ms(moment, span)
@@ -61,17 +132,35 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     folded = moment.folded(first_seq + within)
     begin_ms, state = next(folded)
     from_ms = max(asked_ms, begin_ms) if within else asked_ms
-    meter = Meter(state, (from_ms, moment.now_ms), node_of if by == "node" else namespace_of)
+    length_ms = moment.now_ms - from_ms
+    parts = max(min(PARTS, length_ms), 1)
+    edges = tuple(from_ms + length_ms * part // parts for part in range(parts + 1))
+    name_of = node_of if by == "node" else namespace_of
+    whole, in_parts = (Meter(state, each, name_of) for each in ((edges[0], edges[-1]), edges))
     for at_ms, _ in folded:
-        meter.take(at_ms)
-    return UsagePage(
-        by=by,
-        span=span,
-        from_ms=from_ms,
-        to_ms=moment.now_ms,
-        asked_ms=asked_ms,
-        rows=_rows(meter.found()[0], by),
+        whole.take(at_ms)
+        in_parts.take(at_ms)
+    return _Metered(by, span, asked_ms, edges, whole.found()[0], in_parts.found())
+
+
+def _curve(card_micro_ms: Sequence[int], edges: Sequence[int]) -> Curve:
+    lengths = [max(end - begin, 1) for begin, end in pairwise(edges)]
+    means = tuple(ms // length for ms, length in zip(card_micro_ms, lengths, strict=True))
+    most = max(means)
+    return Curve(
+        means, f"{most / MICRO:,.{0 if most >= 100 * MICRO else 2}f}", steps_path(means, most)
     )
+
+
+def steps_path(values: Sequence[int], most: int) -> str:
+    """An SVG path of steps, one unit wide each, filled down to the ground at `HEIGHT`."""
+    words = [f"M0 {HEIGHT}"]
+    before = 0
+    for place, value in enumerate([*values, 0]):
+        if value != before:
+            words.append(f"H{place}V{HEIGHT * (1 - value / most):.4g}")
+        before = value
+    return "".join(words)
 
 
 def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
@@ -92,9 +181,11 @@ def _from_ms(moment: Moment, span: str) -> int:
     return max(moment.now_ms - SPANS[span] * _HOUR_MS, first_ms) if span else first_ms
 
 
-def _rows(found: Iterable[Usage], by: str) -> tuple[UsedRow, ...]:
+def _rows(found: _Metered) -> tuple[UsedRow, ...]:
     """The largest first."""
-    used = sorted(found, key=lambda each: (-each.card_micro_ms, each.name))
+    by = found.by
+    used = sorted(found.whole, key=lambda each: (-each.card_micro_ms, each.name))
+    held = [{each.name: each.card_micro_ms for each in part} for part in found.parts]
     whole = sum(each.card_micro_ms for each in used)
     columns = (
         hours_column((each.card_micro_ms for each in used), MICRO),
@@ -113,6 +204,7 @@ def _rows(found: Iterable[Usage], by: str) -> tuple[UsedRow, ...]:
             counted=_counted(each),
             share=each.card_micro_ms * 10_000 // whole if whole else 0,
             usage=each,
+            curve=_curve([part.get(each.name, 0) for part in held], found.edges),
         )
         for each, gpu, device, memory, cpu in zip(used, *columns, strict=True)
     )
