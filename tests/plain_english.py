@@ -22,7 +22,7 @@ ODD = re.compile(
     re.IGNORECASE,
 )
 """Name who does what instead, in the field's words."""
-PARTS = ("libs/allotment", "libs/allotment_lab", "proto/allotment_proto", "services")
+PARTS = ("libs", "proto", "services")
 
 
 def modules() -> Iterator[Path]:

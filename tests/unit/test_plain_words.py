@@ -24,6 +24,7 @@ REMARKS_UNCLEAN = (
     "libs/allotment/core/replay/",
     "libs/allotment/core/trace_ids.py",
     "libs/allotment/testing/",
+    "libs/allotment_board/",
     "libs/allotment_lab/",
     "services/allotment_binder/",
     "services/allotment_filter/",
