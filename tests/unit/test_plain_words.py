@@ -11,19 +11,11 @@ from tests.plain_english import ODD, ROOT, modules, remarks, shown
 SHOWN_UNCLEAN = ("libs/allotment/core/queues/",)
 """Folders where texts that people see still have odd words. It only gets shorter."""
 REMARKS_UNCLEAN = (
-    "libs/allotment/core/config/",
     "libs/allotment/core/explain/",
     "libs/allotment/core/jobs/",
-    "libs/allotment/core/logport.py",
-    "libs/allotment/core/metrics/",
     "libs/allotment/core/placement/",
-    "libs/allotment/core/plugin_arguments.py",
-    "libs/allotment/core/pod_totals.py",
     "libs/allotment/core/queues/",
-    "libs/allotment/core/reasons.py",
     "libs/allotment/core/replay/",
-    "libs/allotment/core/trace_ids.py",
-    "libs/allotment/testing/",
     "libs/allotment_board/",
     "libs/allotment_lab/",
     "services/allotment_binder/",

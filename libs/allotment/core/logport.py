@@ -2,8 +2,8 @@
 
 Kept free of I/O so that the simulator, the in-memory log and the JetStream log share one vocabulary
 and one judgement. The judgement matters most: an append has three endings (landed, refused,
-unknown), unknown is settled by resending the same bytes, and a refused compare-and-append is
-believed only after looking at the record that took the place, because that record may be our own.
+unknown), unknown is settled by resending the same bytes, and a refused compare-and-append
+counts only after looking at the record that took the place, because that record may be our own.
 """
 
 import hashlib

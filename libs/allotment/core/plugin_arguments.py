@@ -1,6 +1,7 @@
-"""What a plugin can be told, and what a policy says about plugins, switches and arguments.
+"""What arguments a plugin has, and what a policy says about plugins, switches and arguments.
 
-Each plugin declares its arguments beside what reads them; `config.known` has them all by name.
+Each plugin declares its arguments next to the code that reads them; `config.known` has them all by
+name.
 
 Spellings and defaults are Volcano's; they are part of its contract, including that some switches
 begin with *enable* and others with *enabled*.
@@ -87,7 +88,7 @@ def boolean(default: bool, is_used: bool = True, field: str = "") -> Argument:
 UNUSED = Argument(Kind.INTEGER, 0, is_used=False)
 _CACHE = {"predicateErrorCacheEnable": boolean(True)}
 Arguments = Mapping[str, Argument]
-"""What a plugin or an action may be told, by the key in the file."""
+"""The arguments of a plugin or an action, by the key in the file."""
 _NONE: Arguments = {}
 
 INIT_PARAMS = "init-params"
@@ -118,8 +119,8 @@ _REMEMBERED_MOST = 16
 def remembered(make: Callable[[Policy], _Made]) -> Callable[[Policy], _Made]:
     """`make`, called once a policy.
 
-    Policies are told apart by identity, which is cheaper to compare than their content; the entry
-    holds its policy, so an address is not taken for another's that had it before.
+    Policies are distinguished by identity, which is cheaper to compare than their content; the
+    entry holds its policy, so an address is not taken for another's that had it before.
     """
     made: dict[int, tuple[Policy, _Made]] = {}
 

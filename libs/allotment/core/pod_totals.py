@@ -31,7 +31,7 @@ def of_containers(containers: Iterable[Amounts], init: Iterable[tuple[Amounts, b
 
 
 def is_pod_level(name: str) -> bool:
-    """Whether a pod can ask for the resource itself, beside its containers."""
+    """Whether a pod can request the resource itself, apart from its containers."""
     return name in _OVERCOMMITTED or name.startswith("hugepages-")
 
 

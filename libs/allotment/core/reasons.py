@@ -112,7 +112,7 @@ NOT_ACKNOWLEDGED: Final = "NotAcknowledged"
 MISDELIVERED: Final = "Misdelivered"
 """Of a `Corrected`: the pod was served with another one's record, and its devices are known."""
 DEVICES_UNKNOWN: Final = "DevicesUnknown"
-"""Of a `Corrected`: it was, but nobody knows with whose."""
+"""Of a `Corrected`: it was, but it is unknown with whose."""
 CLAIM_MISMATCH: Final = "ClaimMismatch"
 CLAIM_UNREADABLE: Final = "ClaimUnreadable"
 
@@ -1035,14 +1035,14 @@ CURED_BY_ROOM: Final = _cured(Cure.ROOM)
 BUSY: Final = CURED_BY_ROOM.intersection(REFUSAL_ORDER)
 """What a card lacks that a release can give it."""
 KEPT_BACK: Final = _cured(Cure.HOLD)
-"""What nodes answer that would take the pod but are there for somebody else."""
+"""What nodes answer that would take the pod but are reserved for others."""
 EXCLUDED_BY_POD: Final = _cured(Cure.POD).intersection(STEP_NUMBER)
 BEFORE_THE_POD: Final = _cured(Cure.NODE).intersection(STEP_NUMBER)
 """What is asked of a node before whether the pod accepts it."""
 QUOTA_CODES: Final = _cured(Cure.QUOTA)
 """Refusals that end when others in the queue give something back."""
 OF_GROUP: Final = frozenset(reason.code for reason in TABLE if reason.is_of_group)
-"""What the other members of a group are told as it is: it holds for all of them."""
+"""What the other members of a group get verbatim: it holds for all of them."""
 OF_CLUSTER: Final = frozenset((CLUSTER_OVERUSED, CLUSTER_INSUFFICIENT))
 """What is short in the whole cluster, whatever queues may have."""
 

@@ -38,5 +38,5 @@ def cycle_ids(cycle: str) -> tuple[str, str]:
 
 
 def traceparent(uid: str) -> str:
-    """The W3C trace context with which whatever runs in a pod goes on with the pod's trace."""
+    """The W3C trace context with which the application in a pod continues the pod's trace."""
     return f"00-{trace_id(uid)}-{root_id(uid)}-01"

@@ -96,7 +96,7 @@ def shapes(
 
 def _cut_shape(random: Random, devices: str, finer: int) -> PodRequest:
     """A request for one MIG instance or one share of a chip; they differ in CPU as well, in steps
-    that are so much finer, since of chips there are only as many shares as templates.
+    that are finer by the same factor, since of chips there are only as many shares as templates.
     """
     if devices == "mig":
         memory_mib = 256 * random.randint(8, 160)
@@ -171,9 +171,10 @@ class Churn:
         has_queue: bool = False,
         fill: float = FILL,
     ) -> None:
-        """The policy's mix is told as an event, as services learn it. With `is_each_its_own` no two
-        pods have an equal request. With `has_queue` there is a queue `default`, so that decisions
-        are made by rounds over queues. `fill` is the part of the cards' memory that is taken first.
+        """The policy's mix is recorded as an event, as services learn it. With `is_each_its_own` no
+        two pods have an equal request. With `has_queue` there is a queue `default`, so that
+        decisions are made by rounds over queues. `fill` is the part of the cards' memory that is
+        taken first.
         """
         self.state = ClusterState()
         self._is_each_its_own = is_each_its_own

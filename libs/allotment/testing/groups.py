@@ -1,8 +1,8 @@
 """A cluster full of groups: the workload of `allot bench batch`, repeatable.
 
 Equal nodes, queues of equal weight, and groups of equal pods, each with a part of a card. Groups
-that run are facts that somebody else might have made: bound pods of running PodGroups. Others wait,
-come and end as the caller says; everything goes through `apply`, as it does in the services.
+that run are facts that another scheduler might have made: bound pods of running PodGroups. Others
+wait, come and end as the caller says; everything goes through `apply`, as it does in the services.
 """
 
 from collections.abc import Iterator

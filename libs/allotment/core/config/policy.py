@@ -5,8 +5,8 @@ The file is Volcano's `volcano-scheduler.conf`: `actions`, `tiers` of `plugins` 
 word for. What the file leaves out is as built in (`built_in`): a file without `actions` or without
 `tiers` has the built-in ones, a file without content is the built-in policy.
 
-Refused, so that the version before stays in force: what Volcano refuses, names of plugins that
-nobody knows, and words and numbers that cannot be followed. Warned of: what is left aside (unknown
+Refused, so that the version before stays active: what Volcano refuses, unknown names of
+plugins, and words and numbers that cannot be followed. Warned of: what is left aside (unknown
 keys and arguments, values of another type, as Volcano does silently) and what has no effect. A
 number in quotes is no value of another type: it counts as the number that is meant, which Volcano
 leaves aside.
@@ -36,7 +36,7 @@ _KEYS = ("actions", "tiers", "configurations", "metrics")
 
 class PolicyError(Exception):
     """Raised for a configuration that cannot be used; `problems` name place, value and remedy.
-    `warnings` are what would have been warned of beside them.
+    `warnings` are what would have been warned of along with them.
     """
 
     def __init__(self, problems: tuple[str, ...], warnings: tuple[str, ...] = ()) -> None:
@@ -51,7 +51,7 @@ class Parsed(NamedTuple):
 
 
 def built_in(scheduler_names: tuple[str, ...]) -> Policy:
-    """The policy without a file. `Policy()` alone is in force until the log names one."""
+    """The policy without a file. `Policy()` alone is active until the log names one."""
     return Policy(
         scheduler_names=scheduler_names,
         fit_weight=Policy().device_weight,

@@ -1,7 +1,7 @@
 """What is on the cards, as gauges: Volcano's names and our own, read off the books at one sequence.
 
 Volcano's six have its names, labels and meaning (`vgpu/metrics.go`, deviceshare 9) and concern vGPU
-cards only. They are made anew from the state each time, so that they neither flicker nor outlive
+cards only. They are computed from the state each time, so that they neither flicker nor outlive
 their node (`kept_cards` does so for the nodes that changed). Two things differ: a pod counts once
 on a card however many of its containers are there (Q11 charges each of them), and pods of one name
 in several namespaces, which Volcano lets overwrite each other, are added up unless the namespace is

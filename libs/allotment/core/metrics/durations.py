@@ -3,7 +3,7 @@
 Every time is the log's: a pod's clock starts when the log first holds it as a pod that waits for us
 (its scheduling gates are gone), and is read at the first record that shows each stage. An example
 names the pod's trace and that record. Of pods that were there before the first record, in a
-snapshot, nobody here knows when they began to wait: they have no clock, and count nowhere.
+snapshot, it is unknown when they began to wait: they have no clock, and count nowhere.
 """
 
 from collections.abc import Iterable, Iterator

@@ -16,8 +16,8 @@ US_PER_S = 1_000_000
 
 
 class Example(NamedTuple):
-    """One of the values that were counted: of which pod (uid), and by which record. Of most that
-    are counted nobody asks: whose trace it is in is worked out by who does.
+    """One of the values that were counted: of which pod (uid), and by which record. Most
+    are never looked up: their trace is worked out on request.
     """
 
     value_us: int

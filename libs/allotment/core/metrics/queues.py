@@ -1,9 +1,9 @@
 """What queues and groups have and lack, as gauges with Volcano's names, read off a session's books.
 
 Volcano's labels and units: CPU in milli-cores, memory in bytes, other resources in thousandths, one
-row for each that a queue has a number for. They are made anew from the state each time, so that
-none outlives its queue. A queue's `deserved` and `real_capacity` are those of the quota plugin in
-force, and there are none without one; `capacity` is what the Queue says.
+row for each that a queue has a number for. They are computed from the state each time, so that
+none outlives its queue. A queue's `deserved` and `real_capacity` are those of the active quota
+plugin, and there are none without one; `capacity` is what the Queue says.
 
 Source of the names: Volcano's `pkg/scheduler/metrics`.
 """
@@ -38,7 +38,7 @@ PREFIX = "volcano"
 _QUEUE_LABEL = "queue_name"
 _MICRO = 1_000_000
 _QUOTA_PLUGINS = ("capacity", "capacity-card", "proportion")
-"""Whose books are shown, the first of them that is in force."""
+"""Whose books are shown, the first of them that is active."""
 _AMOUNTS = {
     "allocated": "what the queue's pods hold",
     "request": "what the queue's pods hold and ask for",
