@@ -16,6 +16,7 @@ from allotment.core.placement.policies.typical import (
     Fragmentation,
     cards_of,
     cluster_fragmentation,
+    fill_milli,
     filled_milli,
     is_dead,
     root_mix,
@@ -106,7 +107,9 @@ def test_how_full_pods_of_one_size_make_a_node(
     state = state_of(node(), pod("x", node="n1", holdings=(holding("GPU-0", 12_000, 0),)))
     cards = cards_of(state.nodes["n1"], Policy())["vgpu"]
     size = Typical(request(shape, cpu_milli=1_000), PPM, 0)
-    assert filled_milli(cards, cpu_milli, 32 * GIB, size) == filled
+    taken = [(units(free, size), fill_milli(free, size)) for free in cards]
+    many, fill = sum(n for n, _ in taken), sum(n * milli for n, milli in taken)
+    assert filled_milli(many, fill, cpu_milli, 32 << 20, size) == filled
 
 
 def test_a_rest_is_dead_if_nothing_fits_that_would_fit_the_idle_card() -> None:
@@ -134,7 +137,9 @@ def test_a_node_with_an_idle_card_and_a_quarter_used_one(
     quarter = Typical(request(wants(4_000, 0), cpu_milli=1_000), PPM, 250)
     assert usable_milli(roomy, cpu_milli, quarter) == usable
     half = Typical(HALF, PPM, 500)
-    assert headroom_milli(cards, cpu_milli, 32 * GIB, half) == headroom
+    assert headroom_milli(1, cpu_milli, 32 * GIB, half) == headroom
+    assert Headroom((half,)).part("vgpu", cards[0]) == (False,)
+    assert Headroom((half,)).part("vgpu", cards[1]) == (True,)
 
 
 def test_fragmentation_of_a_cluster() -> None:

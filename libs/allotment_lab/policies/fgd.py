@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from allotment.core.placement.devices.free import Free
-from allotment.core.placement.policies.typical import PPM, card_milli, usable_milli
+from allotment.core.placement.policies.typical import PPM, card_milli, room, takes
 from allotment.core.placement.policies.valued import Host, Valued
 from allotment.core.placement.rules.points import POINT_MICRO
 
@@ -77,12 +77,26 @@ class Fgd(Valued):
 
     name = "fgd"
 
-    def value(self, family: str, cards: Sequence[Free], host: Host) -> int:
-        """The fragment with its sign turned, in 10⁻⁹ cards."""
-        worth = -PPM * sum(map(card_milli, cards))
+    def part(self, family: str, free: Free) -> tuple[int, ...]:
+        """Per shape of the family whether the card takes it, and how much is idle of it then; and
+        what is idle, in 10⁻³ cards.
+        """
+        idle, sums = card_milli(free), [0] * 0
         for shape in self.mix:
             if shape.ask is not None and shape.ask.family == family:
-                worth += shape.weight_ppm * usable_milli(cards, host.cpu_milli, shape)
+                good = takes(free, shape.ask, shape.request.selection)
+                sums += (good, good * idle)
+        return *sums, idle
+
+    def worth(self, family: str, sums: Sequence[int], host: Host) -> int:
+        """The fragment with its sign turned, in 10⁻⁹ cards."""
+        worth, at = -PPM * sums[-1], 0
+        for shape in self.mix:
+            if shape.ask is not None and shape.ask.family == family:
+                is_enough = sums[at] >= shape.ask.count
+                if is_enough and room(host.cpu_milli) >= room(shape.request.cpu_milli):
+                    worth += shape.weight_ppm * sums[at + 1]
+                at += 2
         return worth
 
     def micro(self, gain: int) -> int:

@@ -17,6 +17,7 @@ alone an idle card is worth no more than one that still takes a share, and share
 from collections.abc import Sequence
 
 from allotment.core.placement.devices.free import Free
+from allotment.core.placement.policies.typical import takes
 from allotment.core.placement.policies.valued import Host, Valued
 from allotment.core.placement.rules.points import FULL_MICRO
 from allotment_lab.policies.mixes import headroom_milli
@@ -30,12 +31,20 @@ class Headroom(Valued):
 
     name = "headroom"
 
-    def value(self, family: str, cards: Sequence[Free], host: Host) -> int:
-        """The headroom in 10⁻⁹ cards."""
-        return sum(
-            shape.weight_ppm * headroom_milli(cards, host.cpu_milli, host.memory_bytes, shape)
+    def part(self, family: str, free: Free) -> tuple[int, ...]:
+        """Per shape of the family whether the card takes it."""
+        return tuple(
+            takes(free, shape.ask, shape.request.selection)
             for shape in self.mix
             if shape.ask is not None and shape.ask.family == family
+        )
+
+    def worth(self, family: str, sums: Sequence[int], host: Host) -> int:
+        """The headroom in 10⁻⁹ cards."""
+        shapes = [shape for shape in self.mix if shape.ask and shape.ask.family == family]
+        return sum(
+            shape.weight_ppm * headroom_milli(good, host.cpu_milli, host.memory_bytes, shape)
+            for shape, good in zip(shapes, sums, strict=True)
         )
 
     def micro(self, gain: int) -> int:

@@ -4,11 +4,10 @@ Each takes how many pods asked for what, and the memory of a usual card, against
 memory are held. At most `most` shapes, and no more than make up 95 % of what is counted.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
-from allotment.core.placement.devices.free import Free
 from allotment.core.placement.policies.typical import (
     CARD_MILLI,
     CARDS_MOST,
@@ -18,7 +17,6 @@ from allotment.core.placement.policies.typical import (
     most_frequent,
     room,
     size_of,
-    takes,
     worth_milli_of,
 )
 from allotment.core.placement.rules.points import KIB_BITS
@@ -55,15 +53,15 @@ def card_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = S
     return most_frequent(counted, mean, card_mib, most, _TYPICAL_PCT)
 
 
-def headroom_milli(cards: Iterable[Free], cpu_milli: int, memory_bytes: int, shape: Typical) -> int:
-    """The worth of the pods of a size that a node still has room for, one on a card.
+def headroom_milli(good: int, cpu_milli: int, memory_bytes: int, shape: Typical) -> int:
+    """The worth of the pods of a size that a node still has room for, one on a card, if so many
+    cards take it.
 
     Free CPU and memory limit it in proportion: CPU for half a pod is room for half of its worth.
     """
     ask = shape.ask
     if ask is None:
         return 0
-    good = sum(takes(free, ask, shape.request.selection) for free in cards)
     worth = min(shape.worth_milli, CARDS_MOST * CARD_MILLI)
     most = worth * (good // max(ask.count, 1))
     for free, need in (

@@ -27,9 +27,13 @@ class NetHeadroom(Headroom):
 
     name = "net-headroom"
 
-    def value(self, family: str, cards: Sequence[Free], host: Host) -> int:
+    def part(self, family: str, free: Free) -> tuple[int, ...]:
+        """As headroom, and behind it what is idle, in 10⁻³ cards."""
+        return *super().part(family, free), card_milli(free)
+
+    def worth(self, family: str, sums: Sequence[int], host: Host) -> int:
         """The headroom less what is idle, in 10⁻⁹ cards."""
-        return super().value(family, cards, host) - PPM * sum(map(card_milli, cards))
+        return super().worth(family, sums[:-1], host) - PPM * sums[-1]
 
     def micro(self, gain: int) -> int:
         return super().micro(gain - MOST_FILLED)

@@ -31,13 +31,17 @@ from collections.abc import Sequence
 from allotment.core.placement.devices.free import Free
 from allotment.core.placement.policies.typical import (
     PPM,
+    Mix,
     card_milli,
     card_ppm,
+    fill_milli,
     filled_milli,
     is_dead,
+    units,
 )
 from allotment.core.placement.policies.valued import Host, Valued
-from allotment.core.placement.rules.points import FULL_MICRO
+from allotment.core.placement.rules.points import FULL_MICRO, KIB_BITS
+from allotment_proto.facts import Typical
 
 _PARTS = 3
 """Values are in thirds of 10⁻⁹ cards: what is ahead counts a third."""
@@ -71,15 +75,36 @@ class FillAhead(Valued):
 
     name = "fill-ahead"
 
-    def value(self, family: str, cards: Sequence[Free], host: Host) -> int:
+    def __init__(self, mix: Mix = ()) -> None:
+        super().__init__(mix)
+        self._of_family: dict[str, list[Typical]] = {}
+
+    def part(self, family: str, free: Free) -> tuple[int, ...]:
+        """Per shape how many of its units the card takes and what these fill; and the card's rest,
+        in thirds of 10⁻⁹ cards.
+        """
+        shapes = self._shapes(family)
+        sums: list[int] = []
+        for shape in shapes:
+            many = units(free, shape)
+            sums += (many, many * fill_milli(free, shape) if many else 0)
+        return *sums, rest_of(card_ppm(free), card_milli(free), is_dead(free, shapes))
+
+    def worth(self, family: str, sums: Sequence[int], host: Host) -> int:
         """The fill ahead less the rests, in thirds of 10⁻⁹ cards."""
-        shapes = [shape for shape in self.mix if shape.ask and shape.ask.family == family]
-        shapes = [shape for shape in shapes if shape.weight_ppm]
-        worth = sum(
-            shape.weight_ppm * filled_milli(cards, host.cpu_milli, host.memory_bytes, shape)
-            for shape in shapes
+        ahead = sum(
+            shape.weight_ppm
+            * filled_milli(many, fill, host.cpu_milli, host.memory_bytes >> KIB_BITS, shape)
+            for shape, many, fill in zip(self._shapes(family), sums[:-1:2], sums[1::2], strict=True)
         )
-        return worth - sum(rest_of(card_ppm(f), card_milli(f), is_dead(f, shapes)) for f in cards)
+        return ahead - sums[-1]
 
     def micro(self, gain: int) -> int:
         return fill_micro(gain)
+
+    def _shapes(self, family: str) -> list[Typical]:
+        known = self._of_family.get(family)
+        if known is None:
+            known = [each for each in self.mix if each.ask and each.ask.family == family]
+            known = self._of_family[family] = [each for each in known if each.weight_ppm]
+        return known

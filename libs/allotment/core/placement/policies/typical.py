@@ -155,15 +155,12 @@ def usable_milli(cards: Iterable[Free], cpu_milli: int, shape: Typical) -> int:
     return sum(good) if len(good) >= ask.count else 0
 
 
-def _fill_milli(ask: DeviceRequest, free: Free) -> int:
-    """What one unit of a request fills of this card: of memory or compute, the larger part."""
-    fact = free.card.fact
-    return unit_milli(
-        ask,
-        need_memory_mib(ask, fact.memory_mib, free.card.table),
-        fact.memory_mib,
-        fact.cores_pct,
-    )
+def fill_milli(free: Free, shape: Typical) -> int:
+    """What one unit of a shape's request fills of a card: of memory or compute, the larger part."""
+    fact, ask = free.card.fact, shape.ask
+    assert ask is not None
+    need_mib = need_memory_mib(ask, fact.memory_mib, free.card.table)
+    return unit_milli(ask, need_mib, fact.memory_mib, fact.cores_pct)
 
 
 def unit_milli(ask: DeviceRequest, need_mib: int, memory_mib: int, cores_pct: int) -> int:
@@ -211,25 +208,21 @@ def card_ppm(free: Free) -> int:
     return PPM * max(min(free.memory_mib, MEMORY_MOST), 0) // size
 
 
-def filled_milli(cards: Iterable[Free], cpu_milli: int, memory_bytes: int, shape: Typical) -> int:
-    """How much of a node's cards would be filled if pods of one shape took all that they can.
+def filled_milli(many: int, fill: int, cpu_milli: int, memory_kib: int, shape: Typical) -> int:
+    """How much of a node's cards would be filled if pods of one shape took all that they can: the
+    cards take so many units of its request, which fill so much.
 
     Free CPU and memory limit it in proportion: CPU for half of these pods is room for half of it.
     """
     ask = shape.ask
-    if ask is None:
-        return 0
-    number = max(ask.count, 1)
-    found = [(units(free, shape), free) for free in cards]
-    total = sum(many for many, _ in found)
-    pods = total // number
+    number = 1 if ask is None else max(ask.count, 1)
+    pods = many // number
     if not pods:
         return 0
-    milli = sum(many * _fill_milli(ask, free) for many, free in found if many)
-    milli = most = milli * (pods * number) // total
+    milli = most = fill * (pods * number) // many
     for free_amount, need in (
         (cpu_milli, shape.request.cpu_milli),
-        (memory_bytes >> KIB_BITS, shape.request.memory_bytes >> KIB_BITS),
+        (memory_kib, shape.request.memory_bytes >> KIB_BITS),
     ):
         if need:
             most = min(most, milli * room(free_amount) // (room(need) * pods))

@@ -15,16 +15,17 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from allotment.core.ledger.model import Node
-from allotment.core.ledger.partitions import Piece
+from allotment.core.ledger.partitions import Piece, Table
 from allotment.core.placement.devices import by_family
 from allotment.core.placement.devices.choosing import Pick
 from allotment.core.placement.devices.free import Free, need_memory_mib
 from allotment.core.placement.policies.base import Points
 from allotment.core.placement.policies.typical import Mix, card_milli, cards_of, room
 from allotment.core.placement.rules.points import LEFTOVER_MOST
-from allotment_proto.facts import DeviceRequest, PodRequest, Policy
+from allotment_proto.facts import CardFact, DeviceRequest, PodRequest, Policy
 
 MILLI_CPU_PER_MILLI_CARD = 16
+_PARTS_MOST = 1 << 17
 
 
 class Host(NamedTuple):
@@ -42,9 +43,14 @@ class Valued(ABC):
 
     def __init__(self, mix: Mix = ()) -> None:
         self.mix = mix
+        self._parts: dict[tuple[CardFact, Table, int, int, int], tuple[int, ...]] = {}
 
     @abstractmethod
-    def value(self, family: str, cards: Sequence[Free], host: Host) -> int:
+    def part(self, family: str, free: Free) -> tuple[int, ...]:
+        """What one card adds to the sums from which `worth` values its node."""
+
+    @abstractmethod
+    def worth(self, family: str, sums: Sequence[int], host: Host) -> int:
         """What the family's cards are worth with this much of the host free."""
 
     @abstractmethod
@@ -59,16 +65,24 @@ class Valued(ABC):
         cards: Sequence[Free],
         policy: Policy,
     ) -> Sequence[Free]:
+        if not cards:
+            return cards
         known = {free.card.fact.id: free for free in cards}
         family = wanted.family
         full = [known.get(free.card.fact.id, free) for free in cards_of(node, policy)[family]]
         before, after = _hosts(node, request, wanted)
-        worth = self.value(family, full, before)
+        sums = self._sums(family, full)
+        worth = self.worth(family, sums, before)
+        known_micro: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
 
         def rank(free: Free) -> tuple[int, int]:
-            charged = [_charged(f, wanted, policy) if f is free else f for f in full]
-            gain = self.value(family, charged, after) - worth
-            return -self.micro(gain), card_milli(free)
+            now, then = self._part(family, free), self._part(family, _charged(free, wanted, policy))
+            micro = known_micro.get((now, then))
+            if micro is None:
+                changed = [each - a + b for each, a, b in zip(sums, now, then, strict=True)]
+                micro = self.micro(self.worth(family, changed, after) - worth)
+                known_micro[now, then] = micro
+            return -micro, card_milli(free)
 
         return sorted(cards, key=rank)
 
@@ -81,7 +95,7 @@ class Valued(ABC):
             before, after = Host(node.cpu_milli_free, node.memory_bytes_free), _after(node, request)
             micro = self.micro(
                 sum(
-                    self.value(name, cards, after) - self.value(name, cards, before)
+                    self._value(name, cards, after) - self._value(name, cards, before)
                     for name, cards in families.items()
                 )
             )
@@ -89,13 +103,30 @@ class Valued(ABC):
             cards = families[wanted.family]
             charged = [_charged(f, wanted, policy) if f.card.fact.id in ids else f for f in cards]
             before, after = _hosts(node, request, wanted)
-            gain = self.value(wanted.family, charged, after)
-            micro += self.micro(gain - self.value(wanted.family, cards, before))
+            gain = self._value(wanted.family, charged, after)
+            micro += self.micro(gain - self._value(wanted.family, cards, before))
             families[wanted.family] = charged
         left = sum(card_milli(free) for cards in families.values() for free in cards)
         cpu_milli = _after(node, request).cpu_milli
         leftover = room(cpu_milli) + MILLI_CPU_PER_MILLI_CARD * left
         return Points(micro, min(leftover, LEFTOVER_MOST))
+
+    def _value(self, family: str, cards: Sequence[Free], host: Host) -> int:
+        return self.worth(family, self._sums(family, cards), host) if cards else 0
+
+    def _sums(self, family: str, cards: Sequence[Free]) -> list[int]:
+        return [sum(column) for column in zip(*(self._part(family, f) for f in cards), strict=True)]
+
+    def _part(self, family: str, free: Free) -> tuple[int, ...]:
+        # Most cards of a node are as they were when it was last asked, and asking each shape of
+        # the mix whether it fits a card is what costs.
+        key = free.card.fact, free.card.table, free.slots, free.memory_mib, free.cores_pct
+        known = self._parts.get(key)
+        if known is None:
+            if len(self._parts) >= _PARTS_MOST:
+                self._parts.clear()
+            known = self._parts[key] = self.part(family, free)
+        return known
 
 
 def _asks(
