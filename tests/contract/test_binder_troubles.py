@@ -301,5 +301,5 @@ async def test_who_keeps_a_nodes_cards_in_quarantine_is_told_so_once(tmp_path: P
         await until(lambda: server.said(reasons.CARDS_QUARANTINED))
         ((name, note),) = server.said(reasons.CARDS_QUARANTINED)
         assert name == "pod-a"
-        assert "volcano.sh/vgpu-ids-new is 'x': so nobody knows which cards of node n1" in note
+        assert "volcano.sh/vgpu-ids-new is 'x': so it is unknown which cards of node n1" in note
         assert "Correct the annotation or delete the pod" in note

@@ -277,7 +277,7 @@ def test_what_is_no_snapshot(payload: bytes) -> None:
 def test_the_check_sees_a_forgotten_allocation() -> None:
     state = build.state_of(*RESERVED)
     state.nodes["n1"].allocations.clear()
-    assert any("does not know it" in problem for problem in check(state))
+    assert any("has no record of it" in problem for problem in check(state))
 
 
 def test_a_record_without_events_moves_where_the_log_stands_and_nothing_else() -> None:
