@@ -75,7 +75,8 @@ def test_it_reports_one_line_of_json() -> None:
     result = CliRunner().invoke(main, ["bench", "batch", *small, "--json"])
     assert result.exit_code == 0, result.output
     facts = msgspec.json.decode(result.stdout)
-    assert (facts["bench"], facts["groups"], facts["pending"]) == ("batch", 20, 3)
+    assert facts["bench"] == "batch"
+    assert (facts["parameters"]["groups"], facts["parameters"]["pending"]) == (20, 3)
     assert facts["rate_per_cpu_second"] > 0
     assert 0 < facts["p50_us"] <= facts["p99_us"]
     assert facts["cpu_us"].keys() == {"filter", "scorer", "fold"}

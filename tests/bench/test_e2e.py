@@ -39,13 +39,13 @@ def measured(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     for times in (found["burst_us"], found["steady_us"]):
         assert list(times) == PERCENTILES
         assert 0 < times["decided_p50"] <= times["bound_p50"] <= times["running_p50"]
-    assert (found["bench"], found["nodes"]) == ("e2e", 4)
+    assert (found["bench"], found["parameters"]["nodes"]) == ("e2e", 4)
     assert found["steady_pods"] == 20
     assert (found["oversold"], found["misdelivered"]) == (0, 0)
     assert found["rate_per_cpu_second"] > 0
     assert found["pods_per_second_wall"] >= found["running_per_second_wall"] > 0
-    assert found["yardstick"][1] > 0
-    assert found["ratio_to_yardstick"] > 0
+    assert found["bare_per_second_wall"] > 0
+    assert found["ratio_to_bare_client"] > 0
     assert found["requests"]["POST pods/binding"] == 1
     assert found["requests_per_pod"] >= 1
     return found
@@ -62,7 +62,8 @@ def test_pods_are_measured_until_they_run_behind_plugins_that_take_their_time(
         found = measured(tmp_path, "--allocate-ms", str(ALLOCATE_MS), "--policy", str(policy))
     finally:
         policy.unlink()
-    assert (found["policy"], found["queue"]) == (str(policy), "default")
+    parameters = found["parameters"]
+    assert (parameters["policy"], parameters["queue"]) == (str(policy), "default")
     assert found["burst_us"]["running_p50"] >= 1000 * ALLOCATE_MS
     assert set(found["cpu_us"]) == set(found["rss_mib"])
     assert set(found["cpu_us"]) == {*SERVICES, "controller", "apiserver", "load"}
@@ -77,10 +78,10 @@ def test_beside_a_cluster_the_bench_plays_the_kubelets_of_its_nodes(tmp_path: Pa
         counted = measured(tmp_path, "--server", url, "--ask", "cards", "--pods", "12")
         with urlopen(f"{url}/api/v1/nodes") as answer:
             assert msgspec.json.decode(answer.read())["items"] == []
-    assert (found["server"], found["queue"]) == (url, "")
+    assert (found["parameters"]["server"], found["parameters"]["queue"]) == (url, "")
     assert found["burst_us"]["running_p50"] >= 1000 * ALLOCATE_MS
     assert set(found["cpu_us"]) == {*SERVICES, "load"}
-    assert counted["ask"] == "cards"
+    assert counted["parameters"]["ask"] == "cards"
 
 
 @pytest.mark.slow

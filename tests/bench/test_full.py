@@ -41,16 +41,16 @@ def test_it_reports_one_line_of_json() -> None:
     result = CliRunner().invoke(main, ["bench", "full", *SMALL, "--json"])
     assert result.exit_code == 0, result.output
     facts = msgspec.json.decode(result.stdout)
-    assert (facts["bench"], facts["waiting"], facts["ends"]) == ("full", 60, 20)
+    assert facts["bench"] == "full"
+    assert (facts["parameters"]["waiting"], facts["parameters"]["ends"]) == (60, 20)
     assert facts["placed_per_end"] > 0
     assert facts["tried_per_end"] >= facts["placed_per_end"]
     assert 0 < facts["p50_us"] <= facts["p99_us"]
     assert facts["cpu_us"].keys() == {"filter", "scorer", "fold"}
-    assert facts["ratio_to_oracle"] > 0
 
 
-def test_it_refuses_to_measure_refusals() -> None:
+def test_it_refuses_to_measure_rejections() -> None:
     tiny = ["--nodes", "2", "--waiting", "20", "--shapes", "1", "--ends", "1", "--seed", "14"]
     result = CliRunner().invoke(main, ["bench", "full", *tiny])
     assert result.exit_code == 2
-    assert "would measure refusals" in result.stderr
+    assert "would measure rejections" in result.stderr

@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from allotment.adapters.service.loop_watch import CPU
 from allotment_cli.main import main
-from allotment_lab.bench.loops import LoopsReport, _longest_ms
+from allotment_lab.bench.loops import _longest_ms
+from allotment_lab.bench.results import Result
 from allotment_lab.processes import run
 
 pytestmark = pytest.mark.slow
@@ -19,7 +20,8 @@ def test_loops_reports_one_line_of_json() -> None:
     result = CliRunner().invoke(main, ["bench", "loops", *SMALL, "--bound-ms", "1000", "--json"])
     assert result.exit_code == 0, result.output
     facts = msgspec.json.decode(result.stdout)
-    assert (facts["bench"], facts["nodes"], facts["live_pods"]) == ("loops", 20, 160)
+    assert (facts["bench"], facts["parameters"]["nodes"]) == ("loops", 20)
+    assert facts["live_pods"] == 160
     assert facts["evictions"] >= 3
     assert facts["lease_changes"] == 0
     replicas = {f"{name}-{n}" for name in ("filter", "scorer", "binder") for n in (0, 1)}
@@ -30,9 +32,9 @@ def test_loops_reports_one_line_of_json() -> None:
 def test_a_loop_that_computed_for_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = run
 
-    def late(*given: Any) -> LoopsReport:
-        made: LoopsReport = measure(*given)
-        return msgspec.structs.replace(made, blocked_cpu_ms_max={"scorer-1": 75.0})
+    def late(*given: Any) -> Result:
+        made: Result = measure(*given)
+        return made | {"blocked_cpu_ms_max": {"scorer-1": 75.0}}
 
     monkeypatch.setattr("allotment_lab.bench.loops.run", late)
     result = CliRunner().invoke(main, ["bench", "loops", *SMALL])

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import anyio
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -13,7 +12,6 @@ from allotment_board import machine_code
 from allotment_cli.errors import CliError
 from allotment_cli.main import main
 from allotment_lab.bench import pipeline
-from allotment_lab.bench.scrapes import scraped
 from allotment_lab.processes import scores_compiled
 from tests.sim.replay import verify
 
@@ -25,7 +23,9 @@ def test_pipeline_reports_one_line_of_json() -> None:
     result = CliRunner().invoke(main, ["bench", "pipeline", *SMALL, "--json"])
     assert result.exit_code == 0, result.output
     facts = msgspec.json.decode(result.stdout)
-    assert (facts["bench"], facts["nodes"], facts["pods"]) == ("pipeline", 50, 200)
+    assert facts["bench"] == "pipeline"
+    assert (facts["parameters"]["nodes"], facts["parameters"]["pods"]) == (50, 200)
+    assert facts["ratio_to_bare_client"] > 0
     assert facts["placed_percent"] == 100
     assert facts["pods_per_second_wall"] > 0
     assert 0 < facts["p50_us"] <= facts["p99_us"]
@@ -35,7 +35,6 @@ def test_pipeline_reports_one_line_of_json() -> None:
     assert facts["cycles"] < 20
     assert set(facts["cpu_us"]) == {"filter", "scorer", "binder", "nats", "bench"}
     assert facts["versions"]["numba"] == "none", "so few nodes are scored in NumPy"
-    assert facts["scrape_slowest_us"] == {}
 
 
 def test_what_is_placed_on_top_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,34 +56,6 @@ def test_what_is_placed_on_top_is_made_again(monkeypatch: pytest.MonkeyPatch) ->
     facts = msgspec.json.decode(result.stdout)
     assert facts["cycles_on_top"] >= 5, "12 full batches"
     assert len(found) == 1
-
-
-def test_a_prometheus_beside_it() -> None:
-    arguments = ["bench", "pipeline", *SMALL, "--scrape-every", "0.2"]
-    result = CliRunner().invoke(main, [*arguments, "--json"])
-    assert result.exit_code == 0, result.output
-    facts = msgspec.json.decode(result.stdout)
-    assert facts["scrape_s"] == 0.2
-    assert set(facts["scrape_slowest_us"]) == {"filter", "scorer", "binder"}
-    assert min(facts["scrape_slowest_us"].values()) > 0
-
-
-@pytest.mark.anyio
-async def test_metrics_are_read_for_as_long_as_something_is_measured() -> None:
-    metrics = ServiceMetrics("allotment-filter", "")
-    async with serve_http("127.0.0.1", 0, "allotment-filter", Readiness(), metrics) as address:
-        async with scraped({"filter": address}, 0.001) as scrapes:
-            with anyio.fail_after(30):
-                while scrapes.pages < 3:
-                    await anyio.wait_all_tasks_blocked()
-        read = scrapes.pages
-        async with scraped({"filter": address}, 0) as none:
-            await anyio.sleep(0.01)
-        assert (scrapes.pages, none.pages) == (read, 0)
-    with anyio.fail_after(30), pytest.raises(BaseExceptionGroup) as failed:
-        async with scraped({"filter": address}, 1):
-            await anyio.sleep_forever()
-    assert failed.group_contains(CliError, match=f"{address}/metrics")
 
 
 @pytest.mark.anyio

@@ -20,7 +20,7 @@ BENCH = ["bench", "core", "--nodes", "5", "--seconds", "0.1"]
         (["bench", "e2e", "--seconds", "-1"], "-1"),
         (["bench", "gang", "--policy", "nope"], "'nope' is neither one of"),
         ([*BENCH, "--save", "/nowhere/at/all"], "directory '/nowhere/at' does not exist"),
-        (["simulate", "--svg", "/nowhere/at/all"], "directory '/nowhere/at' does not exist"),
+        (["simulate", "--csv", "/nowhere/at/all"], "directory '/nowhere/at' does not exist"),
     ],
 )
 def test_refused(arguments: list[str], why: str) -> None:
@@ -33,29 +33,27 @@ def test_refused(arguments: list[str], why: str) -> None:
     ("line", "why"),
     [
         ("{", "truncated"),
-        ('{"bench":"core"}', "missing required field `rate_per_cpu_second`"),
-        ('{"bench":"core","rate_per_cpu_second":"x"}', "got `str`"),
-        ('{"bench":"core","rate_per_cpu_second":1}', "missing required field `yardstick`"),
+        ('{"bench":"core"}', "missing required field `parameters`"),
         (
-            '{"bench":"core","rate_per_cpu_second":0,"yardstick":["x",1],"ratio_to_yardstick":1}',
-            "must be above 0",
+            '{"bench":"core","parameters":{},"machine":"","versions":{},"rate_per_cpu_second":"x"}',
+            "got `str`",
         ),
     ],
 )
-def test_a_file_that_holds_no_reports(line: str, why: str, tmp_path: Path) -> None:
+def test_a_file_that_holds_no_results(line: str, why: str, tmp_path: Path) -> None:
     path = tmp_path / "kept.jsonl"
     path.write_text(line + "\n", encoding="utf-8")
     result = CliRunner().invoke(main, [*BENCH, "--compare", str(path)])
     assert result.exit_code == 2
-    assert f"{path}:1: not a report" in result.output
+    assert f"{path}:1: not a result of a bench" in result.output
     assert why in result.output
 
 
-def test_one_file_cannot_be_record_and_picture(tmp_path: Path) -> None:
+def test_one_file_cannot_be_record_and_table(tmp_path: Path) -> None:
     both = str(tmp_path / "x")
     workload = str(ROOT / "deploy/examples/simulate/training-and-inference.yaml")
     result = CliRunner().invoke(
-        main, ["simulate", "--workload", workload, "--svg", both, "--record", both]
+        main, ["simulate", "--workload", workload, "--csv", both, "--record", both]
     )
     assert result.exit_code == 2
     assert "give two files" in result.output

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from allotment.core.config.policy import parse
 from allotment.core.ledger.check import check, oversold
@@ -12,7 +11,6 @@ from allotment_board.board import Board
 from allotment_lab.bundle import from_records
 from allotment_lab.engine import Simulation
 from allotment_lab.in_queues import InQueues
-from allotment_lab.simulate.curve import svg
 from allotment_lab.workload import Workload
 from allotment_proto import subjects
 from allotment_proto.events import (
@@ -240,18 +238,6 @@ def test_dice_do_not_choose_for_groups(tmp_path: Path) -> None:
     path = log.write(tmp_path / "log.jsonl")
     result = simulate("--file", str(path), "--policy", "random", code=2)
     assert "no dice choose for groups" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("span_s", "unit"), [(30, "seconds"), (600, "minutes"), (7 * 86_400, "days")]
-)
-def test_where_pods_come_and_go_the_picture_is_over_time(span_s: int, unit: str) -> None:
-    high = [(0.0, 0.0), (span_s / 2, 80.0), (float(span_s), 0.0)]
-    low = [(0.0, 0.0), (span_s / 2, 40.0), (float(span_s), 0.0)]
-    drawn = svg({"low": [low], "high": [high]}, "title", over_time=True)
-    assert f"{unit} since the first pod" in drawn
-    assert "everything placed" not in drawn
-    assert drawn.index(">high</text>") < drawn.index(">low</text>")
 
 
 def test_a_group_that_is_made_again_while_its_old_pods_leave_stays() -> None:

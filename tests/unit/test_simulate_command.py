@@ -1,7 +1,7 @@
 """`allot simulate` on small files: what it prints, draws, keeps, and how it says no."""
 
+import csv
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from allotment_cli.main import main
 from allotment_lab import measures
 from allotment_lab.policies import COMPARED
-from allotment_lab.simulate import command, curve
+from allotment_lab.simulate import command
 from allotment_lab.simulate.policies import NAMES
 from allotment_lab.simulate.run import simulate as run_once
 from tests import build
@@ -108,25 +108,23 @@ def test_an_exported_log_and_a_recipe_are_workloads(tmp_path: Path) -> None:
     assert msgspec.json.decode(simulate("--workload", str(recipe), "--json").stdout)["placed"] > 0
 
 
-def test_the_drawing_names_every_policy(trace: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "curves.svg"
-    simulate(
-        *trace, "--policy", "binpack", "--policy", "spread", "--repeat", "2", "--svg", str(path)
-    )
-    root = ElementTree.fromstring(path.read_text())
-    texts = [text.text or "" for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    for name in ("binpack ", "spread ", "arrived load", "allocated, %"):
-        assert any(text.startswith(name) for text in texts), texts
-    assert "prefers-color-scheme: dark" in path.read_text()
+def test_the_allocation_of_every_run_is_written(trace: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "curves.csv"
+    words = ["--policy", "binpack", "--policy", "spread", "--repeat", "2", "--csv", str(path)]
+    printed = simulate(*trace, *words, "--json").stdout
+    rows = rows_of(path)
+    assert list(rows[0]) == ["policy", "seed", "arrived_percent", "allocated_percent"]
+    for report in map(msgspec.json.decode, printed.splitlines()):
+        of_run = report["policy"], str(report["seed"])
+        *_, last = (row for row in rows if (row["policy"], row["seed"]) == of_run)
+        for column, figure in (("arrived", "arrived"), ("allocated", "allocation")):
+            shown = report[f"{figure}_percent"]
+            assert float(last[f"{column}_percent"]) == pytest.approx(shown, abs=0.1)
 
 
-def test_a_curve_of_many_runs_is_their_mean() -> None:
-    runs = [[(0.0, 0.0), (100.0, 80.0)], [(0.0, 0.0), (100.0, 60.0), (120.0, 61.0)]]
-    found = curve.mean(runs)
-    assert found[0] == (0, 0)
-    assert found[-1] == (100, 70)
-    with pytest.raises(ValueError, match="no curves"):
-        curve.svg({"a": []}, "title")
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +153,7 @@ def test_other_nos_say_what_would_be_right(trace: list[str], tmp_path: Path) -> 
         ["--policy", "none", "--policy", "spread"],
     ):
         assert "--record keeps one run" in simulate(*trace, *kept, *more, code=2).stderr
-    assert "does not exist" in simulate(*trace, "--svg", "/absent/x.svg", code=2).stderr
+    assert "does not exist" in simulate(*trace, "--csv", "/absent/x.csv", code=2).stderr
     assert "does not exist" in simulate(*trace, "--record", "/absent/x", code=2).stderr
     assert "real time" in simulate(*trace, "--through", "services", "--churn", code=2).stderr
     (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,0,0\n")
@@ -223,21 +221,6 @@ def test_seeds_are_repeated_exactly_where_they_make_a_difference(trace: list[str
     assert runs["--no-churn", "1"] != runs["--no-churn", "2"]
 
 
-def test_every_named_policy_has_a_look_of_its_own() -> None:
-    drawn = curve.svg({name: [[(0.0, 0.0), (9.0, 9.0)]] for name in NAMES}, "title")
-    paths = re.findall(
-        r'class="curve (c\d+)"(?: stroke-dasharray="([^"]*)")? d="M[\d.]+,.*L', drawn
-    )
-    colours, dashes = (set(looks) for looks in zip(*paths, strict=True))
-    assert len(paths) == len(colours) == len(dashes) == len(NAMES)
-    for colour in colours:
-        values = re.findall(rf"\.{colour}{{stroke:(#\w+)}}", drawn)
-        assert len(values) == 2, "on light and on dark ground"
-    assert len(set(curve.LIGHT)) == len(set(curve.DARK)) == len(NAMES)
-    many = [curve._look(number) for number in range(3 * len(NAMES))]
-    assert len(set(many)) == len(many)
-
-
 def test_what_cannot_be_measured_is_refused_and_what_is_left_out_is_said(
     trace: list[str], tmp_path: Path
 ) -> None:
@@ -278,13 +261,13 @@ def test_runs_that_were_finished_before_ctrl_c_are_kept(
         return run_once(*given)
 
     monkeypatch.setattr(command, "run_once", stopped)
-    drawn = tmp_path / "x.svg"
+    written = tmp_path / "x.csv"
     words = [*trace, "--policy", "binpack", "--policy", "spread", "--repeat", "100"]
     words += ["--json"] if as_json else []
-    result = simulate(*words, "--svg", str(drawn), code=130)
+    result = simulate(*words, "--csv", str(written), code=130)
     assert "stopped: 3 of 200 runs are finished" in result.stderr
     assert "allot: stopped by SIGINT" in result.stderr
-    assert ">spread " in drawn.read_text()
+    assert {row["policy"] for row in rows_of(written)} == {"binpack", "spread"}
     if as_json:
         found = [msgspec.json.decode(line) for line in result.stdout.splitlines()]
         assert [(run["policy"], run["seed"]) for run in found] == [
@@ -344,14 +327,10 @@ def test_what_is_allocated_holds_until_something_happens(tmp_path: Path) -> None
     head = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\n"
     short = "".join(f"s{n},1,1,1,1000,{n},{n + 5}\n" for n in range(3000))
     pods.write_text(f"{head}long,1,1,1,1000,0,200000\n{short}")
-    drawn = tmp_path / "x.svg"
-    simulate("--nodes", str(nodes), "--pods", str(pods), "--churn", "--svg", str(drawn))
-    (path,) = re.findall(r'class="curve c0" d="M([^"]+)"', drawn.read_text())
-    assert "L" not in path
-    steps = re.findall(r"H([\d.]+)V([\d.]+)", path)
-    (before, _), (_, alone), (last, end) = ((float(x), float(y)) for x, y in steps[-3:])
-    bottom, highest = curve.HEIGHT - curve.BOTTOM, min(float(y) for _, y in steps)
-    assert last - before > 500, "the long job runs alone for most of the time"
-    assert 0 < bottom - alone < (bottom - highest) / 4, "one card of at least five"
-    assert end == bottom, "nothing is allocated in the end"
-    assert curve.mean([[(0.0, 10.0), (100.0, 0.0)]] * 2, in_steps=True)[-2][1] == 10
+    written = tmp_path / "x.csv"
+    simulate("--nodes", str(nodes), "--pods", str(pods), "--churn", "--csv", str(written))
+    points = [(float(r["seconds"]), float(r["allocated_percent"])) for r in rows_of(written)]
+    (before, alone), (last, end) = points[-2:]
+    assert last - before > 150_000, "the long job runs alone for most of the time"
+    assert 0 < alone < max(percent for _, percent in points) / 4, "one card of at least five"
+    assert end == 0, "nothing is allocated in the end"

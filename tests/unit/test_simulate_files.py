@@ -13,7 +13,7 @@ from allotment_lab.simulate.outputs import kept
 from tests.simulating import CONFIGURATION, NODES, PODS, TEXT, simulate
 
 
-@pytest.mark.parametrize("output", ["--record", "--svg"])
+@pytest.mark.parametrize("output", ["--record", "--csv"])
 def test_nothing_that_is_read_is_overwritten(output: str, trace: list[str], tmp_path: Path) -> None:
     configuration = tmp_path / "scheduler.conf"
     configuration.write_text(CONFIGURATION)
@@ -38,8 +38,8 @@ def test_nothing_that_is_read_is_overwritten(output: str, trace: list[str], tmp_
 
 def test_two_outputs_are_two_files(trace: list[str], tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
-    outputs = ["--record", str(tmp_path / "x"), "--svg", str(tmp_path / "d" / ".." / "x")]
-    assert "--svg and --record are the same file" in simulate(*trace, *outputs, code=2).stderr
+    outputs = ["--record", str(tmp_path / "x"), "--csv", str(tmp_path / "d" / ".." / "x")]
+    assert "--csv and --record are the same file" in simulate(*trace, *outputs, code=2).stderr
     assert not (tmp_path / "x").exists()
 
 

@@ -1,15 +1,10 @@
 """The tables and drawings of `allot simulate`: names, numbers, and in which order they come."""
 
-import re
-from pathlib import Path
-
 import msgspec
-import pytest
 
 from allotment_lab.engine import Totals
 from allotment_lab.simulate.policies import shown
-from allotment_lab.simulate.report import RunReport, differences, legend, lines, report
-from tests.simulating import CONFIGURATION, simulate
+from allotment_lab.simulate.report import RunReport, differences, lines, report
 
 TOTALS = Totals(
     capacity_milli=1_000_000,
@@ -41,7 +36,6 @@ def test_a_number_is_rounded_once() -> None:
     row = lines([found])[2].split()
     assert row[:2] == ["spread", "1"]
     assert row[2:4] == ["0.45", "0.45"]
-    assert legend([found]) == {"spread": "spread 0.45"}
 
 
 def test_means_come_first_and_then_each_policys_refusals_once() -> None:
@@ -119,25 +113,3 @@ def test_a_policys_file_is_shown_without_its_folders() -> None:
     }
     for alike in (["x/a.conf", "y/a.conf"], ["x/spread"], ["x/recorded", "recorded"]):
         assert list(shown(alike).values()) == alike
-
-
-@pytest.mark.parametrize(
-    ("more", "title", "column"),
-    [
-        (["--inflate", "1.3", "--repeat", "3"], "POLICY  .*STD DEV", 1),
-        (["--inflate", "1.3"], "POLICY  .*ARRIVED", 2),
-        (["--churn"], "POLICY  .*ARRIVED", 2),
-    ],
-)
-def test_the_drawing_has_the_numbers_of_the_table(
-    more: list[str], title: str, column: int, trace: list[str], tmp_path: Path
-) -> None:
-    path, drawn = tmp_path / "scheduler.conf", tmp_path / "x.svg"
-    path.write_text(CONFIGURATION)
-    policies = ["--policy", "binpack", "--policy", str(path)]
-    said = simulate(*trace, *policies, *more, "--svg", str(drawn)).stdout
-    (table,) = re.findall(rf"{title}.*\n((?:.+\n)+)", said)
-    rows = [line.split() for line in table.splitlines()]
-    assert [row[0] for row in rows] == ["binpack", "scheduler.conf"]
-    for row in rows:
-        assert f">{row[0]} {row[1 + column]}</text>" in drawn.read_text()

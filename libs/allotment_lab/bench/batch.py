@@ -14,29 +14,11 @@ from allotment_board import NodeRanker
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_filter.groups import Groups
-from allotment_lab.bench.report import Report, peak_rss_mib, publish, reporting
-from allotment_lab.bench.yardstick import placements
+from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result
 from allotment_lab.percentiles import percentile
 
-PLAIN_CYCLES_MAX = 5
 TOO_MANY = CARDS + 1
 """So many cards no node has."""
-
-
-class BatchReport(Report, frozen=True, kw_only=True):
-    """One run of `allot bench batch`. `rate_per_cpu_second` counts cycles, the filter's and the
-    scorer's part together; so do p50 and p99. `cpu_us` has them apart, and the fold's part.
-    """
-
-    groups: int
-    pending: int
-    size: int
-    queues: int
-    cycles: int
-    opened: float
-    """How many groups were looked at a cycle, filter and scorer together."""
-    hopeless_us: float
-    """From the arrival of a gang that can never fit to the decision that says so, p50."""
 
 
 class Cycle(NamedTuple):
@@ -100,16 +82,12 @@ class Readers:
 @click.option("--queues", default=16, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--cycles", default=100, show_default=True, type=click.IntRange(1, 1_000_000))
 @reporting
-def batch(
-    nodes: int, groups: int, pending: int, size: int, queues: int, cycles: int, **out: Any
-) -> None:
-    """One of many running groups ends and another comes, cycle after cycle; others wait in vain.
-
-    The oracle opens everything afresh for each cycle.
-    """
+def batch(as_json: bool, save: Any, compare: Any, pending: int, cycles: int, **plan: int) -> None:
+    """One of many running groups ends and another comes, cycle after cycle; others wait in vain."""
+    nodes, groups, size = plan["nodes"], plan["groups"], plan["size"]
     note(f"filling {nodes} nodes × {CARDS} cards with {groups} groups of {size} …")
     try:
-        crowd = Crowd(nodes, queues, groups, size)
+        crowd = Crowd(nodes, plan["queues"], groups, size)
     except CrowdError as error:
         raise CliError(f"{error}: take more --nodes or fewer --groups") from None
     board = NodeRanker(crowd.state)
@@ -119,43 +97,26 @@ def batch(
     turn_over(crowd, readers)
     freeze_heap()
     before = readers.opened
-    looks = placements(nodes, CARDS, shapes=1)
     measured = [turn_over(crowd, readers) for _ in range(cycles)]
     opened = (readers.opened - before) / cycles
-    plain = [
-        turn_over(crowd, Readers(crowd.state, board)).us
-        for _ in range(min(cycles, PLAIN_CYCLES_MAX))
-    ]
     hopeless = [in_vain(crowd, readers) for _ in range(cycles)]
     ordered = sorted(cycle.us for cycle in measured)
     mean_us = sum(ordered) / cycles
-    yardstick = looks.taken()
-    report = BatchReport(
-        bench="batch",
-        nodes=nodes,
-        shapes=1,
-        groups=groups,
-        pending=pending,
-        size=size,
-        queues=queues,
-        cycles=cycles,
+    found = result(
+        "batch",
+        {**plan, "pending": pending, "cycles": cycles},
         rate_per_cpu_second=round(1e6 / mean_us, 1),
-        ratio_to_oracle=round(sum(plain) / len(plain) / mean_us, 1),
         p50_us=percentile(ordered, 50),
         p99_us=percentile(ordered, 99),
         cpu_us={
-            "filter": round(sum(cycle.filter_us for cycle in measured) / cycles, 1),
-            "scorer": round(sum(cycle.scorer_us for cycle in measured) / cycles, 1),
-            "fold": round(sum(cycle.fold_us for cycle in measured) / cycles, 1),
+            stage: round(sum(getattr(cycle, f"{stage}_us") for cycle in measured) / cycles, 1)
+            for stage in ("filter", "scorer", "fold")
         },
         opened=round(opened, 1),
         hopeless_us=percentile(sorted(hopeless), 50),
-        rss_mib={"core": peak_rss_mib()},
-        yardstick=yardstick,
-        ratio_to_yardstick=round(1e6 / mean_us / yardstick.rate, 5),
+        rss_mib=peak_rss_mib(),
     )
-    title = f"batch: {groups} groups of {size} run, {pending} wait, {queues} queues, {nodes} nodes"
-    publish(report, title, _rows(report), **out)
+    publish(found, as_json=as_json, save=save, compare=compare)
 
 
 def turn_over(crowd: Crowd, readers: Readers) -> Cycle:
@@ -180,20 +141,3 @@ def in_vain(crowd: Crowd, readers: Readers) -> float:
     crowd.end(key)
     readers.settle(crowd)
     return took_us
-
-
-def _rows(report: BatchReport) -> list[tuple[str, str]]:
-    return [
-        ("cycles per CPU-second", f"{report.rate_per_cpu_second:,}"),
-        ("ratio to opening everything afresh", f"{report.ratio_to_oracle:,}"),
-        ("a cycle, p50, p99 (CPU)", f"{_ms(report.p50_us)}, {_ms(report.p99_us)}"),
-        *((f"of it {name}", _ms(us)) for name, us in report.cpu_us.items() if name != "fold"),
-        ("the fold, next to it", _ms(report.cpu_us["fold"])),
-        ("groups looked at a cycle", f"{report.opened:,}"),
-        ("hopeless gang, arrival to refusal", _ms(report.hopeless_us)),
-        ("memory, peak", f"{report.rss_mib['core']} MiB"),
-    ]
-
-
-def _ms(us: float) -> str:
-    return f"{us / 1000:.1f} ms"

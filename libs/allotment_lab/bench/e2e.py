@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import anyio
 import click
-import msgspec
 
 from allotment.adapters.kube import client as kube
 from allotment.adapters.kube.config import KubeConfigError
@@ -35,9 +34,7 @@ from allotment_lab.bench.e2e_kubelets import Kubelets
 from allotment_lab.bench.e2e_load import SENDERS, BareClient, Eyes, bare_client
 from allotment_lab.bench.e2e_phases import Done, Load, Phases
 from allotment_lab.bench.e2e_stack import HOME, Services, Stack, local_mode
-from allotment_lab.bench.report import Report, have_compiled, publish, reporting, versions
-from allotment_lab.bench.scrapes import scrape_option, scraped, slowest_row
-from allotment_lab.bench.yardstick import Yardstick
+from allotment_lab.bench.results import Result, have_compiled, publish, reporting, result
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import run, scores_compiled
 from allotment_local.home import BINDER_CONTEXT, Home
@@ -48,65 +45,7 @@ LOCAL = "local"
 LOCAL_SCHEDULER = "allotment"
 DEFAULT_POLICY = "binpack"
 QUEUE = "default"
-BARE_CLIENT = "a bare client that creates and binds the same pods"
 NOT_SERVICES = ("apiserver", "load")
-
-
-class Peer(msgspec.Struct, frozen=True):
-    """What another scheduler made of the same load in the same run."""
-
-    scheduler: str
-    pods_per_second_wall: float
-    """The burst, until bound."""
-    running_per_second_wall: float
-    burst_us: dict[str, float]
-    """Wall times from sent until bound and running: `bound_p50` and the like."""
-    steady_us: dict[str, float]
-    requests_per_pod: float | None
-
-
-class E2eReport(Report, frozen=True, kw_only=True):
-    """One run of `allot bench e2e`. `p50_us` and `p99_us` are wall times at the steady rate, from
-    sent until seen bound; rates count from the first pod sent to the last.
-    """
-
-    server: str
-    ask: str
-    policy: str
-    queue: str
-    """The queue of the pods; empty where the cluster has none."""
-    allocate_ms: int
-    pods: int
-    replicas: int
-    pods_per_second_wall: float
-    """The burst, until bound."""
-    running_per_second_wall: float
-    """The burst, until running."""
-    created_per_second_wall: float
-    """The burst: what the load reached with creating alone."""
-    burst_us: dict[str, float]
-    """Wall times from sent until decided, bound, running: `bound_p50` and the like."""
-    steady_per_second: int
-    steady_pods: int
-    steady_us: dict[str, float]
-    services_cpu_us: float
-    """CPU time per pod of all services and NATS, with what was put off until after the burst."""
-    requests_per_pod: float | None
-    """Of everybody but the load and the plugins, of the burst, with what was put off."""
-    requests: dict[str, float]
-    """The same by verb and resource."""
-    oversold: int
-    """Cards, by the books of the device plugins."""
-    misdelivered: int
-    """Containers that got another pod's devices, by the same books."""
-    bare_running_per_second_wall: float
-    """Until the device plugins have served what the bare client bound."""
-    bare_p50_us: float
-    peer: Peer | None = None
-    scrape_s: float = 0.0
-    """How often the metrics of the services were read; 0: never."""
-    scrape_slowest_us: dict[str, float] = msgspec.field(default_factory=dict)
-    """By service, wall time."""
 
 
 @click.command()
@@ -166,14 +105,13 @@ class E2eReport(Report, frozen=True, kw_only=True):
     help="With --kubeconfig or --server: give the same load to this scheduler of the cluster too,"
     " such as default-scheduler.",
 )
-@scrape_option
 @reporting
 def e2e(
     server: str,
     kubeconfig: Path | None,
     as_json: bool,
-    save: Path | None,
-    compare: Path | None,
+    save: Any,
+    compare: Any,
     **plan: Any,
 ) -> None:
     """Create pods, wait until all run: a burst, then a steady trickle for latencies."""
@@ -194,14 +132,10 @@ def e2e(
     directory = Path(tempfile.mkdtemp(prefix="allotment-bench-"))
     measuring = _Run(directory, planned)
     try:
-        report = run(measuring.measure, server, kubeconfig, expected=(CliError, KubeConfigError))
+        found = run(measuring.measure, server, kubeconfig, expected=(CliError, KubeConfigError))
     finally:
         shutil.rmtree(directory)
-    title = (
-        f"e2e: {report.pods} pods ({report.ask}) on {report.nodes} nodes, {report.server}, "
-        f"policy {report.policy}, queue {report.queue or 'none'}, Allocate {report.allocate_ms} ms"
-    )
-    publish(report, title, _rows(report), as_json=as_json, save=save, compare=compare)
+    publish(found, as_json=as_json, save=save, compare=compare)
 
 
 class Plan(NamedTuple):
@@ -216,7 +150,6 @@ class Plan(NamedTuple):
     seconds: float
     replicas: int
     peer: str | None
-    scrape_s: float
 
 
 class _Measured(NamedTuple):
@@ -230,7 +163,6 @@ class _Measured(NamedTuple):
     requests: Counter[str] | None
     rss_mib: dict[str, int]
     is_compiled: bool
-    scrape_slowest_us: dict[str, float]
 
 
 class _Run:
@@ -241,7 +173,7 @@ class _Run:
         self._plan = plan
         self._name = f"allot-bench-{secrets.token_hex(4)}"
 
-    async def measure(self, server: str, kubeconfig: Path | None) -> E2eReport:
+    async def measure(self, server: str, kubeconfig: Path | None) -> Result:
         if kubeconfig is None and server == LOCAL:
             return await self._in_local_mode()
         if kubeconfig is not None:
@@ -253,7 +185,7 @@ class _Run:
 
     # In local mode, whose API server is the same with and without services
 
-    async def _in_local_mode(self) -> E2eReport:
+    async def _in_local_mode(self) -> Result:
         before = await self._bare_alone("bare-a")
         async with (
             self._local("measured", None) as (stack, kubeconfig),
@@ -281,7 +213,7 @@ class _Run:
 
     # Beside a cluster
 
-    async def _beside(self, kubeconfig: Path, server: str) -> E2eReport:
+    async def _beside(self, kubeconfig: Path, server: str) -> Result:
         plan = self._plan
         policy = policies.file_of(plan.policy, self._directory)
         services = Services(self._directory, kubeconfig, self._name, policy)
@@ -295,7 +227,7 @@ class _Run:
             anyio.create_task_group() as plugins,
         ):
             bares: list[_Bare] = []
-            peer: Peer | None = None
+            peer: dict[str, Any] | None = None
             queue = await e2e_cluster.ensure_queue(client, QUEUE)
             books: dict[str, int] = {}
             parts = ("bare-a", *["peer"] * bool(plan.peer), "measured", "bare-b")
@@ -364,7 +296,7 @@ class _Run:
         latencies = eyes.latencies_us(done.names, eyes.bound_s)
         return _Bare(done.bound_per_second, done.running_per_second, percentile(latencies, 50))
 
-    async def _by_a_peer(self, phases: Phases, own: BareClient, scheduler: str) -> Peer:
+    async def _by_a_peer(self, phases: Phases, own: BareClient, scheduler: str) -> dict[str, Any]:
         plan, eyes = self._plan, phases.eyes
         asked = await e2e_counts.requests(own)
         note(f"{scheduler}: burst: {plan.pods} pods …")
@@ -372,14 +304,14 @@ class _Run:
         now_asked = await e2e_counts.requests_settled(own)
         note(f"{scheduler}: steady: {plan.rate} pods a second for {plan.seconds:g} s …")
         steady = await phases.steady("steady", plan.rate, plan.seconds)
-        return Peer(
-            scheduler,
-            round(burst.bound_per_second, 1),
-            round(burst.running_per_second, 1),
-            _times(eyes, burst.names, _seen(eyes)),
-            _times(eyes, steady.names, _seen(eyes)),
-            _requests_per_pod(_between(asked, now_asked), plan.pods),
-        )
+        return {
+            "scheduler": scheduler,
+            "pods_per_second_wall": round(burst.bound_per_second, 1),
+            "running_per_second_wall": round(burst.running_per_second, 1),
+            "burst_us": _times(eyes, burst.names, _seen(eyes)),
+            "steady_us": _times(eyes, steady.names, _seen(eyes)),
+            "requests_per_pod": _requests_per_pod(_between(asked, now_asked), plan.pods),
+        }
 
     async def _created_to_running(
         self, phases: Phases, bare: BareClient, stack: Stack, origin: Origin
@@ -388,15 +320,13 @@ class _Run:
         begun_seq = await e2e_counts.log_end(origin)
         asked = await e2e_counts.requests(bare)
         passed_us = stack.clock()
-        watched = {name: http for name, http in stack.http.items() if name not in NOT_SERVICES}
-        async with scraped(watched, plan.scrape_s) as scrapes:
-            note(f"burst: {plan.pods} pods, {SENDERS} at a time …")
-            burst = await phases.burst("burst", plan.pods)
-            await stack.quiet()
-            now_asked = await e2e_counts.requests_settled(bare)
-            cpu_us = {name: round(us / plan.pods, 1) for name, us in sorted(passed_us().items())}
-            note(f"steady: {plan.rate} pods a second for {plan.seconds:g} s …")
-            steady = await phases.steady("steady", plan.rate, plan.seconds)
+        note(f"burst: {plan.pods} pods, {SENDERS} at a time …")
+        burst = await phases.burst("burst", plan.pods)
+        await stack.quiet()
+        now_asked = await e2e_counts.requests_settled(bare)
+        cpu_us = {name: round(us / plan.pods, 1) for name, us in sorted(passed_us().items())}
+        note(f"steady: {plan.rate} pods a second for {plan.seconds:g} s …")
+        steady = await phases.steady("steady", plan.rate, plan.seconds)
         eyes = phases.eyes
         decided = await e2e_counts.decided_s(origin, eyes.uids.values(), begun_seq)
         return _Measured(
@@ -408,7 +338,6 @@ class _Run:
             _between(asked, now_asked),
             stack.rss_mib(),
             await scores_compiled(stack.http["scorer"]),
-            scrapes.slowest_us,
         )
 
     def _report(
@@ -418,8 +347,8 @@ class _Run:
         found: _Measured,
         books: Mapping[str, int],
         bares: Sequence["_Bare"],
-        peer: Peer | None,
-    ) -> E2eReport:
+        peer: dict[str, Any] | None,
+    ) -> Result:
         plan = self._plan
         if books[OVERSOLD] or books[MISDELIVERED]:
             raise CliError(
@@ -427,28 +356,23 @@ class _Run:
                 f"{books[MISDELIVERED]} containers were misdelivered: this measured no success"
             )
         per_pod = {kind: n / plan.pods for kind, n in sorted((found.requests or {}).items())}
-        rates = [each.per_second for each in bares]
-        bare = sum(rates) / len(rates)
-        apart = 100 * (max(rates) / min(rates) - 1)
+        bare = sum(each.per_second for each in bares) / len(bares)
         services_us = sum(us for name, us in found.cpu_us.items() if name not in NOT_SERVICES)
-        return E2eReport(
-            versions=versions(is_compiled=found.is_compiled),
-            bench="e2e",
-            nodes=plan.nodes,
-            shapes=e2e_pods.SHAPES if plan.ask == e2e_pods.SHARES else 1,
-            server=server,
-            ask=plan.ask,
-            policy=plan.policy,
-            queue=queue,
-            allocate_ms=plan.allocate_ms,
-            pods=plan.pods,
-            replicas=plan.replicas,
+        return result(
+            "e2e",
+            plan._asdict() | {"server": server, "queue": queue},
+            is_compiled=found.is_compiled,
             rate_per_cpu_second=round(1e6 / max(1, sum(found.cpu_us.values())), 1),
             pods_per_second_wall=round(found.burst.bound_per_second, 1),
             running_per_second_wall=round(found.burst.running_per_second, 1),
             created_per_second_wall=round(found.burst.created_per_second, 1),
+            bare_per_second_wall=round(bare, 1),
+            bare_running_per_second_wall=round(
+                sum(each.running_per_second for each in bares) / len(bares), 1
+            ),
+            bare_p50_us=max(each.p50_us for each in bares),
+            ratio_to_bare_client=round(found.burst.bound_per_second / bare, 3),
             burst_us=found.burst_us,
-            steady_per_second=plan.rate,
             steady_pods=len(found.steady.names),
             steady_us=found.steady_us,
             p50_us=found.steady_us["bound_p50"],
@@ -460,15 +384,7 @@ class _Run:
             rss_mib=found.rss_mib,
             oversold=books[OVERSOLD],
             misdelivered=books[MISDELIVERED],
-            yardstick=Yardstick(BARE_CLIENT, round(bare, 1), round(apart, 1)),
-            ratio_to_yardstick=round(found.burst.bound_per_second / bare, 3),
-            bare_running_per_second_wall=round(
-                sum(each.running_per_second for each in bares) / len(bares), 1
-            ),
-            bare_p50_us=max(each.p50_us for each in bares),
             peer=peer,
-            scrape_s=plan.scrape_s,
-            scrape_slowest_us=found.scrape_slowest_us,
         )
 
 
@@ -508,63 +424,3 @@ def _times(
         times[f"{what}_p50"] = percentile(latencies, 50)
         times[f"{what}_p99"] = percentile(latencies, 99)
     return times
-
-
-def _rows(report: E2eReport) -> list[tuple[str, str]]:
-    rows = [
-        ("created → bound, pods per second (wall)", f"{report.pods_per_second_wall:,}"),
-        ("created → running, pods per second (wall)", f"{report.running_per_second_wall:,}"),
-        ("created alone, pods per second (wall)", f"{report.created_per_second_wall:,}"),
-        ("bare client: created → running", f"{report.bare_running_per_second_wall:,}"),
-        ("pods per CPU-second, all processes", f"{report.rate_per_cpu_second:,}"),
-        ("CPU per pod, all services", f"{report.services_cpu_us:,} µs"),
-    ]
-    for phase, times in (
-        ("burst", report.burst_us),
-        (f"at {report.steady_per_second}/s", report.steady_us),
-    ):
-        for what in ("decided", "bound", "running"):
-            shown = _ms(times[f"{what}_p50"], times[f"{what}_p99"])
-            rows.append((f"{phase}: created → {what} p50, p99 (wall)", shown))
-    if peer := report.peer:
-        rows += _peer_rows(report, peer)
-    rows.append(("bare client: created → bound p50", f"{report.bare_p50_us / 1000:.1f} ms"))
-    if report.requests_per_pod is None:
-        rows.append(("requests to the API server per pod", "not counted"))
-    else:
-        rows.append(("requests to the API server per pod", f"{report.requests_per_pod:,}"))
-        rows += [(f"  {kind}", f"{n:,}") for kind, n in report.requests.items()]
-    rows += [
-        ("oversold cards, by the plugins' books", str(report.oversold)),
-        ("misdelivered containers, by the same", str(report.misdelivered)),
-    ]
-    rows += slowest_row(report.scrape_s, report.scrape_slowest_us)
-    rows += [(f"CPU per pod, {name}", f"{us:,} µs") for name, us in report.cpu_us.items()]
-    return rows + [(f"memory, peak, {name}", f"{mib} MiB") for name, mib in report.rss_mib.items()]
-
-
-def _peer_rows(report: E2eReport, peer: Peer) -> list[tuple[str, str]]:
-    name = peer.scheduler
-    times_faster = report.pods_per_second_wall / peer.pods_per_second_wall
-    times_longer = report.p50_us / peer.steady_us["bound_p50"]
-    asked = "not counted" if peer.requests_per_pod is None else f"{peer.requests_per_pod:,}"
-    return [
-        (f"{name}: created → bound, pods per second", f"{peer.pods_per_second_wall:,}"),
-        ("  times as many a second as it", f"{times_faster:.2f}"),
-        *(
-            (
-                f"{name}: {phase}: created → bound p50, p99",
-                _ms(times["bound_p50"], times["bound_p99"]),
-            )
-            for phase, times in (
-                ("burst", peer.burst_us),
-                (f"at {report.steady_per_second}/s", peer.steady_us),
-            )
-        ),
-        (f"  times its p50 at {report.steady_per_second}/s", f"{times_longer:.2f}"),
-        (f"{name}: requests per pod", asked),
-    ]
-
-
-def _ms(p50_us: float, p99_us: float) -> str:
-    return f"{p50_us / 1000:.1f} ms, {p99_us / 1000:.1f} ms"

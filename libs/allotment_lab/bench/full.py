@@ -12,38 +12,18 @@ import click
 
 from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.round.rounds import Rounds
-from allotment.testing.churn import DEFAULT_QUEUE, Churn, shapes
+from allotment.testing.churn import Churn, shapes
 from allotment_board import NodeRanker
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_filter.groups import Groups
 from allotment_lab.bench.policies import PolicyWord, policy_of
-from allotment_lab.bench.report import Report, peak_rss_mib, publish, reporting, settle
-from allotment_lab.bench.yardstick import placements
+from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result, settle
 from allotment_lab.percentiles import percentile
 
 CARDS = 8
 FILL = 0.9
 """So much of the cards' memory is taken before anybody waits; the first pods fill the rest."""
-TRYING_ENDS = 3
-"""Trying everybody takes long: so many ends are enough to compare."""
-
-
-class FullReport(Report, frozen=True, kw_only=True):
-    """One run of `allot bench full`. A unit of work is a pod that ends, with all cycles until
-    nothing is due; `cpu_us` has the filter's and the scorer's part, and the fold's.
-    """
-
-    policy: str
-    queue: str
-    seed: int
-    waiting: int
-    """Pods that wait as it begins, for want of room."""
-    ends: int
-    cycles_per_end: float
-    tried_per_end: float
-    """Pods in these cycles."""
-    placed_per_end: float
 
 
 class End(NamedTuple):
@@ -95,22 +75,19 @@ class Services:
 @click.command()
 @click.option("--nodes", default=1000, show_default=True, type=click.IntRange(1, 100_000))
 @click.option("--waiting", default=5000, show_default=True, type=click.IntRange(1, 1_000_000))
-@click.option("--shapes", "shape_count", default=16, show_default=True, type=click.IntRange(1, 100))
+@click.option("--shapes", default=16, show_default=True, type=click.IntRange(1, 100))
 @click.option("--ends", default=100, show_default=True, type=click.IntRange(1, 100_000))
 @click.option("--policy", type=PolicyWord(), default="binpack", show_default=True)
 @click.option("--seed", default=1, show_default=True)
 @reporting
 def full(
-    nodes: int, waiting: int, shape_count: int, ends: int, policy: str, seed: int, **out: Any
+    as_json: bool, save: Any, compare: Any, nodes: int, waiting: int, ends: int, **plan: Any
 ) -> None:
-    """Pods wait on a full cluster, and one of those that run ends at a time.
-
-    The oracle tries everybody who waits whenever a pod has ended.
-    """
-    random = Random(seed)
+    """Pods wait on a full cluster, and one of those that run ends at a time."""
+    random = Random(plan["seed"])
     note(f"filling {nodes} nodes × {CARDS} cards …")
-    wanted = shapes(shape_count, random, most_cards=CARDS)
-    churn = Churn(nodes, wanted, random, policy_of(policy), has_queue=True, fill=FILL)
+    wanted = shapes(plan["shapes"], random, most_cards=CARDS)
+    churn = Churn(nodes, wanted, random, policy_of(plan["policy"]), has_queue=True, fill=FILL)
     settle()
     board = NodeRanker(churn.state)
     services = Services(churn, board, parks=True)
@@ -120,13 +97,7 @@ def full(
         churn.arrive(waiting - len(pending))
         services.until_nothing_is_due()
     services.after_an_end()
-    looks = placements(nodes, CARDS, shape_count)
     measured = [services.after_an_end() for _ in range(ends)]
-    yardstick = looks.taken()
-    note("trying everybody …")
-    trying = Services(churn, board, parks=False)
-    trying.until_nothing_is_due()
-    tried = [_us(trying.after_an_end()) for _ in range(TRYING_ENDS)]
     if not any(end.placed for end in measured):
         raise CliError(
             f"{ends} pods ended and no pod was placed: this would measure "
@@ -134,46 +105,23 @@ def full(
         )
     all_us = sorted(map(_us, measured))
     mean_us = sum(all_us) / ends
-    report = FullReport(
-        bench="full",
-        nodes=nodes,
-        shapes=shape_count,
-        policy=policy,
-        queue=DEFAULT_QUEUE,
-        seed=seed,
-        waiting=waiting,
-        ends=ends,
+    found = result(
+        "full",
+        {"nodes": nodes, "waiting": waiting, "ends": ends, **plan},
         rate_per_cpu_second=round(1e6 / mean_us, 1),
-        ratio_to_oracle=round(sum(tried) / len(tried) / mean_us, 1),
         p50_us=percentile(all_us, 50),
         p99_us=percentile(all_us, 99),
         cpu_us={
-            "filter": round(sum(end.filter_us for end in measured) / ends, 1),
-            "scorer": round(sum(end.scorer_us for end in measured) / ends, 1),
-            "fold": round(sum(end.fold_us for end in measured) / ends, 1),
+            stage: round(sum(getattr(end, f"{stage}_us") for end in measured) / ends, 1)
+            for stage in ("filter", "scorer", "fold")
         },
         cycles_per_end=round(sum(end.cycles for end in measured) / ends, 2),
         tried_per_end=round(sum(end.tried for end in measured) / ends, 1),
         placed_per_end=round(sum(end.placed for end in measured) / ends, 2),
-        rss_mib={"core": peak_rss_mib()},
-        yardstick=yardstick,
-        ratio_to_yardstick=round(1e6 / mean_us / yardstick.rate, 5),
+        rss_mib=peak_rss_mib(),
     )
-    publish(report, f"full: {nodes} nodes, {waiting} pods wait, {policy}", _rows(report), **out)
+    publish(found, as_json=as_json, save=save, compare=compare)
 
 
 def _us(end: End) -> float:
     return end.filter_us + end.scorer_us + end.fold_us
-
-
-def _rows(report: FullReport) -> list[tuple[str, str]]:
-    return [
-        ("pods that end, per CPU-second", f"{report.rate_per_cpu_second:,}"),
-        ("ratio to trying everybody", f"{report.ratio_to_oracle:,}"),
-        ("an end, p50, p99 (CPU)", f"{report.p50_us:,.0f} µs, {report.p99_us:,.0f} µs"),
-        *((f"of it {name}", f"{us:,} µs") for name, us in report.cpu_us.items()),
-        ("cycles an end", f"{report.cycles_per_end:,}"),
-        ("pods tried an end", f"{report.tried_per_end:,}"),
-        ("pods that got a place, an end", f"{report.placed_per_end:,}"),
-        ("memory, peak", f"{report.rss_mib['core']} MiB"),
-    ]

@@ -24,11 +24,10 @@ from allotment.adapters.service.loop_watch import CPU, WALL
 from allotment.testing.churn import CARDS, DEFAULT_QUEUE, GIB, queue_fact
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
-from allotment_lab.bench.pipeline import BARE_CLIENT, STAGES, bare_rate
+from allotment_lab.bench.pipeline import STAGES
 from allotment_lab.bench.pipeline_load import NAMESPACE, write_at_once
 from allotment_lab.bench.policies import policy_of
-from allotment_lab.bench.report import Report, have_compiled, publish, reporting, versions
-from allotment_lab.bench.yardstick import Yardstick
+from allotment_lab.bench.results import Result, have_compiled, publish, reporting, result
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import (
     CpuClock,
@@ -68,24 +67,6 @@ SMALL = PodRequest(cpu_milli=100, memory_bytes=GIB)
 BLOCKED = "allot_loop_blocked_seconds"
 
 
-class LoopsReport(Report, frozen=True, kw_only=True):
-    """One run of `allot bench loops`. `p50_us` and `p99_us` are of the small pods, from their fact
-    to their decision, while victims are hunted (wall time); rates count decided pods.
-    """
-
-    cards_per_node: int
-    policy: str
-    pods: int
-    live_pods: int
-    evictions: int
-    blocked_cpu_ms_max: dict[str, float]
-    """By replica: no time that the loop computed for was longer than that (a bucket's bound)."""
-    blocked_wall_ms_max: dict[str, float]
-    """The same by the clock."""
-    lease_changes: int
-    """How often another binder began."""
-
-
 class Plan(NamedTuple):
     """What to run."""
 
@@ -107,22 +88,20 @@ class Plan(NamedTuple):
     help="Fail if a loop computed for longer without answering anybody.",
 )
 @reporting
-def loops(as_json: bool, save: Path | None, compare: Path | None, **plan: Any) -> None:
+def loops(as_json: bool, save: Any, compare: Any, **plan: int) -> None:
     """How long event loops are blocked: five actions, two replicas, pods that must evict."""
     planned = Plan(**plan)
     have_compiled(planned.nodes, policy_of(str(DEFAULT_POLICY)))
     with tempfile.TemporaryDirectory(prefix="allot-bench-") as directory:
-        report = run(_measure, planned, Path(directory))
-    title = f"loops: {report.nodes} nodes × {CARDS} cards, {report.live_pods} pods run"
-    publish(report, title, _rows(report), as_json=as_json, save=save, compare=compare)
-    late = {n: ms for n, ms in report.blocked_cpu_ms_max.items() if ms > planned.bound_ms}
+        found = run(_measure, planned, Path(directory))
+    publish(found, as_json=as_json, save=save, compare=compare)
+    blocked_ms = found["blocked_cpu_ms_max"]
+    late = {n: ms for n, ms in blocked_ms.items() if ms > planned.bound_ms}
     if late:
         raise CliError(f"event loops computed for longer than {planned.bound_ms} ms: {late}")
 
 
-async def _measure(plan: Plan, directory: Path) -> LoopsReport:
-    note("the bare client of a log …")
-    bare = await bare_rate(directory / "bare", [WHOLE], pods=2000, seed=1)
+async def _measure(plan: Plan, directory: Path) -> Result:
     async with (
         nats_server(directory / "nats") as server,
         connect(server.url, "bench") as connection,
@@ -132,7 +111,7 @@ async def _measure(plan: Plan, directory: Path) -> LoopsReport:
         await write_at_once(log, _cluster(plan))
         note(f"starting {REPLICAS} replicas of filter, scorer and binder …")
         async with services(_commands(server), directory) as running:
-            return await _run(plan, log, running, server, bare)
+            return await _run(plan, log, running, server)
 
 
 def _cluster(plan: Plan) -> Iterator[Event]:
@@ -195,9 +174,7 @@ def _commands(server: NatsServer) -> dict[str, list[str]]:
     }
 
 
-async def _run(
-    plan: Plan, log: JetStreamLog, running: Services, server: NatsServer, bare: float
-) -> LoopsReport:
+async def _run(plan: Plan, log: JetStreamLog, running: Services, server: NatsServer) -> Result:
     names = list(_commands(server))
     pids = running.pids() | {"nats": server.pid, "bench": os.getpid()}
     follower = _Follower(log)
@@ -231,27 +208,21 @@ async def _run(
         if uid.startswith("small-")
     )
     total_us = sum(us for name, us in cpu_us.items() if name != "bench")
-    rate = round(1e6 * pods / max(total_us, 1), 2)
-    return LoopsReport(
-        versions=versions(is_compiled=await scores_compiled(running.http("scorer-0"))),
-        bench="loops",
-        nodes=plan.nodes,
-        shapes=2,
-        cards_per_node=CARDS,
-        policy="five actions",
-        pods=pods,
-        live_pods=plan.nodes * CARDS,
-        evictions=len(follower.evicted),
-        rate_per_cpu_second=rate,
+    return result(
+        "loops",
+        plan._asdict(),
+        is_compiled=await scores_compiled(running.http("scorer-0")),
+        rate_per_cpu_second=round(1e6 * pods / max(total_us, 1), 2),
         p50_us=percentile(times_us, 50),
         p99_us=percentile(times_us, 99),
-        cpu_us={name: round(us / pods, 1) for name, us in cpu_us.items()},
-        rss_mib={name: peak_rss_mib(pid) for name, pid in pids.items()},
-        yardstick=Yardstick(BARE_CLIENT, round(bare, 1)),
-        ratio_to_yardstick=round(rate / bare, 6),
         blocked_cpu_ms_max=_longest_ms(before, after, CPU),
         blocked_wall_ms_max=_longest_ms(before, after, WALL),
         lease_changes=follower.begun - begun,
+        pods=pods,
+        live_pods=plan.nodes * CARDS,
+        evictions=len(follower.evicted),
+        cpu_us={name: round(us / pods, 1) for name, us in cpu_us.items()},
+        rss_mib={name: peak_rss_mib(pid) for name, pid in pids.items()},
     )
 
 
@@ -317,18 +288,3 @@ def _longest_ms(
             le for le, count in counts.items() if count == max(counts.values())
         )
     return found
-
-
-def _rows(report: LoopsReport) -> list[tuple[str, str]]:
-    def shown(figures: Mapping[str, float]) -> str:
-        return ", ".join(f"{name} {value:,g}" for name, value in figures.items())
-
-    return [
-        ("a loop computed for at most, ms", shown(report.blocked_cpu_ms_max)),
-        ("a loop was blocked for at most, ms (wall)", shown(report.blocked_wall_ms_max)),
-        ("evicted", str(report.evictions)),
-        ("binders that took over", str(report.lease_changes)),
-        ("a small pod at the same time: p50, p99", f"{report.p50_us:,} µs, {report.p99_us:,} µs"),
-        ("CPU per pod, µs", shown(report.cpu_us)),
-        ("memory, peak, MiB", shown(report.rss_mib)),
-    ]

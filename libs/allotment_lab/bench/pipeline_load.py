@@ -17,7 +17,7 @@ from allotment.core.logport import LogMisconfigured, Record
 from allotment_cli.errors import CliError
 from allotment_proto import subjects
 from allotment_proto.codec import encode
-from allotment_proto.events import Envelope, Event, PodGone, PodObserved, StageTime
+from allotment_proto.events import Envelope, Event, PodGone, PodObserved
 from allotment_proto.facts import PodRequest
 from allotment_proto.registry import subject_of_facts
 
@@ -37,7 +37,6 @@ class Cycle(msgspec.Struct, tag="Decided", frozen=True):
     assumed: tuple[str, ...] = ()
     placements: tuple[_Decided, ...] = ()
     refusals: tuple[_Decided, ...] = ()
-    stages: tuple[StageTime, ...] = ()
 
 
 class _Seen(msgspec.Struct, tag="PodObserved"):
@@ -166,11 +165,6 @@ class Load:
             for uid in decision.cycle.batch
             if uid in seen_ns
         )
-
-    def begins_us(self) -> list[float]:
-        """When each decision's first pod was stored."""
-        seen_ns = self._fact_times_ns()
-        return [seen_ns[decision.cycle.batch[0]] / 1000 for decision in self.decisions]
 
     def elapsed_s(self) -> float:
         """From the first fact to the last decision."""

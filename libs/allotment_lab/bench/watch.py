@@ -25,8 +25,7 @@ from allotment.adapters.log.nats_server import NatsServer
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_lab.bench.big_cluster import node, pod
-from allotment_lab.bench.report import Report, publish, reporting
-from allotment_lab.bench.yardstick import records
+from allotment_lab.bench.results import Result, publish, reporting, result
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import Services, nats_server, peak_rss_mib, run, services
 
@@ -37,26 +36,6 @@ QUIET_CPU_S = 0.3
 """The watcher has read all heartbeats when it works for no more than this in `QUIET_S`."""
 POLL_S = 0.2
 ATTEMPTS = 5
-
-
-class WatchReport(Report, frozen=True, kw_only=True):
-    """One run of `allot bench watch`.
-
-    `rate_per_cpu_second` counts objects over the watcher's CPU time from its start until its own
-    state holds the last of them (`folded_seconds_wall`). One run is one sample: both percentiles
-    are its CPU time per object.
-    """
-
-    pods: int
-    listed_mib: int
-    ready_seconds_wall: float
-    folded_seconds_wall: float
-    watcher_cpu_seconds: float
-    events_appended: int
-    records_appended: int
-    heartbeats: int
-    heartbeat_cpu_us: float
-    events_appended_for_heartbeats: int
 
 
 class _Events(msgspec.Struct):
@@ -71,23 +50,25 @@ _events = msgspec.json.Decoder(_Events)
 @click.option("--pods", default=20_000, show_default=True, type=click.IntRange(1, 1_000_000))
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1, 1000))
 @reporting
-def watch(nodes: int, pods: int, rounds: int, **out: Any) -> None:
+def watch(as_json: bool, save: Any, compare: Any, **plan: int) -> None:
     """From the watcher's start until every object is in its state; then noise, which must make no
     event: --rounds times the status of every node, and of as many pods.
 
     The full size: --nodes 5000 --pods 100000.
     """
-    report = run(_run, nodes, pods, rounds)
-    title = f"watch: {nodes:,} nodes, {pods:,} pods, {report.listed_mib:,} MiB of lists"
-    publish(report, title, _rows(report), **out)
+    publish(
+        run(_run, plan["nodes"], plan["pods"], plan["rounds"]),
+        as_json=as_json,
+        save=save,
+        compare=compare,
+    )
 
 
-async def _run(nodes: int, pods: int, rounds: int) -> WatchReport:
-    with tempfile.TemporaryDirectory(prefix="allot-bench-") as name:
+async def _run(nodes: int, pods: int, rounds: int) -> Result:
+    with tempfile.TemporaryDirectory(prefix="allot-bench-") as name, _cluster(nodes, pods) as url:
         directory = Path(name)
         async with nats_server(directory / "nats") as server:
-            with _cluster(nodes, pods) as url:
-                return await _measure(server, url, directory, nodes, pods, rounds)
+            return await _measure(server, url, directory, nodes, pods, rounds)
 
 
 @contextmanager
@@ -107,11 +88,10 @@ def _cluster(nodes: int, pods: int) -> Iterator[str]:
 
 async def _measure(
     server: NatsServer, url: str, directory: Path, nodes: int, pods: int, rounds: int
-) -> WatchReport:
+) -> Result:
     kubeconfig = directory / "kubeconfig"
     await anyio.Path(kubeconfig).write_bytes(_kubeconfig(url))
     arguments = ("allotment_watcher", "--nats-url", server.url, "--kubeconfig", str(kubeconfig))
-    looks = records()
     wanted = nodes + pods + 2  # and the policy, and the device configuration
     start_s, start_ns = anyio.current_time(), time.time_ns()
     async with (
@@ -145,20 +125,12 @@ async def _measure(
         raise CliError(f"{told.until_seq[before.seq]} events were appended, not {wanted}")
     if told.events != wanted:
         raise CliError(f"{beats} heartbeats made {told.events - wanted} events, not none")
-    yardstick = looks.taken()
-    per_object_us = round(folded.cpu_s * 1e6 / (nodes + pods), 1)
-    return WatchReport(
-        bench="watch",
-        nodes=nodes,
-        shapes=0,
-        pods=pods,
+    return result(
+        "watch",
+        {"nodes": nodes, "pods": pods, "rounds": rounds},
         rate_per_cpu_second=round((nodes + pods) / folded.cpu_s),
         p50_us=percentile(told.landed_us[:wanted], 50),
         p99_us=percentile(told.landed_us[:wanted], 99),
-        cpu_us={WATCHER: per_object_us},
-        rss_mib={WATCHER: rss_mib},
-        yardstick=yardstick,
-        ratio_to_yardstick=round((nodes + pods) / folded.cpu_s / yardstick.rate, 4),
         ready_seconds_wall=round(ready_s, 2),
         folded_seconds_wall=round(folded_s, 2),
         watcher_cpu_seconds=round(folded.cpu_s, 2),
@@ -168,6 +140,7 @@ async def _measure(
         heartbeats=beats,
         heartbeat_cpu_us=round((after.cpu_s - before.cpu_s) * 1e6 / beats, 1),
         events_appended_for_heartbeats=told.events - wanted,
+        rss_mib={WATCHER: rss_mib},
     )
 
 
@@ -264,20 +237,3 @@ def _kubeconfig(url: str) -> bytes:
             "current-context": "bench",
         }
     )
-
-
-def _rows(report: WatchReport) -> list[tuple[str, str]]:
-    return [
-        ("watcher ready", f"{report.ready_seconds_wall} s (wall)"),
-        ("all recorded and folded", f"{report.folded_seconds_wall} s (wall)"),
-        ("watcher's CPU until then", f"{report.watcher_cpu_seconds} s"),
-        ("watcher's memory, peak until then", f"{report.rss_mib[WATCHER]:,} MiB"),
-        (
-            "recorded after, p50, p99",
-            f"{report.p50_us / 1e6:.2f} s, {report.p99_us / 1e6:.2f} s (wall)",
-        ),
-        ("objects per CPU-second", f"{report.rate_per_cpu_second:,}"),
-        ("appended", f"{report.events_appended:,} events, {report.records_appended:,} records"),
-        ("heartbeats", f"{report.heartbeats:,}, {report.heartbeat_cpu_us} µs of CPU each"),
-        ("events appended for them", f"{report.events_appended_for_heartbeats}"),
-    ]

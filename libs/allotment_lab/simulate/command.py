@@ -1,5 +1,6 @@
 """`allot simulate`: what a policy makes of a workload, without a cluster."""
 
+import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,6 @@ from allotment_cli.errors import CliError
 from allotment_cli.output import emit, note, suggest
 from allotment_cli.params import Finite, can_be_written
 from allotment_cli.progress import Advance, in_silence, progress
-from allotment_lab.simulate import curve as picture
 from allotment_lab.simulate.inputs import read
 from allotment_lab.simulate.outputs import kept, refuse_overwriting
 from allotment_lab.simulate.policies import KEPT, NAMES, WORDS, as_recorded, choose
@@ -23,10 +23,8 @@ from allotment_lab.simulate.report import (
     Ran,
     RunReport,
     Starts,
-    cluster,
     differences,
     is_repeated,
-    legend,
     lines,
     summary,
 )
@@ -84,10 +82,11 @@ _in = click.Path(path_type=Path, dir_okay=False)
     help="Keep the run as an exported log (one run only).",
 )
 @click.option(
-    "--svg",
+    "--csv",
+    "curves",
     type=_in,
     callback=can_be_written,
-    help="Draw allocation against arrived load, a curve a policy.",
+    help="Write the allocation of each run, by arrived load or by time, to a CSV file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a run, each on one line.")
 @click.pass_context
@@ -104,7 +103,7 @@ def simulate(
     churn: bool | None,
     through: str,
     record: Path | None,
-    svg: Path | None,
+    curves: Path | None,
     as_json: bool,
 ) -> None:
     """Schedule a recorded or synthetic workload on a simulated cluster; report utilisation.
@@ -116,7 +115,7 @@ def simulate(
     """
     inputs = {"--nodes": nodes, "--pods": pods, "--file": file, "--workload": workload}
     inputs |= {f"--policy {word}": Path(word) for word in words if word not in NAMES}
-    refuse_overwriting({"--record": record, "--svg": svg}, inputs)
+    refuse_overwriting({"--record": record, "--csv": curves}, inputs)
     source = read(nodes, pods, file, workload)
     policies = choose(words, source.recorded)
     for doubt in dict.fromkeys(d for chosen in policies for d in source.doubts(chosen.policy)):
@@ -171,11 +170,11 @@ def simulate(
                     if as_json:
                         click.echo(msgspec.json.encode(ran.report).decode())
     except KeyboardInterrupt:
-        finished.conclude(as_json, svg)
+        finished.conclude(as_json, curves)
         raise
     if is_history and policies == [own]:
         note(check_history(source.placed_then, finished.reports[0].placed, compares=False))
-    finished.conclude(as_json, svg)
+    finished.conclude(as_json, curves)
     if differing:
         ctx.exit(DIFFERENCES)
     if record is not None:
@@ -188,19 +187,19 @@ class _Finished:
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self.reports: list[RunReport] = []
-        self._curves: dict[str, list[Curve]] = {}
+        self._curves: list[Curve] = []
         self._starts: dict[str, Starts] = {}
         """Of the first seed."""
 
     def take(self, policy: str, ran: Ran) -> None:
         """One more."""
         self.reports.append(ran.report)
-        self._curves.setdefault(policy, []).append(ran.curve)
+        self._curves.append(ran.curve)
         if ran.report.seed == self.reports[0].seed:
             self._starts[policy] = ran.starts
 
-    def conclude(self, as_json: bool, svg: Path | None) -> None:
-        """Print and draw them, also if they are not all."""
+    def conclude(self, as_json: bool, curves: Path | None) -> None:
+        """Print and write them, even if some did not finish."""
         if len(self.reports) < self.wanted:
             note(f"stopped: {len(self.reports)} of {self.wanted} runs are finished")
         if not self.reports:
@@ -211,8 +210,8 @@ class _Finished:
         else:
             for line in [*(summary(self.reports) if is_repeated(self.reports) else []), *compared]:
                 note(line)
-        if svg is not None:
-            _draw(svg, self._curves, self.reports)
+        if curves is not None:
+            _write(curves, self._curves, self.reports)
 
 
 @contextmanager
@@ -239,12 +238,14 @@ def _is_different(core: RunReport, services: RunReport) -> bool:
     return not is_same
 
 
-def _draw(path: Path, curves: dict[str, list[Curve]], reports: list[RunReport]) -> None:
-    title = f"Allocation on {cluster(reports[0])}; figures: ALLOCATED % as in the table"
-    named = {name: curves[policy] for policy, name in legend(reports).items()}
+def _write(path: Path, curves: list[Curve], reports: list[RunReport]) -> None:
+    by = "seconds" if reports[0].mode == "churn" else "arrived_percent"
     try:
-        drawn = picture.svg(named, title, over_time=reports[0].mode == "churn")
-        path.write_text(drawn, encoding="utf-8")
+        with path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(["policy", "seed", by, "allocated_percent"])
+            for report, curve in zip(reports, curves, strict=True):
+                table.writerows([report.policy, report.seed, *point] for point in curve)
     except OSError as error:
         raise CliError(f"{path} cannot be written: {file_trouble(error)}") from error
-    note(f"drawn: {path}")
+    note(f"written: {path}")

@@ -277,13 +277,3 @@ def summary(reports: Sequence[RunReport]) -> list[str]:
     headers = ["POLICY", "SEEDS", "ALLOCATED %", "STD DEV", "LEAST", "MOST"]
     headers += ["UNALLOCATED CARDS", "FRAGMENTED %", "REFUSED"]
     return ["mean of the runs:", *table(headers, rows, right=headers[1:])]
-
-
-def legend(reports: Sequence[RunReport]) -> dict[str, str]:
-    """Each policy as a drawing names it: with its part of the cards, as the tables have it."""
-    by_policy = _by_policy(reports)
-    names = shown(by_policy)
-    return {
-        policy: f"{names[policy]} {_percent(fmean(found.allocation_percent for found in runs))}"
-        for policy, runs in by_policy.items()
-    }
