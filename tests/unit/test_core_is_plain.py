@@ -13,7 +13,7 @@ for name in ("allotment_proto", "allotment.core"):
     [root] = map(Path, import_module(name).__path__)
     for path in root.rglob("*.py"):
         parts = path.relative_to(root).with_suffix("").parts
-        if parts[-1] not in ("__init__", "__main__") and "journal" not in parts:
+        if parts[-1] not in ("__init__", "__main__"):
             walked.append(import_module(".".join((name, *parts))))
 assert len(walked) > 150, walked
 print(*sorted({name.partition(".")[0] for name in sys.modules} & {"numpy", "numba"}))
@@ -51,8 +51,9 @@ def test_no_module_of_the_core_loads_numpy_or_numba() -> None:
 
 
 def test_services_import_neither_before_a_cluster_is_large() -> None:
-    services = ("watcher", "filter", "scorer", "binder", "controller")
+    services = ("watcher", "filter", "scorer", "binder", "controller", "inspector")
     imports = "".join(f"import allotment_{name}.__main__\n" for name in services)
+    imports += "import allotment_cli.demo, allotment_cli.replay, allotment_local.cluster\n"
     assert output_of(imports + WALK) == ""
 
 
