@@ -41,10 +41,8 @@ a floor, so the cost of a decision hardly grows with the nodes. Reasons are made
 Each rule of `fits` and of the scores is said once more as a loop over the columns (`loops.py`,
 `choice.py` for cards, `values.py` for `fill-ahead`, `term_loops.py` for the plugins' terms). A
 request is told to them as one table of numbers (`encode.py`; `plan.py` says what stands where): an
-array that is handed over costs about as much as a position that is scored. There are two ways in,
-one with all arrays and one with those that a request for shares needs while no plugin, no rule
-about other pods and no list of cards counts. NumPy fills the columns and compares nodes with each
-other.
+array that is handed over costs about as much as a position that is scored. NumPy fills the columns
+and compares nodes with each other.
 
 The loops run compiled or as they are, with the same integers, so it does not matter to any
 decision, nor to its replay, when or whether machine code is there (`machine_code.py`). Uncompiled
@@ -60,7 +58,8 @@ events: nodes that join, change and leave, pods that come and go, policies that 
 How device families ride on it
 
 * Several device requests in one pod: each is scored in turn, and what it took is charged on the
-  copies of keys and amounts that the next one sees (`rows.take`).
+  copies of keys and amounts that the next one sees (`choice._take`). Why nodes refuse such a pod is
+  asked of the plain rules.
 * `D` is whatever the widest node has. Chosen slots are stored as uint16.
 * Nodes that join, leave, change: a join makes all positions anew, in name order; joins that come
   together share one rebuild. A node that left keeps its position, emptied. A change writes one

@@ -17,7 +17,7 @@ import numpy as np
 from allotment.core import reasons
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices.free import need_memory_mib, share_name
-from allotment.core.placement.evaluator import REQUESTS_MAX, RUNNERS_UP, Place, Ranking
+from allotment.core.placement.evaluator import REQUESTS_MAX, RUNNERS_UP, Evaluator, Place, Ranking
 from allotment.core.placement.policies import device_policy
 from allotment.core.placement.policies.typical import Fragmentation
 from allotment.core.placement.rules.bounds import Bonus, Bound, bonus_micro, bounds_of
@@ -74,6 +74,7 @@ class Board:
         self.scored = 0
         """How many positions were scored: the work done, for tests and benches."""
         self._columns = Columns(state)
+        self._plain = Evaluator(state)
         self._rows: dict[PodRequest, Row] = {}
         self._statics: dict[_Lasting, Static] = {}
         self._compiled: tuple[PodRequest, int, Shape] | None = None
@@ -160,6 +161,8 @@ class Board:
 
     def reasons(self, request: PodRequest) -> tuple[tuple[str, int], ...]:
         """Why the nodes on which the request does not fit refuse it, most frequent first."""
+        if len(request.devices) > 1:
+            return self._plain_reasons(request)
         row = self._fresh(request)
         if row.reasons is None or row.rules is not None:
             row.reasons = np.zeros(len(self._columns), np.int64)
@@ -173,6 +176,18 @@ class Board:
         counts = np.bincount(refused, minlength=len(CODES)).tolist()
         found = [(code, count) for code, count in zip(CODES, counts, strict=True) if count]
         return tuple(sorted(found, key=lambda item: (-item[1], item[0])))
+
+    def _plain_reasons(self, request: PodRequest) -> tuple[tuple[str, int], ...]:
+        """Which card an earlier device request of the pod took decides what is left for the next:
+        that is rare, and asked of the plain rules.
+        """
+        plain = self._plain
+        plain.begin()
+        for placement in self._assumed:
+            plain.assume(placement)
+        found = plain.reasons(request)
+        plain.end()
+        return found
 
     def fragmentation(self) -> Fragmentation | None:
         """How much of what is idle the policy's mix cannot use; None while there is no mix."""

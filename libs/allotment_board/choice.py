@@ -511,33 +511,3 @@ def _counted_micro(position: int, host: Ints, sizes: Ints, encoded: Ints) -> int
         share = FULL_MICRO * in_use // size if size > 0 else 0
         total += share if encoded[POLICY] == BINPACK else FULL_MICRO - share
     return total
-
-
-def value_keys(
-    at: Ints,
-    host: Ints,
-    packed: Ints,
-    keys: Ints,
-    encoded: Ints,
-    ask: int,
-    scratch: Ints,
-    made: Ints,
-) -> int:
-    """The keys `made` (M, D) of all cards, whether they will do or not, for one device request of
-    an order by value, without what ranks their kinds. `host` (M, R), `packed` and `keys` (M, D) are
-    of the positions alone.
-    """
-    depth = packed.shape[1]
-    free, used, wanted = scratch[_FREE][:depth], scratch[_USED][:depth], scratch[_WANTED][:depth]
-    idle, left_idle = scratch[_IDLE][:depth], scratch[_LEFT_IDLE][:depth]
-    gain = scratch[_GAIN][:depth]
-    rank = PLAN_LENGTH + (ask * FIELDS + RANK) * encoded[KIND_COUNT]
-    for number in range(len(at)):
-        for slot in range(depth):
-            free[slot], used[slot] = packed[number, slot], keys[number, slot]
-            wanted[slot] = 0
-        _by_value(number, host, free, used, wanted, encoded, ask, idle, left_idle, gain)
-        for slot in range(depth):
-            of_kind = encoded[rank + (used[slot] & encoded[KIND_MASK])]
-            made[number, slot] = wanted[slot] - of_kind
-    return 0

@@ -19,8 +19,6 @@ are int64; points are micro-points, memory of cards is MiB, compute is percent.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from allotment.core.placement.rules.points import (
     FULL_MICRO,
     HOST_BITS,
@@ -30,9 +28,9 @@ from allotment.core.placement.rules.points import (
     TOTAL_MOST,
 )
 from allotment.core.placement.rules.terms import TERMS
-from allotment_board.choice import choose_cards, value_keys
+from allotment_board.choice import choose_cards
 from allotment_board.loop_parts import CPU_WEIGHT, HOST_SUM, KIB_WEIGHT, part
-from allotment_board.packing import Bools, Ints, Shorts
+from allotment_board.packing import Bools, Ints
 from allotment_board.plan import (
     ASK_COUNT,
     CHARGE_CPU,
@@ -188,47 +186,11 @@ def _rank_and_store(
     return grown
 
 
-# ---- ways in
-
-
-_no_sizes = np.zeros((0, 0, 0), np.int64)
-_no_mask: Bools = np.zeros((0, 0), np.bool_)
-
-
-def _score_shares(
-    at: Ints,
-    found: Ints,
-    host: Ints,
-    packed: Ints,
-    keys: Ints,
-    codes: Ints,
-    encoded: Ints,
-    scratch: Ints,
-    rank: Ints,
-    fit: Bools,
-    chosen: Shorts,
-    top: Ints,
-) -> int:
-    """Both steps in one for what is asked for most: cards, where nothing counts but what is free on
-    them and on the host. Half as many arrays, and they are the price of a call for few positions.
-    `keys` and `host` stand in for arrays that are not looked at then.
-    """
-    sizes, mask, none = _no_sizes, _no_mask, np.zeros((0, 0), np.int64)
-    choose_cards(
-        at, found, host, packed, keys, keys, sizes, codes, codes, mask, encoded, scratch, chosen
-    )
-    return _rank_and_store(
-        at, found, host, sizes, host, codes, encoded, rank, fit, codes, none, codes, top
-    )
-
-
 class Loops(NamedTuple):
     """The ways in, compiled or not."""
 
-    score_shares: Callable[..., int]
     choose_cards: Callable[..., int]
     rank_and_store: Callable[..., int]
-    value_keys: Callable[..., int]
     is_compiled: bool = False
 
     def taken(self, array: Any) -> Any:
@@ -240,7 +202,7 @@ class Loops(NamedTuple):
         return array if self.is_compiled else array.tolist()
 
 
-PLAIN = Loops(_score_shares, choose_cards, _rank_and_store, value_keys)
+PLAIN = Loops(choose_cards, _rank_and_store)
 _I1, _I2, _I3 = "int64[::1]", "int64[:,::1]", "int64[:,:,::1]"
 _B1, _B2, _SLOTS = "b1[::1]", "b1[:,::1]", "uint16[:,::1]"
 
@@ -250,10 +212,8 @@ def _signature(*taken: str) -> str:
 
 
 SIGNATURES = (
-    _signature(_I1, _I2, _I2, _I2, _I2, _I1, _I1, _I2, _I1, _B1, _SLOTS, _I1),
     _signature(_I1, _I2, _I2, _I2, _I2, _I2, _I3, _I1, _I1, _B2, _I1, _I2, _SLOTS),
     _signature(_I1, _I2, _I2, _I3, _I2, _I1, _I1, _I1, _B1, _I1, _I2, _I1, _I1),
-    _signature(_I1, _I2, _I2, _I2, _I1, "int64", _I2, _I2),
 )
 """The types of what they take, in numba's words, in the order of `Loops`."""
 

@@ -1,7 +1,8 @@
 """Why nodes refuse a request, for many nodes at once: the first check that each of them fails.
 
 The order of the checks is that of `predicates.fits`; a node fails a device step with the reason of
-its card that got furthest.
+its card that got furthest. Of requests for devices at most one: what several leave each other is
+asked node by node (`Board.reasons`).
 """
 
 import msgspec
@@ -18,11 +19,8 @@ from allotment_board.packing import Bools, Ints
 from allotment_board.rows import (
     Row,
     View,
-    best_cards,
     good_cards,
     kept_apart,
-    take,
-    value_keys,
 )
 from allotment_board.shapes import Ask, allowed_cards, plugin_need
 
@@ -49,13 +47,9 @@ def reason_numbers(columns: Columns, row: Row, at: Ints) -> Ints:
     numbers = np.where((numbers == 0) & is_used, NUMBER[reasons.CARDS_IN_OTHER_USE], numbers)
     if shape.unknown_family:
         return np.where(numbers == 0, NUMBER[reasons.NO_GPU], numbers)
-    for number, ask in enumerate(shape.asks):
+    for ask in shape.asks:
         good = good_cards(row, ask, view)
         numbers = np.where(numbers == 0, _ask_numbers(row, ask, view, good), numbers)
-        if len(shape.asks) > 1 and ask.number <= columns.depth:
-            keys = value_keys(row, number, view) if ask.order == "preferred" else view.keys
-            _, flat, best = best_cards(view, ask, good, keys)
-            take(view, ask, best, flat)
     for name, amount in shape.request.extended:
         known = columns.resource(name)
         free_amount = np.full(len(at), MISSING) if known is None else view.host[known]
@@ -77,8 +71,6 @@ def _ask_numbers(row: Row, ask: Ask, view: View, good: Bools) -> Ints:
     kind = view.keys & view.columns.kind_mask
     mine = ask.is_family[kind]
     has_any = mine.any(axis=1)
-    if view.taken is not None:
-        mine &= ~view.taken
     steps = _steps(row, ask, view, kind)
     furthest = np.where(mine & ~good, steps, -1).max(axis=1)
     out = np.where(good.sum(axis=1) >= ask.number, 0, _CARD_NUMBERS[np.maximum(furthest, 0)])

@@ -17,49 +17,38 @@ from allotment.core.placement.policies.typical import (
 from allotment.core.placement.rules.bounds import Excluded, bounds_of
 from allotment.core.reasons import NUMBER
 from allotment_board import packing
-from allotment_board.arrays import USE_ORDERS
 from allotment_board.choice import SCRATCH
 from allotment_board.columns import Columns
 from allotment_board.interpod import Rules
 from allotment_board.loop_parts import CPU, HOST_MEMORY, PODS
-from allotment_board.loops import Loops, MachineCode
+from allotment_board.loops import Loops
 from allotment_board.packing import Bools, Ints, Shorts
 from allotment_board.shapes import Ask, Shape, card_sizes, compile_shape
 from allotment_board.terms import Images, More
 from allotment_board.top import Top
 
-_NETWORKS_MOST = 1 << 31
 _NOT_ASKED = object()
 """Not a fact, and not the absence of one."""
-_no_key = np.array(-1)
 
 
 class View:
-    """Some nodes' columns: positions `at` (M,), D cards each.
+    """Some nodes' columns: positions `at` (M,), D cards each."""
 
-    `packed` and `keys` (M, D) follow what earlier device requests of the same pod took.
-    """
-
-    __slots__ = ("at", "columns", "first", "host", "keys", "packed", "taken")
+    __slots__ = ("at", "columns", "host", "keys", "packed")
 
     def __init__(self, columns: Columns, at: Ints) -> None:
         self.columns = columns
         self.at = at
-        self.first = np.arange(len(at)) * columns.depth
-        """(M,) where each node's cards begin in the flattened (M × D) arrays."""
         self.host: Ints = np.ascontiguousarray(columns.host.take(at, axis=0).T)
         """(R, M)"""
         self.packed: Ints = columns.packed.take(at, axis=0)
         self.keys: Ints = columns.keys.take(at, axis=0)
-        self.taken: Bools | None = None
-        """Cards (M, D) that earlier device requests of the pod have for themselves."""
 
 
 class Call(NamedTuple):
-    """What the loops take for a row: all in one call if shares alone count, else in two."""
+    """What the loops take for a row."""
 
     loops: object
-    shares: tuple[Any, ...] | None
     first: tuple[Any, ...]
     then: tuple[Any, ...]
 
@@ -165,8 +154,6 @@ def good_cards(row: Row, ask: Ask, view: View) -> Bools:
     good = packing.covers(view.packed, ask.need[kind])
     if row.allowed is not None:
         good &= row.allowed.take(view.at, axis=0)
-    if view.taken is not None:
-        good &= ~view.taken
     apart = kept_apart(row, view)
     return good if apart is None else good & ~apart
 
@@ -191,83 +178,6 @@ def scratch_of(in_use: Loops, depth: int, asks: int) -> Any:
     """Room for the choice of cards on nodes of so many, for so many device requests."""
     length = max(depth, asks)
     return in_use.listed(np.zeros((SCRATCH, length), np.int64))
-
-
-def value_keys(row: Row, number: int, view: View) -> Ints:
-    """The view's keys (M, D) by what charging each card is worth, for a row's device request of
-    this number: as the loops make them while they choose cards.
-    """
-    assert row.encoded is not None
-    in_use, columns, made = MachineCode.loops, view.columns, np.zeros_like(view.keys)
-    in_use.value_keys(
-        in_use.listed(np.arange(len(view.at))),
-        in_use.taken(columns.host.take(view.at, axis=0)),
-        in_use.taken(view.packed),
-        in_use.taken(view.keys),
-        in_use.listed(row.encoded),
-        number,
-        scratch_of(in_use, columns.depth, len(row.shape.asks)),
-        in_use.taken(made),
-    )
-    return made
-
-
-def best_cards(view: View, ask: Ask, good: Bools, keys: Ints) -> tuple[Ints, Ints, Ints]:
-    """The best cards that will do: (M,) if one is asked for, else (M, number), best first.
-
-    Their slots; where they are in the flattened (M × D) arrays; and their keys, −1 for none.
-    """
-    if ask.rank is not None:
-        keys = keys + ask.rank[view.keys & view.columns.kind_mask]
-    wanted, number = np.where(good, keys, _no_key), ask.number
-    if ask.is_wired:
-        slots = _wired(view, ask, good, wanted)[:, :number]
-        flat = view.first[:, None] + slots
-        if number == 1:
-            slots, flat = slots[:, 0], flat[:, 0]
-    elif number == 1:
-        slots = wanted.argmax(axis=1)
-        flat = view.first + slots
-    else:
-        slots = wanted.argsort(axis=1)[:, : -number - 1 : -1]
-        flat = view.first[:, None] + slots
-    return slots, flat, wanted.take(flat)
-
-
-def _wired(view: View, ask: Ask, good: Bools, wanted: Ints) -> Ints:
-    """Slots (M, D) with the cards of the network that has most good ones in front; of equals the
-    lower network; within one by key. By key alone where a card's network is unknown.
-
-    The same as `devices.choosing._wired_together`.
-    """
-    columns = view.columns
-    network = columns.network.take(view.at, axis=0)
-    is_chip = ask.is_chip[columns.keys.take(view.at, axis=0) & columns.kind_mask]
-    mine = good[:, :, None] & (network[:, :, None] == network[:, None, :])
-    together = mine.sum(axis=1)
-    known = np.all(~is_chip | (network >= 0), axis=1)
-    first = np.where(known[:, None], together * _NETWORKS_MOST - network, 0)
-    first = np.where(good, first, np.int64(-(1 << 62)))
-    slots: Ints = np.lexsort((wanted, first), axis=1)[:, ::-1]
-    return slots
-
-
-def take(view: View, ask: Ask, best: Ints, flat: Ints) -> None:
-    """Charge chosen cards on the view's copies, for the pod's next device request."""
-    columns, is_card = view.columns, best >= 0
-    kind, flat = (best & columns.kind_mask)[is_card], flat[is_card]
-    view.packed.reshape(-1)[flat] -= ask.amount[kind]
-    keys = view.keys.reshape(-1)
-    if ask.each_once:
-        if view.taken is None:
-            view.taken = np.zeros(view.packed.shape, np.bool_)
-        view.taken.reshape(-1)[flat] = True
-    if ask.is_partitioned:
-        keys[flat] += ask.after[kind] - kind
-    if ask.order in USE_ORDERS:
-        keys[flat] += ask.memory_mib[kind] << columns.amount_shift
-    elif ask.order == "emptiest":
-        keys[flat] -= np.int64(1) << columns.amount_shift
 
 
 def holds_at_most(columns: Columns, row: Row) -> int:

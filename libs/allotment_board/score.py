@@ -105,9 +105,6 @@ class Scorer:
             call = self._call(in_use, row)
             row.call = None if row.varies else call
         listed = in_use.listed(at)
-        if call.shares is not None:
-            row.feasible += in_use.score_shares(listed, *call.shares)
-            return
         in_use.choose_cards(listed, *call.first)
         row.feasible += in_use.rank_and_store(listed, *call.then)
         if more is not None and order is not None and compares:
@@ -136,15 +133,6 @@ class Scorer:
             ),
         )
         scratch = scratch_of(in_use, columns.depth, len(row.shape.asks))
-        others = mask, row.excluded, row.rules, more
-        if (
-            row.shape.asks
-            and not self._policy.fit_weight
-            and not any(ask.is_wired for ask in row.shape.asks)
-            and all(each is None for each in others)
-        ):
-            shares = found, host, packed, keys, codes, request, scratch, rank, fit, chosen, top
-            return Call(in_use, shares, (), ())
         admitted = taken(_no_mask if mask is None else mask)
         first = (
             *(found, host, packed, keys, networks, sizes, codes, numbers),
@@ -158,7 +146,7 @@ class Scorer:
             *(found, host, sizes, unrequested, taken(fixed), request),
             *(rank, fit, given, taken(parts), taken(kept), top),
         )
-        return Call(in_use, None, first, then)
+        return Call(in_use, first, then)
 
     def _compare(self, row: Row, more: More, order: NodeOrder, at: Ints) -> None:
         """Rank all positions by what they earn alone and beside the others."""

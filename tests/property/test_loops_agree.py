@@ -161,12 +161,3 @@ def test_what_is_wasted_and_which_images_are_there(
         state, _ = cluster(seed)
         [row, _] = rows(state, request, [], road)
         assert (row.images is not None) == (image_weight > 0)
-
-
-@pytest.mark.parametrize("asked", ASKED)
-def test_a_request_for_shares_alone_takes_the_short_way(road: Loops, asked: PodRequest) -> None:
-    def never(*arguments: object) -> int:
-        raise AssertionError("every array was handed over")
-
-    for seed in range(4):
-        check(road._replace(choose_cards=never), seed, Policy(), asked)
