@@ -55,13 +55,6 @@ async def test_a_tenant_writes_no_record(api: Api, headers: dict[str, str]) -> N
     for path in (f"{PODS}/p", f"{PODS}/p/status"):
         await api.patch(path, change, status=403, headers=headers)
         await api.patch(path, change, "strategic-merge", status=403, headers=headers)
-    applied = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": RECORD}}
-    await api.call(
-        *("PATCH", f"{PODS}/p?fieldManager=me", applied),
-        status=403,
-        media="application/apply-patch+yaml",
-        headers=headers,
-    )
     whole = await api.get(f"{PODS}/p")
     whole["metadata"]["annotations"] |= RECORD
     await api.call("PUT", f"{PODS}/p", whole, status=403, headers=headers)

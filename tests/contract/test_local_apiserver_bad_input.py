@@ -168,19 +168,13 @@ def _nested(levels: int) -> bytes:
 @pytest.mark.parametrize("levels", [250, 900, 5_000, 100_000])
 async def test_what_is_nested_too_deeply_is_refused_and_said(levels: int) -> None:
     path = DEPLOYMENTS
-    block = b"".join(b" " * level + b"a:\n" for level in range(min(levels, 3_000)))
     lists = b"[" * levels + b"]" * levels
-    loop = b"a: &a\n  b: *a\n"
     sent = [
         ("POST", path, "application/json", _nested(levels)),
-        ("POST", path, "application/yaml", _nested(levels)),
-        ("POST", path, "application/yaml", block),
-        ("POST", path, "application/yaml", loop),
         ("POST", path, "application/json", lists),
         ("POST", f"{API}/pods", "application/json", _nested(levels)),
         ("PATCH", f"{path}/d", "application/merge-patch+json", _nested(levels)),
         ("PATCH", f"{API}/pods/p", "application/strategic-merge-patch+json", _nested(levels)),
-        ("PATCH", f"{path}/d?fieldManager=m", "application/apply-patch+yaml", block),
         ("DELETE", f"{path}/d", "application/json", _nested(levels)),
     ]
     async with running() as api:
@@ -195,57 +189,6 @@ async def test_what_is_nested_too_deeply_is_refused_and_said(levels: int) -> Non
             assert response.status == 400, (method, where, media, reply)
             assert "levels deep; this server takes at most 200" in reply["message"], reply
         await api.get(path)
-
-
-def _of_anchors(kind: str) -> str:
-    """A short text that comes to more than any memory holds."""
-    lines = ["x0: &x0 {a: 1, b: 2}" if kind == "merge keys" else "x0: &x0 [a, b]"]
-    for level in range(1, 13):
-        ten = ", ".join([f"*x{level - 1}"] * 10)
-        lines.append(
-            f"x{level}: &x{level} " + ("{<<: [%s]}" if kind == "merge keys" else "[%s]") % ten
-        )
-    if kind == "text":
-        lines = [f"x: &x {'y' * 100_000}", f"z: [{', '.join(['*x'] * 100_000)}]"]
-    return "\n".join(lines)
-
-
-@pytest.mark.parametrize("kind", ["lists", "merge keys", "text"])
-async def test_anchors_that_expand_without_end_are_refused_and_said(kind: str) -> None:
-    body = _of_anchors(kind)
-    async with running() as api:
-        await api.post(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": {"replicas": 1}})
-        for method, where, media in (
-            ("POST", DEPLOYMENTS, "application/yaml"),
-            ("PATCH", f"{DEPLOYMENTS}/d?fieldManager=m", "application/apply-patch+yaml"),
-        ):
-            async with api.session.request(
-                method,
-                api.url + where,
-                data=io.BytesIO(body.encode()),
-                headers={"Content-Type": media},
-            ) as response:
-                reply = await response.json()
-            assert response.status == 400, reply
-            assert "anchors (&name, *name) spelled out" in reply["message"]
-
-
-async def test_anchors_may_repeat_parts_of_an_object() -> None:
-    text = """
-    metadata: {name: m, labels: &labels {app: m}}
-    spec:
-      selector: {matchLabels: *labels}
-      template: {metadata: {labels: {<<: *labels}}}
-    """
-    async with running() as api:
-        async with api.session.post(
-            api.url + DEPLOYMENTS,
-            data=text.encode(),
-            headers={"Content-Type": "application/yaml"},
-        ) as response:
-            assert response.status == 201, await response.text()
-        found = await api.get(f"{DEPLOYMENTS}/m")
-        assert found["spec"]["template"]["metadata"]["labels"] == {"app": "m"}
 
 
 async def test_patches_do_not_nest_an_object_deeper_and_deeper() -> None:
@@ -290,14 +233,6 @@ async def test_damaged_bodies_of_every_kind(seed: int) -> None:
                 for kind in ("merge-patch+json", "strategic-merge-patch+json"):
                     await _send(api, "PATCH", f"{path}/{name}", damaged, kind)
                     await _send(api, "PATCH", f"{path}/{name}/status", damaged, kind)
-                await _send(
-                    api,
-                    "PATCH",
-                    f"{path}/{name}",
-                    damaged,
-                    "apply-patch+yaml",
-                    fieldManager="m",
-                )
         await _readable(api)
 
 
@@ -322,9 +257,6 @@ async def test_damaged_bindings_evictions_options_and_operations(seed: int) -> N
             eviction = {"metadata": {"name": "p"}, "deleteOptions": options}
             await _send(api, "POST", f"{url}/eviction", _damaged(eviction, dice))
             await _send(api, "DELETE", url, _damaged(options, dice))
-        await _send(
-            api, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": 3}
-        )
 
 
 async def test_damaged_queries() -> None:

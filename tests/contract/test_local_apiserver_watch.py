@@ -239,15 +239,6 @@ async def test_tables_for_lists_objects_and_watches() -> None:
         assert (type_, second["columnDefinitions"]) == ("MODIFIED", None)
 
 
-async def test_metadata_alone_can_be_asked_for() -> None:
-    partial = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
-    async with running() as api:
-        await api.post(PODS, pod("a"))
-        listed = await api.get(PODS, headers=partial)
-        assert listed["kind"] == "PartialObjectMetadataList"
-        assert set(listed["items"][0]) == {"kind", "apiVersion", "metadata"}
-
-
 async def test_many_watchers_share_a_burst() -> None:
     async with running() as api:
 
@@ -265,24 +256,18 @@ async def test_many_watchers_share_a_burst() -> None:
 
 
 async def test_the_documents_of_discovery() -> None:
-    aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     async with running() as api:
         assert (await api.get("/api"))["versions"] == ["v1"]
         groups = await api.get("/apis")
-        names = [group["name"] for group in groups["groups"]]
-        for path in ("/api", "/apis"):
-            shown = await api.get(path, headers={"Accept": f"{aggregated},application/json"})
-            assert shown["kind"] == "APIGroupDiscoveryList"
-        assert sorted(item["metadata"]["name"] for item in shown["items"]) == sorted(names)
         core = await api.get("/api/v1")
-        assert "pods/binding" in [resource["name"] for resource in core["resources"]]
+        assert {"bindings", "pods/binding"} <= {each["name"] for each in core["resources"]}
         for group in groups["groups"]:
             for version in group["versions"]:
                 assert (await api.get(f"/apis/{version['groupVersion']}"))["resources"]
             assert (await api.get(f"/apis/{group['name']}"))["kind"] == "APIGroup"
         index = await api.get("/openapi/v3")
         for entry in index["paths"].values():
-            assert (await api.get(entry["serverRelativeURL"]))["components"]["schemas"]
+            assert (await api.get(entry["serverRelativeURL"]))["paths"]
         for path in ("/apis/none", "/apis/none/v1", "/api/v2", "/openapi/v3/api/v9", "/elsewhere"):
             assert (await api.get(path, status=404))["kind"] == "Status"
         assert (await api.get("/version"))["minor"] == "32"

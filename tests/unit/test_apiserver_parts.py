@@ -1,4 +1,4 @@
-"""The API server's pure parts: paths, quantities, patches, schemas, protobuf, ages."""
+"""The API server's pure parts: paths, quantities, patches, schemas, ages."""
 
 from datetime import timedelta
 from fractions import Fraction
@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from allotment_local.apiserver.errors import ApiError
-from allotment_local.apiserver.jsonpath import compile_path
 from allotment_local.apiserver.patches import merge, strategic
-from allotment_local.apiserver.printers import AGE, human_duration
-from allotment_local.apiserver.protobuf import decode_protobuf
+from allotment_local.apiserver.printers import AGE, custom_columns, human_duration
 from allotment_local.apiserver.quantities import canonical, parse_quantity
 from allotment_local.apiserver.registry import Registry
 from allotment_local.apiserver.resources import Resource, ResourceKey
@@ -51,33 +49,13 @@ def test_numbers_are_shown_as_quantities() -> None:
     assert [canonical(value) for value in (2, 0.5, 2.0, "1000m")] == ["2", "500m", "2", "1000m"]
 
 
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [
-        (".spec.count", [3]),
-        ("{.spec.count}", [3]),
-        ("spec.count", [3]),
-        (".spec.list[0].name", ["a"]),
-        (".spec.list[-1].name", ["b"]),
-        (".spec.list[9].name", []),
-        (".spec.list[*].name", ["a", "b"]),
-        ('.spec.list[?(@.name=="b")].value', [2]),
-        (r".metadata.annotations.example\.com/note", ["hi"]),
-        (".metadata.annotations['example.com/note']", ["hi"]),
-        (".spec.nothing.here", []),
-    ],
-)
-def test_json_paths(path: str, found: list[Any]) -> None:
-    obj = {
-        "metadata": {"annotations": {"example.com/note": "hi"}},
-        "spec": {"count": 3, "list": [{"name": "a", "value": 1}, {"name": "b", "value": 2}]},
-    }
-    assert list(compile_path(path)(obj)) == found
-
-
-def test_a_json_path_outside_the_subset_says_where() -> None:
-    with pytest.raises(ValueError, match=r"is not supported from '\[0:2\]'"):
-        compile_path(".spec.list[0:2]")
+def test_a_column_shows_the_field_that_its_path_names() -> None:
+    spec = {"name": "Phase", "type": "string", "jsonPath": ".status.state.phase"}
+    (_, column) = custom_columns([spec])
+    assert column.cell({"status": {"state": {"phase": "Up"}}}, START) == "Up"
+    assert column.cell({"status": {"state": None}}, START) is None
+    with pytest.raises(ValueError, match="is not a path of field names"):
+        custom_columns([{**spec, "jsonPath": ".spec.list[0].name"}])
 
 
 @pytest.mark.parametrize(
@@ -202,49 +180,6 @@ def test_schemas_refuse(schema: dict[str, Any], value: Any, words: str) -> None:
         conform(_custom({"properties": {"f": schema}}), _thing({"f": value}), strict=False)
     assert refusal.value.code == 422
     assert words in refusal.value.message
-
-
-def _protobuf(number: int, value: bytes | int) -> bytes:
-    if isinstance(value, int):
-        return bytes([number << 3, value])
-    return bytes([number << 3 | 2, len(value)]) + value
-
-
-def _envelope(kind: str, raw: bytes) -> bytes:
-    type_meta = _protobuf(1, b"v1") + _protobuf(2, kind.encode())
-    return b"k8s\x00" + _protobuf(1, type_meta) + _protobuf(2, raw)
-
-
-def test_protobuf_bodies_become_objects() -> None:
-    entry = _protobuf(1, b"key") + _protobuf(2, b"value")
-    metadata = _protobuf(1, b"c") + _protobuf(3, b"") + _protobuf(11, entry) + _protobuf(15, b"new")
-    raw = _protobuf(1, metadata) + _protobuf(2, entry) + _protobuf(3, entry) + _protobuf(4, 1)
-    assert decode_protobuf(_envelope("ConfigMap", raw)) == {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "c", "labels": {"key": "value"}},
-        "data": {"key": "value"},
-        "binaryData": {"key": "dmFsdWU="},
-        "immutable": True,
-    }
-
-
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        (b"{}", 400),
-        (b"k8s\x00\x0a\xff", 400),
-        (b"k8s\x00\x0b", 400),
-        (b"k8s\x00" + b"\xff" * 12, 400),
-        (_envelope("ConfigMap", b"\x0a\x7fx"), 400),
-        (_envelope("ConfigMap", b"\x08\x01"), 400),
-        (_envelope("Job", b""), 415),
-    ],
-)
-def test_protobuf_that_cannot_be_read(body: bytes, code: int) -> None:
-    with pytest.raises(ApiError) as refusal:
-        decode_protobuf(body)
-    assert refusal.value.code == code
 
 
 @pytest.mark.parametrize(

@@ -5,5 +5,6 @@ patches, bindings, custom resources. `store.Store` is the state and its rules, u
 `app.build_app` puts HTTP in front of it. No authentication: serve it on loopback only.
 
 Not simulated: controllers (a Deployment makes no Pods), container logs and exec, admission
-webhooks and policies (stored, never asked), ownership conflicts of server-side apply.
+webhooks and policies (stored, never asked), server-side apply, and protobuf, which some typed
+commands of kubectl send.
 """

@@ -21,8 +21,8 @@ from allotment_local.apiserver.errors import (
     success,
 )
 from allotment_local.apiserver.eviction import evict
-from allotment_local.apiserver.negotiation import Form, read_object, wanted_form
-from allotment_local.apiserver.openapi import V2_DOCUMENT, V2_TYPE, Documents
+from allotment_local.apiserver.negotiation import read_object
+from allotment_local.apiserver.openapi import V2_DOCUMENT, V2_TYPE, document, index
 from allotment_local.apiserver.reads import get_list, get_one, json_response
 from allotment_local.apiserver.request_counts import RequestCounts
 from allotment_local.apiserver.requests import (
@@ -36,10 +36,9 @@ from allotment_local.apiserver.requests import (
     split_path,
 )
 from allotment_local.apiserver.resources import CONTAINER_ACCESS
-from allotment_local.apiserver.reviews import answer
 from allotment_local.apiserver.store import Store
 from allotment_local.apiserver.watch import serve_watch
-from allotment_local.apiserver.writes import Patcher, create, delete, replace
+from allotment_local.apiserver.writes import create, delete, patch, replace
 
 BODY_BYTES_MAX = 16 * 2**20
 BOOKMARK_INTERVAL_S = 60.0
@@ -83,8 +82,6 @@ class _Api:
     def __init__(self, store: Store, ids: Callable[[], str], bookmark_interval_s: float) -> None:
         self._store = store
         self._ids = ids
-        self._patcher = Patcher(store)
-        self._documents = Documents(store.registry)
         self._bookmark_interval_s = bookmark_interval_s
         self._stopping = asyncio.Event()
         self._counts = RequestCounts()
@@ -126,9 +123,8 @@ class _Api:
         if parts is None or not parts[2]:
             return self._about_the_server(request, path.rstrip("/"))
         group, version, rest = parts
-        for virtual in discovery.VIRTUALS:
-            if virtual.group == group and rest[-1] == virtual.plural and version == "v1":
-                return await self._virtual(request, virtual, rest)
+        if (group, version, rest[-1]) == ("", "v1", "bindings"):
+            return await self._bind(request, rest)
         target = request[_TARGET] = find_target(self._store.registry, group, version, rest)
         return await self._resource(request, target)
 
@@ -141,13 +137,11 @@ class _Api:
             page = self._counts.page()
             return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
         registry = self._store.registry
-        if path in ("/api", "/apis"):
-            if wanted_form(request.headers.get("Accept", "")) is Form.DISCOVERY:
-                body = encode(discovery.aggregated(registry, core=path == "/api"))
-                return web.Response(body=body, headers={"Content-Type": discovery.AGGREGATED_TYPE})
-            shown = discovery.api_versions() if path == "/api" else discovery.group_list(registry)
-            return json_response(encode(shown))
         match path.strip("/").split("/"):
+            case ["api"]:
+                return json_response(encode(discovery.api_versions()))
+            case ["apis"]:
+                return json_response(encode(discovery.group_list(registry)))
             case ["version"]:
                 return json_response(encode(VERSION))
             case ["api", version]:
@@ -159,20 +153,16 @@ class _Api:
             case ["openapi", "v2"]:
                 return web.Response(body=V2_DOCUMENT, headers={"Content-Type": V2_TYPE})
             case ["openapi", "v3"]:
-                return json_response(encode(self._documents.index()))
+                return json_response(encode(index(registry)))
             case ["openapi", "v3", *rest]:
-                return json_response(self._documents.document("/".join(rest)))
+                return json_response(encode(document(registry, "/".join(rest))))
             case _:
                 raise no_such_path()
 
-    async def _virtual(
-        self, request: web.Request, virtual: discovery.Virtual, rest: list[str]
-    ) -> web.Response:
+    async def _bind(self, request: web.Request, rest: list[str]) -> web.Response:
         if request.method != "POST":
             raise method_not_allowed(request.method, request.path)
         body = await _body(request)
-        if virtual.kind != "Binding":
-            return json_response(encode(answer(virtual.kind, body)), 201)
         match rest:
             case ["namespaces", namespace, "bindings"]:
                 metadata = body.get("metadata")
@@ -207,11 +197,9 @@ class _Api:
                 "DELETE": delete,
             }
         else:
-            handlers = {"PUT": replace}
+            handlers = {"PUT": replace, "PATCH": patch}
             if not target.subresource:
                 handlers["DELETE"] = delete
-            if method == "PATCH":
-                return await self._patcher.patch(request, target)
         if method not in handlers:
             raise method_not_allowed(method, request.path)
         return await handlers[method](store, request, target)

@@ -5,7 +5,6 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-import yaml
 
 from allotment_local.apiserver.errors import (
     JsonObject,
@@ -13,26 +12,16 @@ from allotment_local.apiserver.errors import (
     not_acceptable,
     unsupported_media_type,
 )
-from allotment_local.apiserver.protobuf import decode_protobuf
 
 _decode = msgspec.json.Decoder().decode
-_YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DEPTH_MAX = 200
 """How deeply objects and lists may be nested: code walks through an object by recursion, of
 which Python allows a thousand levels. No type of Kubernetes has a quarter of that."""
 TOO_DEEP = f"nested more than {DEPTH_MAX} levels deep; this server takes at most {DEPTH_MAX}"
-EXPANDED_MAX = 3 * 1024 * 1024
-"""What the anchors of a YAML text may come to, in values and characters. A request to Kubernetes'
-API server has at most 3 MiB."""
-TOO_LARGE = (
-    f"larger than {EXPANDED_MAX} values and characters with its anchors (&name, *name) spelled out"
-    ": repeat less by anchors, or split it into several objects"
-)
-UNFINISHED = -1
-READABLE = "application/json, application/yaml"
+READABLE = "application/json; with kubectl, write a manifest and use 'kubectl create -f'"
 PATCHES = (
     "application/json-patch+json, application/merge-patch+json, "
-    "application/strategic-merge-patch+json, application/apply-patch+yaml"
+    "application/strategic-merge-patch+json"
 )
 
 
@@ -41,8 +30,6 @@ class Form(Enum):
 
     PLAIN = "plain"
     TABLE = "Table"
-    PARTIAL = "PartialObjectMetadata"
-    DISCOVERY = "APIGroupDiscoveryList"
 
 
 @lru_cache(maxsize=256)
@@ -52,13 +39,7 @@ def wanted_form(accept: str) -> Form:
         return Form.PLAIN
     for option in accept.split(","):
         media, *parameters = (part.strip() for part in option.split(";"))
-        if media not in (
-            "application/json",
-            "application/*",
-            "*/*",
-            "text/plain",
-            "application/yaml",
-        ):
+        if media not in ("application/json", "application/*", "*/*", "text/plain"):
             continue
         asked = dict(part.split("=", 1) for part in parameters if "=" in part)
         match asked.get("as"):
@@ -66,10 +47,6 @@ def wanted_form(accept: str) -> Form:
                 return Form.PLAIN
             case "Table" if asked.get("v") == "v1":
                 return Form.TABLE
-            case "PartialObjectMetadata" | "PartialObjectMetadataList":
-                return Form.PARTIAL
-            case "APIGroupDiscoveryList" if asked.get("v") == "v2":
-                return Form.DISCOVERY
     raise not_acceptable("application/json, application/json;as=Table;v=v1;g=meta.k8s.io")
 
 
@@ -78,60 +55,6 @@ def read_json(body: bytes) -> Any:
         return _decoded(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad_request(f"the body of the request is not JSON: {error}") from None
-
-
-def read_yaml(body: bytes) -> Any:
-    """JSON is YAML too, and parsed much faster."""
-    try:
-        return _decoded(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
-    try:
-        found = _constructed(body)
-        msgspec.json.encode(found)
-    except yaml.YAMLError as error:
-        raise bad_request(f"the body of the request is not YAML: {error}") from None
-    except (TypeError, ValueError) as error:
-        raise bad_request(f"the body of the request cannot be written as JSON: {error}") from None
-    except RecursionError:
-        raise bad_request(f"the body of the request is {TOO_DEEP}") from None
-    return not_too_deep(found, "the body of the request")
-
-
-def _constructed(body: bytes) -> Any:
-    """The one document of a YAML text, unless its anchors name more than a request can hold.
-
-    Nodes are counted before values are made of them: merge keys (``<<``) are expanded by then.
-    """
-    loader = _YAML_LOADER(body)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        if _size(node, {}) > max(EXPANDED_MAX, len(body)):
-            raise bad_request(f"the body of the request is {TOO_LARGE}")
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _size(node: yaml.Node, sizes: dict[int, int]) -> int:
-    """How many values and characters a node comes to where each anchor that it names is spelled
-    out. RecursionError if an anchor names what it is in.
-    """
-    known = sizes.get(id(node))
-    if known is None:
-        sizes[id(node)] = UNFINISHED
-        parts: list[yaml.Node] = []
-        if isinstance(node, yaml.MappingNode):
-            parts = [part for pair in node.value for part in pair]
-        elif isinstance(node, yaml.SequenceNode):
-            parts = node.value
-        own = len(node.value) if isinstance(node, yaml.ScalarNode) else 0
-        known = sizes[id(node)] = 1 + own + sum(_size(part, sizes) for part in parts)
-    if known == UNFINISHED:
-        raise RecursionError
-    return known
 
 
 def _decoded(body: bytes) -> Any:
@@ -158,14 +81,9 @@ def not_too_deep(found: Any, what: str) -> Any:
 def read_object(content_type: str, body: bytes) -> JsonObject:
     """The object in a request body. ApiError 415 for a format, 400 for a body we cannot read."""
     media = content_type.partition(";")[0].strip()
-    if media in ("application/json", ""):
-        obj = read_json(body)
-    elif media == "application/yaml":
-        obj = read_yaml(body)
-    elif media == "application/vnd.kubernetes.protobuf":
-        obj = decode_protobuf(body)
-    else:
+    if media not in ("application/json", ""):
         raise unsupported_media_type(media, READABLE)
+    obj = read_json(body)
     if not isinstance(obj, dict):
         raise bad_request(f"the body of the request is not an object but {type(obj).__name__}")
     return obj

@@ -8,12 +8,11 @@ from allotment_local.apiserver.resources import BUILTINS, EVENTS, Resource, Reso
 
 
 class Registry:
-    """Lookups by path and by key. `generation` grows with every change, for caches of documents."""
+    """Lookups by path and by key."""
 
     def __init__(self) -> None:
         self._stored: dict[ResourceKey, Resource] = {}
         self._served: dict[tuple[str, str, str], Resource] = {}
-        self.generation = 0
         for resource in BUILTINS:
             self.add([resource], stored=resource)
         self.add([events_group_face(self._stored[EVENTS])], stored=self._stored[EVENTS])
@@ -23,13 +22,11 @@ class Registry:
         self._stored[stored.key] = stored
         for face in faces:
             self._served[(face.group, face.version, face.plural)] = face
-        self.generation += 1
 
     def remove(self, key: ResourceKey) -> None:
         del self._stored[key]
         for path in [path for path, face in self._served.items() if face.key == key]:
             del self._served[path]
-        self.generation += 1
 
     def stored(self, key: ResourceKey) -> Resource:
         """The form in which objects under `key` are kept. ApiError 404 when not served."""

@@ -142,12 +142,11 @@ def _plain(group: str, *entries: tuple[str, str, bool]) -> list[Resource]:
     return [_builtin(group, "v1", plural, kind, namespaced=ns) for plural, kind, ns in entries]
 
 
-def _workload(plural: str, kind: str, short: str, columns: tuple[Column, ...]) -> Resource:
+def _workload(plural: str, kind: str, short: str) -> Resource:
     return _builtin(
         *("apps", "v1", plural, kind),
         short=(short,),
         subresources=("status",),
-        columns=columns,
         categories=("all",),
         has_generation=True,
     )
@@ -194,27 +193,24 @@ BUILTINS: tuple[Resource, ...] = (
         namespaced=False,
         short=("ns",),
         subresources=("status", "finalize"),
-        columns=printers.NAMESPACE,
         fields=frozenset({"status.phase"}),
     ),
-    _builtin("", "v1", "configmaps", "ConfigMap", short=("cm",), columns=printers.CONFIG_MAP),
+    _builtin("", "v1", "configmaps", "ConfigMap", short=("cm",)),
     _builtin(
         "", "v1", "events", "Event", short=("ev",), columns=printers.EVENT, fields=_EVENT_FIELDS
     ),
-    _builtin("", "v1", "secrets", "Secret", columns=printers.SECRET, fields=frozenset({"type"})),
+    _builtin("", "v1", "secrets", "Secret", fields=frozenset({"type"})),
     _builtin(
         "",
         "v1",
         "serviceaccounts",
         "ServiceAccount",
         short=("sa",),
-        columns=printers.SERVICE_ACCOUNT,
     ),
     _builtin(
         *("", "v1", "services", "Service"),
         short=("svc",),
         subresources=_STATUS,
-        columns=printers.SERVICE,
         categories=("all",),
     ),
     *_plain(
@@ -227,14 +223,13 @@ BUILTINS: tuple[Resource, ...] = (
         ("replicationcontrollers", "ReplicationController", True),
         ("resourcequotas", "ResourceQuota", True),
     ),
-    _workload("deployments", "Deployment", "deploy", printers.DEPLOYMENT),
-    _workload("replicasets", "ReplicaSet", "rs", printers.REPLICA_SET),
-    _workload("statefulsets", "StatefulSet", "sts", printers.STATEFUL_SET),
-    _workload("daemonsets", "DaemonSet", "ds", printers.DAEMON_SET),
+    _workload("deployments", "Deployment", "deploy"),
+    _workload("replicasets", "ReplicaSet", "rs"),
+    _workload("statefulsets", "StatefulSet", "sts"),
+    _workload("daemonsets", "DaemonSet", "ds"),
     _builtin(
         *("batch", "v1", "jobs", "Job"),
         subresources=_STATUS,
-        columns=printers.JOB,
         categories=("all",),
         has_generation=True,
     ),
@@ -247,18 +242,16 @@ BUILTINS: tuple[Resource, ...] = (
         subresources=_STATUS,
         has_generation=True,
     ),
-    _builtin("coordination.k8s.io", "v1", "leases", "Lease", columns=printers.LEASE),
+    _builtin("coordination.k8s.io", "v1", "leases", "Lease"),
     _builtin(
         *("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass"),
         namespaced=False,
         short=("pc",),
-        columns=printers.PRIORITY_CLASS,
     ),
     _builtin(
         *("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
         short=("pdb",),
         subresources=_STATUS,
-        columns=printers.DISRUPTION_BUDGET,
         has_generation=True,
     ),
     *_plain(
@@ -298,7 +291,6 @@ BUILTINS: tuple[Resource, ...] = (
         namespaced=False,
         short=("crd", "crds"),
         subresources=_STATUS,
-        columns=printers.CUSTOM_RESOURCE_DEFINITION,
         categories=("api-extensions",),
         has_generation=True,
     ),

@@ -1,4 +1,4 @@
-"""How entries are shown: as they are, as a Table of printer columns, or as their metadata only."""
+"""How entries are shown: as they are, or as a Table of printer columns."""
 
 from datetime import datetime
 from typing import Any
@@ -81,8 +81,6 @@ def show_one(resource: Resource, entry: Entry, form: Form, now: datetime, includ
     if form is Form.TABLE:
         metadata = {"resourceVersion": str(entry.version)}
         return encode(table(resource, [entry], metadata=metadata, now=now, include=include))
-    if form is Form.PARTIAL:
-        return encode(partial(entry))
     return wire_bytes(resource, entry)
 
 
@@ -98,15 +96,6 @@ def show_list(
     """A list in the form the client asked for; the plain one is joined from shared bytes."""
     if form is Form.TABLE:
         return encode(table(resource, entries, metadata=metadata, now=now, include=include))
-    if form is Form.PARTIAL:
-        return encode(
-            {
-                "kind": "PartialObjectMetadataList",
-                "apiVersion": "meta.k8s.io/v1",
-                "metadata": metadata,
-                "items": [partial(entry) for entry in entries],
-            }
-        )
     head = b'{"kind":%b,"apiVersion":%b,"metadata":%b,"items":[' % (
         encode(f"{resource.kind}List"),
         encode(resource.api_version),

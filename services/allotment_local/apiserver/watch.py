@@ -24,7 +24,7 @@ from allotment_local.apiserver.negotiation import Form, wanted_form
 from allotment_local.apiserver.reads import selector_of
 from allotment_local.apiserver.requests import CLOCK, Target, flag, number
 from allotment_local.apiserver.store import Store
-from allotment_local.apiserver.tables import include_choice, partial, table, wire
+from allotment_local.apiserver.tables import include_choice, table, wire
 
 BATCH_MAX = 500
 # In a burst, events gather this long between two writes to a socket; a lone event goes at once.
@@ -125,8 +125,6 @@ class _View:
                 with_columns=not self._columns_sent,
             )
             self._columns_sent = True
-        elif self._form is Form.PARTIAL:
-            shown = partial(entry)
         else:
             shown = wire(self._resource, entry)
         return watch_line(type_, encode(shown))
@@ -140,9 +138,6 @@ class _View:
         if self._form is Form.TABLE:
             kind = {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}
             shown = {**kind, "metadata": metadata, "columnDefinitions": None, "rows": []}
-        elif self._form is Form.PARTIAL:
-            kind = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
-            shown = {**kind, "metadata": metadata}
         else:
             kind = {"kind": self._resource.kind, "apiVersion": self._resource.api_version}
             shown = {**kind, "metadata": {**metadata, "creationTimestamp": None}}

@@ -4,13 +4,11 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from allotment_local.apiserver.apply import apply_configuration, builtin_key, custom_key
 from allotment_local.apiserver.collection import Entry, encode
 from allotment_local.apiserver.errors import (
     ApiError,
     JsonObject,
     bad_request,
-    forbidden_field,
     invalid,
     required,
     success,
@@ -22,7 +20,6 @@ from allotment_local.apiserver.negotiation import (
     not_too_deep,
     read_json,
     read_object,
-    read_yaml,
 )
 from allotment_local.apiserver.patches import json_patch, merge, strategic
 from allotment_local.apiserver.reads import json_response, selected, shown
@@ -31,9 +28,6 @@ from allotment_local.apiserver.resources import PODS, Resource, warning
 from allotment_local.apiserver.shapes import DELETE_OPTIONS
 from allotment_local.apiserver.store import Propagation, Store
 from allotment_local.apiserver.tables import wire, wire_bytes
-
-# Objects whose managers' last applied configurations are remembered.
-APPLIED_MAX = 10_000
 
 
 def _incoming(resource: Resource, obj: JsonObject) -> JsonObject:
@@ -51,13 +45,9 @@ async def create(store: Store, request: web.Request, target: Target) -> web.Resp
     if namespace is None:
         raise bad_request(f"{target.resource.kind} is namespaced; post it under a namespace")
     entry = store.create_entry(target.resource.key, namespace, obj, **write_mode(request))
-    return _warned(json_response(shown(store, request, target, entry), 201), target.resource)
-
-
-def _warned(response: web.Response, resource: Resource) -> web.Response:
-    """The same answer, with the warning that kubectl prints; code 299 is Kubernetes' own."""
-    if text := warning(resource):
-        response.headers["Warning"] = f'299 - "{text}"'
+    response = json_response(shown(store, request, target, entry), 201)
+    if text := warning(target.resource):
+        response.headers["Warning"] = f'299 - "{text}"'  # 299 is Kubernetes' own; kubectl prints it
     return response
 
 
@@ -77,81 +67,24 @@ async def replace(store: Store, request: web.Request, target: Target) -> web.Res
     return json_response(shown(store, request, target, entry))
 
 
-class Patcher:
-    """PATCH. Remembers what each manager applied, so that a later apply can take it back."""
+async def patch(store: Store, request: web.Request, target: Target) -> web.Response:
+    media = request.headers.get("Content-Type", "").partition(";")[0].strip()
+    resource = target.resource
+    change = _patch_function(resource, media, await request.read())
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._applied: dict[str, dict[str, JsonObject]] = {}
+    def patched(old: JsonObject) -> JsonObject:
+        if resource.to_wire is None:
+            return change(old)
+        return _incoming(resource, change(resource.to_wire(old)))
 
-    async def patch(self, request: web.Request, target: Target) -> web.Response:
-        media = request.headers.get("Content-Type", "").partition(";")[0].strip()
-        body = await request.read()
-        if media == "application/apply-patch+yaml":
-            return self._apply(request, target, read_yaml(body))
-        resource = target.resource
-        change = _patch_function(resource, media, body)
-
-        def patched(old: JsonObject) -> JsonObject:
-            if resource.to_wire is None:
-                return change(old)
-            return _incoming(resource, change(resource.to_wire(old)))
-
-        entry = self._store.change(
-            resource.key,
-            *target.place,
-            patched,
-            subresource=target.subresource,
-            **write_mode(request),
-        )
-        return json_response(shown(self._store, request, target, entry))
-
-    def _apply(self, request: web.Request, target: Target, configuration: object) -> web.Response:
-        if not isinstance(configuration, dict):
-            raise bad_request("an apply patch must be an object")
-        manager = request.query.get("fieldManager", "")
-        if not manager:
-            error = required("fieldManager", "is required for apply patch")
-            raise invalid("PatchOptions", "meta.k8s.io", "", [error])
-        metadata = configuration.get("metadata")
-        if isinstance(metadata, dict) and metadata.get("managedFields"):
-            error = forbidden_field("metadata.managedFields", "must be nil in an apply patch")
-            raise invalid(target.resource.kind, target.resource.group, target.place[1], [error])
-        entry, status = self._applied_entry(request, target, configuration, manager)
-        if not is_dry_run(request):
-            self._remember(entry.obj["metadata"]["uid"], manager, configuration)
-        response = json_response(shown(self._store, request, target, entry), status)
-        return _warned(response, target.resource) if status == 201 else response
-
-    def _applied_entry(
-        self, request: web.Request, target: Target, configuration: JsonObject, manager: str
-    ) -> tuple[Entry, int]:
-        resource, mode = target.resource, write_mode(request)
-        wanted = _incoming(resource, configuration)
-        namespace, name = target.place
-        live = self._store.collection(resource.key).get(namespace, name)
-        if live is None:
-            if target.subresource:
-                self._store.entry(resource.key, namespace, name)
-            metadata = {**(wanted.get("metadata") or {}), "name": name}
-            new = {**wanted, "metadata": metadata}
-            return self._store.create_entry(resource.key, namespace, new, **mode), 201
-        previous = self._applied.get(live.obj["metadata"]["uid"], {}).get(manager)
-        key_of = custom_key if resource.custom else builtin_key
-        changed = self._store.change(
-            resource.key,
-            namespace,
-            name,
-            lambda old: apply_configuration(old, wanted, previous, key_of),
-            subresource=target.subresource,
-            **mode,
-        )
-        return changed, 200
-
-    def _remember(self, uid: str, manager: str, configuration: JsonObject) -> None:
-        self._applied.setdefault(uid, {})[manager] = configuration
-        if len(self._applied) > APPLIED_MAX:
-            del self._applied[next(iter(self._applied))]
+    entry = store.change(
+        resource.key,
+        *target.place,
+        patched,
+        subresource=target.subresource,
+        **write_mode(request),
+    )
+    return json_response(shown(store, request, target, entry))
 
 
 def _patch_function(
