@@ -16,7 +16,7 @@ from allotment_local.apiserver.errors import (
 )
 from allotment_local.apiserver.meta import copied_metadata
 from allotment_local.apiserver.resources import PODS
-from allotment_local.apiserver.shapes import BINDING
+from allotment_local.apiserver.shapes import BINDING, shaped
 from allotment_local.apiserver.store import Store
 
 
@@ -44,7 +44,7 @@ def bind(
 ) -> None:
     """Assign the Pod. ApiError 403: annotations that are reserved, 409: another Pod or version than
     meant, ending, assigned, gated."""
-    binding = BINDING.take(binding, "")
+    binding = shaped(BINDING, binding, "")
     kind = binding.get("kind", "Binding")
     if kind != "Binding":
         raise bad_request(f"{kind} cannot be handled as a Binding")

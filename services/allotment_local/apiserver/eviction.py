@@ -4,7 +4,7 @@ from allotment.core.ledger.model import ENDED
 from allotment_local.apiserver.budgets import budget_status, budgets_of, is_healthy
 from allotment_local.apiserver.errors import JsonObject, too_many_requests
 from allotment_local.apiserver.resources import PODS
-from allotment_local.apiserver.shapes import EVICTION
+from allotment_local.apiserver.shapes import EVICTION, shaped
 from allotment_local.apiserver.store import Store
 
 RETRY_AFTER_S = 10
@@ -34,7 +34,7 @@ def evict(
 ) -> None:
     """Delete the Pod gracefully. ApiError 429 when a budget forbids it, 409 on a precondition."""
     pod = store.get(PODS, namespace, name)
-    options = EVICTION.take(eviction, "").get("deleteOptions") or {}
+    options = shaped(EVICTION, eviction, "").get("deleteOptions") or {}
     _refuse_if_protected(store, pod)
     grace_s, preconditions = options.get("gracePeriodSeconds"), options.get("preconditions")
     store.remove(

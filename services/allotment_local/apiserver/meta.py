@@ -17,7 +17,7 @@ from allotment_local.apiserver.errors import (
     required,
 )
 from allotment_local.apiserver.resources import NAMESPACES, Resource
-from allotment_local.apiserver.shapes import METADATA
+from allotment_local.apiserver.shapes import METADATA, shaped
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -48,7 +48,7 @@ _CARRIED = (
 def copied_metadata(obj: JsonObject) -> JsonObject:
     """A copy of the object's metadata whose shape is right; ApiError 400 names what is not."""
     metadata = obj.get("metadata")
-    return dict(METADATA.take({} if metadata is None else metadata, "metadata"))
+    return dict(shaped(METADATA, {} if metadata is None else metadata, "metadata"))
 
 
 def check_type(resource: Resource, obj: JsonObject) -> None:

@@ -3,14 +3,9 @@
 A shape is a type, a dict of known fields (others are let through), a one-element list for "list
 of", a one-element tuple for "map of", or a `OneOf`. A null in a known field counts as left out, as
 it does for the real server.
-
-Nearly everything fits, and that it does is found out by msgspec, from a type made of the shape.
-What does not fit is looked at again, field by field, to say where and why.
 """
 
-from typing import Any, Literal, Union
-
-import msgspec
+from typing import Any
 
 from allotment_local.apiserver.errors import JsonObject, bad_request
 from allotment_local.apiserver.resources import (
@@ -29,11 +24,6 @@ from allotment_local.apiserver.resources import (
     ResourceKey,
 )
 
-_Type = Any
-"""A type as msgspec takes it."""
-_NEVER = Literal["\0"]
-"""The type of what has to be looked at slowly."""
-
 
 class OneOf(frozenset[type]):
     """Any of some plain types."""
@@ -46,7 +36,7 @@ _NUMBER_OR_TEXT = OneOf({int, float, str})
 _COUNT_OR_PERCENT = OneOf({int, str})
 _NAMES = {bool: "true or false", dict: "an object", float: "a number", int: "a whole number"}
 
-_METADATA: dict[str, Any] = {
+METADATA: dict[str, Any] = {
     "name": str,
     "generateName": str,
     "namespace": str,
@@ -192,8 +182,8 @@ SHAPES: dict[ResourceKey, dict[str, Any]] = {
 }
 # Every other kind: what printers and owners' rules look at.
 ANY_KIND: dict[str, Any] = {"spec": dict, "status": dict}
-_BINDING = {"kind": str, "metadata": _METADATA, "target": {"kind": str, "name": str}}
-_DELETE_OPTIONS = {
+BINDING = {"kind": str, "metadata": METADATA, "target": {"kind": str, "name": str}}
+DELETE_OPTIONS = {
     "dryRun": [str],
     "gracePeriodSeconds": int,
     "kind": str,
@@ -201,48 +191,11 @@ _DELETE_OPTIONS = {
     "preconditions": {"uid": str, "resourceVersion": str},
     "propagationPolicy": str,
 }
-_EVICTION = {"metadata": _METADATA, "deleteOptions": _DELETE_OPTIONS}
-
-
-class Shape:
-    """A shape with its type. Make it once; `take` is for every object."""
-
-    def __init__(self, shape: Any) -> None:
-        self._shape = shape
-        self._type = _type_of(shape)
-
-    def fits(self, value: Any) -> bool:
-        """Whether it is right as it is, without a null in a known field."""
-        try:
-            msgspec.convert(value, self._type)
-        except msgspec.ValidationError:
-            return False
-        return True
-
-    def take(self, value: Any, path: str) -> Any:
-        """`value` without nulls in known fields. ApiError 400 names what does not fit."""
-        return value if self.fits(value) else shaped(self._shape, value, path)
-
-
-def _type_of(shape: Any, around: tuple[Any, ...] = ()) -> _Type:
-    if any(shape is outer for outer in around):  # a schema in a schema
-        return _NEVER
-    within = (*around, shape)
-    if isinstance(shape, dict):
-        names = {f"f{number}": name for number, name in enumerate(shape)}
-        fields = [(f, _type_of(shape[name], within), msgspec.UNSET) for f, name in names.items()]
-        return msgspec.defstruct("Fields", fields, rename=names)
-    if isinstance(shape, list):
-        return list[_type_of(shape[0], within)]  # type: ignore[misc]
-    if isinstance(shape, tuple):
-        return dict[str, _type_of(shape[0], within)]  # type: ignore[misc]
-    if isinstance(shape, OneOf):
-        return Union[tuple(shape)]  # noqa: UP007 - made at run time
-    return Any if shape is _ANYTHING else shape
+EVICTION = {"metadata": METADATA, "deleteOptions": DELETE_OPTIONS}
 
 
 def shaped(shape: Any, value: Any, path: str) -> Any:
-    """What `Shape.take` says, from the shape itself and slowly."""
+    """`value` without nulls in known fields. ApiError 400 names what does not fit."""
     if isinstance(shape, dict):
         if not isinstance(value, dict):
             raise _misfit(path, value, "an object")
@@ -306,18 +259,7 @@ def _misfit(path: str, value: Any, expected: str) -> Exception:
 
 def shaped_object(resource: ResourceKey, new: JsonObject, old: JsonObject | None) -> JsonObject:
     """A new version of an object, looked at only where it differs from the old one."""
-    fields = _FIELDS.get(resource, _ANY_FIELDS)
-    before = old or {}
-    fresh = [n for n in fields if n in new and new[n] is not before.get(n)]
-    if all(fields[name].fits(new[name]) for name in fresh):
-        return new
     shape = SHAPES.get(resource, ANY_KIND)
-    return _shaped_object({name: shape[name] for name in fresh}, new, "")
-
-
-METADATA = Shape(_METADATA)
-BINDING = Shape(_BINDING)
-DELETE_OPTIONS = Shape(_DELETE_OPTIONS)
-EVICTION = Shape(_EVICTION)
-_FIELDS = {key: {n: Shape(s) for n, s in shape.items()} for key, shape in SHAPES.items()}
-_ANY_FIELDS = {name: Shape(shape) for name, shape in ANY_KIND.items()}
+    before = old or {}
+    fresh = {n: s for n, s in shape.items() if n in new and new[n] is not before.get(n)}
+    return _shaped_object(fresh, new, "")

@@ -25,7 +25,7 @@ from allotment_local.apiserver.patches import json_patch, merge, strategic
 from allotment_local.apiserver.reads import json_response, selected, shown
 from allotment_local.apiserver.requests import Target, is_dry_run, number, write_mode
 from allotment_local.apiserver.resources import PODS, Resource, warning
-from allotment_local.apiserver.shapes import DELETE_OPTIONS
+from allotment_local.apiserver.shapes import DELETE_OPTIONS, shaped
 from allotment_local.apiserver.store import Propagation, Store
 from allotment_local.apiserver.tables import wire, wire_bytes
 
@@ -130,7 +130,7 @@ def _propagation(request: web.Request, options: JsonObject) -> Propagation:
 async def delete(store: Store, request: web.Request, target: Target) -> web.Response:
     """One object, or with no name all that the selectors choose."""
     given = await _body(request) if request.can_read_body else {}
-    options: JsonObject = DELETE_OPTIONS.take(given, "")
+    options: JsonObject = shaped(DELETE_OPTIONS, given, "")
     if options.get("kind", "DeleteOptions") != "DeleteOptions":
         raise bad_request(f"{options['kind']} cannot be handled as DeleteOptions")
     preconditions = options.get("preconditions") or {}
