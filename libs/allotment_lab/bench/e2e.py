@@ -33,10 +33,10 @@ from allotment_lab.bench import e2e_cluster, e2e_counts, e2e_pods, policies
 from allotment_lab.bench.e2e_kubelets import Kubelets
 from allotment_lab.bench.e2e_load import SENDERS, BareClient, Eyes, bare_client
 from allotment_lab.bench.e2e_phases import Done, Load, Phases
-from allotment_lab.bench.e2e_stack import HOME, Services, Stack, local_mode
+from allotment_lab.bench.e2e_stack import HOME, Stack, commands, local_mode
 from allotment_lab.bench.results import Result, have_compiled, publish, reporting, result
 from allotment_lab.percentiles import percentile
-from allotment_lab.processes import run, scores_compiled
+from allotment_lab.processes import nats_server, run, scores_compiled, services
 from allotment_local.home import BINDER_CONTEXT, Home
 from allotment_local.nodes.books import MISDELIVERED, OVERSOLD
 from allotment_local.nodes.shape_reader import ALLOCATE_MS_MAX
@@ -205,22 +205,21 @@ class _Run:
         ):
             return await self._bare(phases, name)
 
-    def _local(self, name: str, services: tuple[()] | None) -> Any:
+    def _local(self, name: str, only: tuple[()] | None) -> Any:
         plan, directory = self._plan, self._directory
         nodes = e2e_pods.nodes_yaml(plan.nodes, self._name, plan.ask)
         policy = policies.file_of(plan.policy, directory)
-        return local_mode(directory / name, nodes, policy, plan.allocate_ms, services)
+        return local_mode(directory / name, nodes, policy, plan.allocate_ms, only)
 
     # Beside a cluster
 
     async def _beside(self, kubeconfig: Path, server: str) -> Result:
         plan = self._plan
         policy = policies.file_of(plan.policy, self._directory)
-        services = Services(self._directory, kubeconfig, self._name, policy)
         now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
         objects = e2e_pods.node_bodies(plan.nodes, self._name, plan.ask, now)
         async with (
-            services.running(),
+            nats_server(self._directory / "nats") as nats,
             kube.connect(kubeconfig) as client,
             bare_client(kubeconfig) as bare,
             e2e_cluster.nodes(bare, objects),
@@ -239,17 +238,18 @@ class _Run:
                     if part == "peer":
                         peer = await self._by_a_peer(phases, own, scheduler)
                     elif part == "measured":
-                        await services.start(
-                            ("watcher", "scorer", "binder", "filter", *["controller"] * bool(queue))
-                        )
-                        origin = Origin(self._directory, nats=services.nats_url)
-                        measured = await self._created_to_running(
-                            phases, own, services.stack, origin
-                        )
-                        books = dict(phases.books())
-                        if restarts := services.restarts():
-                            raise CliError(f"services died while they were measured: {restarts}")
-                        await services.stop_all()
+                        names = ["watcher", "scorer", "binder", "filter"]
+                        names += ["controller"] * bool(queue)
+                        started = commands(names, nats, kubeconfig, self._name, policy)
+                        async with services(started, self._directory) as running:
+                            stack = Stack(
+                                running.pids() | {"nats": nats.pid},
+                                {name: running.http(name) for name in names},
+                            )
+                            origin = Origin(self._directory, nats=nats.url)
+                            measured = await self._created_to_running(phases, own, stack, origin)
+                            books = dict(phases.books())
+                            running.check()
                     else:
                         note(f"the bare client: {plan.pods} pods …")
                         bares.append(await self._bare(phases, part))

@@ -4,21 +4,18 @@ Either is started in a directory of its own, with free ports, and leaves nothing
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import anyio.to_thread
 
-from allotment.adapters.log.nats_server import NatsServer, NatsServerError
+from allotment.adapters.log.nats_server import NatsServer
 from allotment_cli.errors import CliError
 from allotment_cli.output import note
 from allotment_lab.processes import CpuClock, peak_rss_mib
-from allotment_local.child import Child
-from allotment_local.home import BINDER_CONTEXT, tail
+from allotment_local.home import BINDER_CONTEXT
 from allotment_local.orchestrator import LocalModeError, down, up
-from allotment_local.probes import probe_http
 from allotment_local.specs import (
     KUBECONFIG,
     NATS,
@@ -28,26 +25,21 @@ from allotment_local.specs import (
     ServiceSpec,
     default_services,
 )
-from allotment_local.state import ServiceState
 
-READY_WITHIN_S = 60.0
-STOP_S = 15.0
 HOME = "home"
 """Where in its directory a local mode is."""
 QUIET_S = 0.5
 QUIET_PART = 0.25
 """Of one core, all processes together."""
 QUIET_WITHIN_S = 30.0
-_POLL_S = 0.02
 
 
 class Stack:
-    """Running processes by name. `pids` grows as they start."""
+    """Running processes by name, and where services answer (`host:port`)."""
 
-    def __init__(self) -> None:
-        self.pids: dict[str, int] = {}
-        self.http: dict[str, str] = {}
-        """Where services answer, `host:port`."""
+    def __init__(self, pids: dict[str, int], http: dict[str, str]) -> None:
+        self.pids = pids
+        self.http = http
 
     def clock(self) -> Callable[[], dict[str, int]]:
         """Counts the CPU time of every process, µs, from now on; this process is the load.
@@ -108,13 +100,11 @@ async def local_mode(
                 services=services,
                 say=note,
             )
-            stack = Stack()
-            stack.pids = {row["name"]: row["pid"] for row in found["services"]}
-            stack.http = {
-                row["name"]: row["http"].removeprefix("http://")
-                for row in found["services"]
-                if row["http"]
-            }
+            rows = found["services"]
+            stack = Stack(
+                {row["name"]: row["pid"] for row in rows},
+                {row["name"]: row["http"].removeprefix("http://") for row in rows if row["http"]},
+            )
             yield stack, Path(found["kubeconfig"])
         finally:
             with anyio.CancelScope(shield=True):
@@ -123,88 +113,27 @@ async def local_mode(
         raise CliError("local mode: " + "; ".join(error.problems)) from error
 
 
-class Services:
-    """NATS and the services beside an API server; a service starts when it is asked to."""
-
-    def __init__(
-        self, directory: Path, kubeconfig: Path, scheduler: str, policy_file: Path | None
-    ) -> None:
-        self.stack = Stack()
-        self._directory = directory
-        self._kubeconfig = kubeconfig
-        self._specs = {spec.name: spec for spec in default_services(policy_file)}
-        for name, spec in self._specs.items():
-            named = (scheduler if word == SCHEDULER_NAMES else word for word in spec.argv)
-            # this nats-server lets everybody in, and the kubeconfig is somebody else's
-            ours = ("--nats-nkey", NATS_NKEY, "--kube-context", BINDER_CONTEXT)
-            words = [word for word in named if word not in ours]
-            if name in ("watcher", "binder"):
-                words += ["--log-config-map", "none"]  # this log is begun anew with each run
-            self._specs[name] = ServiceSpec(name, tuple(words))
-        self._children: dict[str, Child] = {}
-        self._nats = NatsServer(directory / "nats")
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """NATS, and whatever is started; ended when the scope is left."""
-        try:
-            await anyio.to_thread.run_sync(self._nats.start)
-            self.stack.pids["nats"] = self._nats.pid
-            async with anyio.create_task_group() as self._tasks:
-                try:
-                    yield
-                finally:
-                    with anyio.CancelScope(shield=True):
-                        await self.stop_all()
-        except NatsServerError as error:
-            raise CliError(f"nats-server: {error}") from error
-        finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._nats.stop)
-
-    async def start(self, names: Sequence[str]) -> None:
-        """Start these services and return when they are ready. Raises CliError."""
-        for name in names:
-            state = ServiceState(name, str(self._directory / f"{name}.log"))
-            child = Child(state, self._command_of(name), lambda: None, note)
-            self._children[name] = child
-            self._tasks.start_soon(child.keep)
-        for name in names:
-            await self._until_ready(self._children[name])
-            self.stack.pids[name] = self._children[name].state.pid
-            self.stack.http[name] = self._children[name].state.http
-
-    def restarts(self) -> dict[str, int]:
-        """Services that died and came back while they were measured: there must be none."""
-        return {n: c.state.restarts for n, c in self._children.items() if c.state.restarts}
-
-    def _command_of(self, name: str) -> Callable[[], list[str]]:
-        values = {
-            NATS: self._nats.url,
-            NATS_MONITOR: self._nats.monitor_url,
-            KUBECONFIG: str(self._kubeconfig),
-        }
-        return lambda: self._specs[name].command(values)
-
-    async def _until_ready(self, child: Child) -> None:
-        detail = "it has not announced its address"
-        with anyio.move_on_after(READY_WITHIN_S):
-            while True:
-                if child.state.http:
-                    answer = await probe_http(child.state.http)
-                    if answer.ready:
-                        return
-                    detail = answer.detail
-                await anyio.sleep(_POLL_S)
-        last = "\n".join(tail(Path(child.state.log)))
-        raise CliError(f"{child.state.name} is not ready: {detail}\n{last}")
-
-    @property
-    def nats_url(self) -> str:
-        return self._nats.url
-
-    async def stop_all(self) -> None:
-        """End all services; NATS stays."""
-        async with anyio.create_task_group() as ending:
-            for child in self._children.values():
-                ending.start_soon(child.stop, STOP_S)
+def commands(
+    names: Collection[str],
+    server: NatsServer,
+    kubeconfig: Path,
+    scheduler: str,
+    policy_file: Path | None,
+) -> dict[str, list[str]]:
+    """Services beside an API server, as `processes.services` starts them."""
+    values = {
+        NATS: server.url,
+        NATS_MONITOR: server.monitor_url,
+        KUBECONFIG: str(kubeconfig),
+        SCHEDULER_NAMES: scheduler,
+    }
+    # this nats-server lets everybody in, and the kubeconfig is somebody else's
+    unused = ("--nats-nkey", NATS_NKEY, "--kube-context", BINDER_CONTEXT)
+    found: dict[str, list[str]] = {}
+    for spec in default_services(policy_file):
+        if spec.name in names:
+            _python, _module, *words = spec.argv
+            found[spec.name] = [values.get(word, word) for word in words if word not in unused]
+    for name in ("watcher", "binder"):
+        found[name] += ["--log-config-map", "none"]  # this log is begun anew with each run
+    return found
