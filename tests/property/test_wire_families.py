@@ -145,7 +145,6 @@ def test_npu_cores(chips: set[int], template: str) -> None:
 def test_any_npu_core_is_read_or_refused(text: str) -> None:
     found = mindcluster.decode_npu_core(text)
     assert isinstance(found, Problem) or found.chips
-    assert isinstance(mindcluster.decode_real(text), (Problem, tuple))
 
 
 @given(st.text() | anything.map(json.dumps))
@@ -162,15 +161,11 @@ def test_lock_times(now_s: int) -> None:
     text = node_lock.encode_lock(now_s)
     assert node_lock.parse_lock(text, "here") == node_lock.Lock(now_s)
     assert datetime.datetime.fromisoformat(text).timestamp() == now_s
-    asked = node_lock.encode_request(now_s)
-    assert node_lock.read_handshake(asked, now_s + 60) == node_lock.Handshake(True)
-    assert not node_lock.read_handshake(asked, now_s + 61).alive
 
 
 @given(st.text() | st.text("0123456789-:TZ+,."))
 def test_any_lock_is_read_or_refused(text: str) -> None:
     assert isinstance(node_lock.parse_lock(text, "here"), (node_lock.Lock, Problem))
-    assert node_lock.read_handshake(text, 0) is not None
 
 
 labels = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"), max_size=3)

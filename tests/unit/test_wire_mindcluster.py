@@ -171,10 +171,3 @@ def test_other_npu_cores_are_refused(text: str) -> None:
     problem = mindcluster.decode_npu_core(text)
     assert isinstance(problem, Problem)
     assert "wanted: chips like 0,1 or a piece like 0-vir02" in problem.message
-
-
-def test_real_devices() -> None:
-    assert mindcluster.decode_real("Ascend310P-3,Ascend310P-0") == (0, 3)
-    assert mindcluster.decode_real("Ascend310P-2c-100-1") == (1,)
-    assert isinstance(mindcluster.decode_real("nothing"), Problem)
-    assert isinstance(mindcluster.decode_real(""), Problem)

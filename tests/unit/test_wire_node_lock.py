@@ -1,4 +1,4 @@
-"""Node locks and the handshake of the older protocol."""
+"""Node locks of the older protocol."""
 
 import pytest
 
@@ -47,19 +47,3 @@ def test_a_lock_that_cannot_be_read_is_reported(text: str) -> None:
 )
 def test_locks_expire_after_five_minutes(minutes: int, expired: bool) -> None:
     assert node_lock.Lock(NOW_S).is_expired(NOW_S + minutes * 60) is expired
-
-
-@pytest.mark.parametrize(
-    ("text", "alive", "answer"),
-    [
-        (None, True, None),
-        ("Reported 2025-12-31 23:59:59.1 +0000 UTC m=+1.2", True, "Requesting_2026.01.01 00:00:00"),
-        ("Requesting_2025.12.31 23:59:00", True, None),
-        ("Requesting_2025.12.31 23:58:59", False, "Deleted_2026.01.01 00:00:00"),
-        ("Requesting_2026.01.01 08:00:00", True, None),
-        ("Requesting_yesterday", True, "Requesting_2026.01.01 00:00:00"),
-        ("Deleted_2025.12.31 23:59:00", False, None),
-    ],
-)
-def test_handshake(text: str | None, alive: bool, answer: str | None) -> None:
-    assert node_lock.read_handshake(text, NOW_S) == node_lock.Handshake(alive, answer)

@@ -2,7 +2,6 @@
 
 # vGPU (volcano-vgpu-device-plugin)
 NODE_VGPU_REGISTER = "volcano.sh/node-vgpu-register"
-NODE_VGPU_HANDSHAKE = "volcano.sh/node-vgpu-handshake"
 """Liveness of plugins up to v1.12; newer ones do without."""
 VGPU_NUMBER = "volcano.sh/vgpu-number"
 VGPU_MEMORY = "volcano.sh/vgpu-memory"
@@ -93,7 +92,6 @@ CLUSTER_INFO_NODE = "cluster-info-node-cm"
 DEVICE_INFO_PREFIX = "mindx-dl-deviceinfo-"
 DEVICE_INFO_KEY = "DeviceInfoCfg"
 NODE_INFO_PREFIX = "mindx-dl-nodeinfo-"
-NODE_INFO_KEY = "NodeInfo"
 
 # Node locks: an annotation on the node for each kind of device
 LOCK_VGPU = "hamivgpu"
@@ -104,11 +102,6 @@ LOCK_ASCEND = "hami.io/mutex.lock"
 def hami_register(common_word: str) -> str:
     """On a node: its Ascend chips of this kind, as JSON."""
     return f"hami.io/node-register-{common_word}"
-
-
-def hami_handshake(common_word: str) -> str:
-    """On a node: when the plugin last reported."""
-    return f"hami.io/node-handshake-{common_word}"
 
 
 def hami_to_allocate(common_word: str) -> str:

@@ -110,19 +110,6 @@ def decode_npu_core(text: str) -> Assignment | Problem:
     )
 
 
-def decode_real(text: str) -> tuple[int, ...] | Problem:
-    """The chips in ``huawei.com/AscendReal``, which Huawei's plugin writes: ``Ascend310P-0`` for a
-    chip, ``Ascend310P-2c-100-1`` for a piece of chip 1."""
-    chips = [name.strip().rpartition("-")[2] for name in text.split(",") if name.strip()]
-    if chips and all(is_chip(chip) for chip in chips):
-        return tuple(sorted({int(chip) for chip in chips}))
-    return Problem(
-        BROKEN_ASSIGNMENT,
-        f"annotation {keys.ASCEND_REAL}",
-        f"is {shown(text)}; wanted: device names like Ascend310P-0",
-    )
-
-
 def binding_annotations(holdings: Sequence[Holding], stamp_s: int) -> dict[str, str]:
     """The annotations that travel in the Binding of a pod with MindCluster chips."""
     return {

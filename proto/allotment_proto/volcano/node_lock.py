@@ -1,8 +1,7 @@
-"""Node locks and the handshake, for device plugins of the older protocol.
+"""Node locks, for device plugins of the older protocol.
 
 A lock is a node annotation (`keys.LOCK_VGPU` and others) whose value is when it was taken, in
 RFC 3339 with seconds; HAMi appends ``,namespace,name`` of the pod. Device plugins delete it.
-The handshake is a node annotation in which plugin and scheduler answer each other.
 
 Source: volcano `plugins/util/nodelock`, `vgpu/device_info.go` up to v1.15.0 (deviceshare 2.3, 6.4).
 """
@@ -15,14 +14,9 @@ from allotment_proto.facts import Problem
 from allotment_proto.volcano.reading import shown
 
 EXPIRES_AFTER_S = 300
-REQUEST_EXPIRES_AFTER_S = 60
-REPORTED = "Reported"
-REQUESTING = "Requesting"
-DELETED = "Deleted"
 _LOCK = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.\d+)?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
 )
-_HANDSHAKE = re.compile(r"(\d{4})\.(\d\d)\.(\d\d) (\d\d):(\d\d):(\d\d)", re.ASCII)
 _DAY_S = 86_400
 _MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
@@ -36,13 +30,6 @@ class Lock(msgspec.Struct, frozen=True, array_like=True):
     def is_expired(self, now_s: int) -> bool:
         """Whether it may be taken over. One from the future is held, as in Volcano."""
         return now_s - self.taken_s > EXPIRES_AFTER_S
-
-
-class Handshake(msgspec.Struct, frozen=True, array_like=True):
-    """Whether an old plugin lives, and what to write into the annotation, None for nothing."""
-
-    alive: bool
-    answer: str | None = None
 
 
 def encode_lock(now_s: int) -> str:
@@ -68,42 +55,6 @@ def parse_lock(text: str, place: str) -> Lock | Problem:
         offset = int(hours) * 3600 + int(minutes) * 60
         seconds -= offset if sign == "+" else -offset
     return Lock(seconds, "/".join(pod))
-
-
-def encode_request(now_s: int) -> str:
-    """What a scheduler writes into the handshake (UTC, as it is read)."""
-    return f"{REQUESTING}_{_dotted(now_s)}"
-
-
-def encode_deleted(now_s: int) -> str:
-    """What a scheduler writes when a plugin has not answered."""
-    return f"{DELETED}_{_dotted(now_s)}"
-
-
-def read_handshake(text: str | None, now_s: int) -> Handshake:
-    """What the handshake says and how to answer it.
-
-    No annotation: a plugin of the newer protocol, which needs none. A request whose time cannot be
-    read is asked again, so that it cannot keep a dead plugin alive.
-    """
-    if text is None:
-        return Handshake(True)
-    if REQUESTING in text:
-        match = _HANDSHAKE.fullmatch(text.partition("_")[2])
-        asked_s = None if match is None else _unix(*(int(part) for part in match.groups()))
-        if asked_s is None:
-            return Handshake(True, encode_request(now_s))
-        if now_s > asked_s + REQUEST_EXPIRES_AFTER_S:
-            return Handshake(False, encode_deleted(now_s))
-        return Handshake(True)
-    if DELETED in text:
-        return Handshake(False)
-    return Handshake(True, encode_request(now_s))
-
-
-def _dotted(now_s: int) -> str:
-    year, month, day, hour, minute, second = _civil(now_s)
-    return f"{year:04}.{month:02}.{day:02} {hour:02}:{minute:02}:{second:02}"
 
 
 def _leap(year: int) -> bool:

@@ -40,7 +40,6 @@ from allotment_proto.codec import UNREADABLE
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
-APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 READ_BUFFER_BYTES = 1 << 20
 IDLE_S_MAX = 60.0

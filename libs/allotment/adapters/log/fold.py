@@ -161,11 +161,6 @@ class Fold:
         """Wait until something new took effect."""
         await self._turn.wait()
 
-    @property
-    def is_still(self) -> bool:
-        """Whether a thread reads the state, or waits to."""
-        return self._still.locked()
-
     async def off_loop(self, work: Callable[[], Made]) -> Made:
         """Run `work` in a thread and return its result. The state does not change meanwhile:
         records wait, and so does other work, while the event loop's other tasks go on.

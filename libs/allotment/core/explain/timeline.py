@@ -13,7 +13,7 @@ from allotment.core.explain.pod_story import Attempt, Moment, PodLife, PodStory,
 from allotment.core.explain.pod_views import asked_by, pod_status, request_of
 from allotment.core.explain.schema import AsOf, Line, Subject
 from allotment.core.explain.why import Whys
-from allotment.core.ledger.model import ENDED, ClusterState
+from allotment.core.ledger.model import ClusterState
 from allotment.core.reasons import refusal_text
 from allotment.core.trace_ids import trace_id
 from allotment.core.units import duration_text, points_text, rfc3339
@@ -477,8 +477,3 @@ def _line(first_ms: int, moment: Moment, text: str, *, is_detail: bool = False) 
         seq=moment.seq,
         detail=is_detail,
     )
-
-
-def _has_ended(told: PodLife) -> bool:
-    """Whether the pod is over, or gone: what chose its place is of little interest by then."""
-    return told.gone is not None or told.fact.phase in ENDED
