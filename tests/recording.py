@@ -12,7 +12,7 @@ import msgspec
 from allotment.core.ledger.model import Allocation, ClusterState
 from allotment.core.ledger.state import apply_all, pass_over
 from allotment.core.logport import Record
-from allotment.core.placement.cycle import proposed, recheck, stamped
+from allotment.core.placement.cycle import recheck, stamped
 from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment.core.queues.round.rounds import Rounds
 from allotment_cli import export
@@ -178,21 +178,11 @@ class Recorder:
         self.append(subjects.pod(uid), "watcher/0", observed)
         return uid
 
-    def decide(self, *uids: str, basis: int | None = None, upon: int | None = None) -> int:
-        """One cycle through scorer and binder; `basis` lets the scorer lag behind. `upon` is the
-        record of the decision before, if that is later than `basis`: it is stood upon.
-        """
+    def decide(self, *uids: str, basis: int | None = None) -> int:
+        """One cycle through scorer and binder; `basis` lets the scorer lag behind."""
         batch = uids or tuple(self.state.pending)
         old = self.state if basis is None else fold(self.records[:basis])
-        assumed: tuple[str, ...] = ()
-        if upon is None:
-            outcome = Rounds(old).run(batch, Evaluator(old))
-        else:
-            (before,) = decode_envelope(self.records[upon - 1].payload).events
-            assert isinstance(before, Decided)
-            found = Rounds(old).run_upon(proposed(before), batch, Evaluator(old))
-            assert found is not None
-            outcome, assumed = found, (before.cycle,)
+        outcome = Rounds(old).run(batch, Evaluator(old))
         trial = Trial(self.state)
         kept, dropped = [], []
         for placement in outcome.placements:
@@ -212,7 +202,6 @@ class Recorder:
             placements=tuple(stamped(self.state, kept, (self.now_ms + STEP_MS) // 1000)),
             dropped=tuple(dropped),
             refusals=tuple(r for r in outcome.refusals if r.uid in self.state.pending),
-            assumed=assumed,
             stages=(
                 StageTime("filter", "0", at_us + 1000, at_us + 20_000),
                 StageTime("scorer", "0", at_us + 21_000, at_us + 60_000),

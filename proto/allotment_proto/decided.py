@@ -174,10 +174,10 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     """One cycle's decisions, and all they stood on, so that they can be made again and compared.
 
     The scorer placed `batch` in order on the state at `basis`; the binder checked every placement
-    again on the state at `checked` and appended this expecting no other decision since. `assumed`
-    are cycles the scorer counted on that were not in the log yet. `policy` is the sequence of the
-    active `PolicyLoaded`. Each of the `placements` stands on those before it: with groups that is
-    not the order of `batch`. A refusal that repeats the pod's last one word for word is left out.
+    again on the state at `checked` and appended this expecting no other decision since. `policy` is
+    the sequence of the active `PolicyLoaded`. Each of the `placements` stands on those before it:
+    with groups that is not the order of `batch`. A refusal that repeats the pod's last one word for
+    word is left out.
 
     The placements of the pods in one of the `wholes` stand together or not at all: they are the
     minimum of a PodGroup. `shorts` are groups that did not get theirs, `admissions` groups that
@@ -196,7 +196,6 @@ class Decided(msgspec.Struct, frozen=True, tag=True, kw_only=True, gc=False):
     placements: tuple[Placement, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    assumed: tuple[str, ...] = ()
     stages: tuple[StageTime, ...] = ()
     wholes: tuple[tuple[str, ...], ...] = ()
     shorts: tuple[Short, ...] = ()

@@ -5,8 +5,6 @@ can send one, so what is decoded is bounded: by what a record of the log can hol
 name by what may stand in a message's headers.
 """
 
-import hashlib
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -39,13 +37,6 @@ def check_cycle(cycle: str) -> None:
         raise ValueError(f"cycle {cycle[:80]!r} must be printable, without blanks around it")
 
 
-def digest_of(placements: Sequence[Placement]) -> str:
-    """What tells what was proposed for a cycle from anything else: a message may come twice, and
-    be answered differently.
-    """
-    return hashlib.blake2b(msgspec.msgpack.encode(placements), digest_size=16).hexdigest()
-
-
 class ClassFeasible(msgspec.Struct, frozen=True, array_like=True):
     """What the filter found for one request class of a batch, at its own sequence.
 
@@ -60,11 +51,7 @@ class ClassFeasible(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Feasible(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """filter → scorer: a cycle was opened for `batch` (pod uids, in order) at sequence `basis`.
-
-    `after` is a cycle that was opened before it and is not over: this one may be placed on top of
-    what that one is to take. Empty: no other is under way.
-    """
+    """filter → scorer: a cycle was opened for `batch` (pod uids, in order) at sequence `basis`."""
 
     v: int
     cycle: Cycle
@@ -72,19 +59,15 @@ class Feasible(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     batch: tuple[str, ...]
     classes: tuple[ClassFeasible, ...]
     stages: tuple[StageTime, ...] = ()
-    after: Annotated[str, msgspec.Meta(max_length=CYCLE_CHARS_MAX)] = ""
 
     def __post_init__(self) -> None:
         check_cycle(self.cycle)
-        check_cycle(self.after)
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """scorer → binder: what to decide, computed on the state at `basis`. With `failed` nothing is
     proposed: the scorer could not compute anything, and why. `rules` as in `Decided`.
 
-    `assumed` names the cycle on top of which it stands, and `assumed_digest` what was proposed for
-    that one (`digest_of`). Without placements it could not be placed on top, and is retried.
     With `under_way` nothing is proposed yet: the scorer works on the cycle, and the binder passes
     that on.
     """
@@ -96,8 +79,6 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     batch: tuple[str, ...]
     placements: tuple[Placement, ...]
     refusals: tuple[Refusal, ...]
-    assumed: tuple[str, ...] = ()
-    assumed_digest: str = ""
     stages: tuple[StageTime, ...] = ()
     wholes: tuple[tuple[str, ...], ...] = ()
     shorts: tuple[Short, ...] = ()

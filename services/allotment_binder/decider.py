@@ -18,7 +18,7 @@ from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import Abandoned, Ahead, World, full_reporter
 from allotment.adapters.telemetry.log import one_line
 from allotment.core.logport import Landed, Refused
-from allotment_binder.deciding import PARTS, Answer, Deciding, Standing, accepted, standing_of
+from allotment_binder.deciding import PARTS, Answer, Deciding, accepted
 from allotment_binder.decision_line import DecisionLines
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
@@ -73,7 +73,6 @@ class Decider:
         """The cycle that is being decided."""
         self._refused: Counter[str] = Counter(dict.fromkeys(PARTS, 0))
         self._deciding: Deciding | None = None
-        self._standing: Standing | None = None
         self._on_landed = on_landed
         self._on_failed = on_failed
         self._failing: dict[str, tuple[str, str, str]] = {}
@@ -95,8 +94,7 @@ class Decider:
         if proposal.under_way:
             await self._tell_under_way(proposal.cycle)
             return
-        live = {proposal.cycle, *proposal.assumed}
-        for waiting in [each for each in self.proposals if each[0].cycle not in live]:
+        for waiting in [each for each in self.proposals if each[0].cycle != proposal.cycle]:
             self.proposals.remove(waiting)  # the filter opened this one instead
             self.superseded += 1
         self.proposals.append((proposal, message.headers, _now_us()))
@@ -194,7 +192,6 @@ class Decider:
                 # append can void placements. Nothing is bound before the fold says which.
                 await fold.wait_for(appended.seq)
                 self._landed(decided, appended.seq)
-                self._standing = standing_of(proposal, answer, appended.seq, previous_seq)
                 return _settled(proposal, "decided", appended.seq)
             if appended.reason in ("full", "too_large"):
                 self.full(appended.message)
@@ -208,7 +205,7 @@ class Decider:
 
     def _decide(self, proposal: Proposal, now_s: int, stage: StageTime) -> tuple[Answer, int]:
         """What to append, and the last decision on the state that this was checked on."""
-        answer = self._ready().decide(proposal, now_s, stage, self._standing)
+        answer = self._ready().decide(proposal, now_s, stage)
         return answer, self.world.fold.state.decision_seq
 
     def _checkpoint(self) -> None:

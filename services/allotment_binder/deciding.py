@@ -9,7 +9,7 @@ from allotment.core.queues.round.objections import objection
 from allotment.core.queues.round.rounds import Rounds
 from allotment_board import NodeRanker
 from allotment_proto.events import Decided, Nomination, Placement, StageTime
-from allotment_proto.messages import Proposal, digest_of
+from allotment_proto.messages import Proposal
 
 NOTHING: Final = "nothing"
 CONFLICT: Final = "conflict"
@@ -37,28 +37,6 @@ class Answer(NamedTuple):
     refused: tuple[Part, ...] = ()
 
 
-class Standing(NamedTuple):
-    """A decision of this binder that follows a proposal, and not a round of the binder's own. Some
-    of the placements may have been dropped, or void.
-    """
-
-    cycle: str
-    placements: tuple[Placement, ...]
-    """As they were proposed."""
-    seq: int
-    previous_seq: int
-    """The decision before it."""
-
-
-def standing_of(proposal: Proposal, answer: Answer, seq: int, previous_seq: int) -> Standing | None:
-    """What may be stood upon, now that the answer to a proposal is the record `seq`; None if it was
-    not the scorer's round that was decided.
-    """
-    if answer.objection:
-        return None
-    return Standing(proposal.cycle, proposal.placements, seq, previous_seq)
-
-
 class Deciding:
     """Decides proposals on one state. What its own rounds need is made when the first is run."""
 
@@ -76,9 +54,7 @@ class Deciding:
         """Take over what a decision changed, so that the next proposal need not wait for it."""
         self._rounds.follow_ahead()
 
-    def decide(
-        self, proposal: Proposal, now_s: int, stage: StageTime, standing: Standing | None = None
-    ) -> Answer:
+    def decide(self, proposal: Proposal, now_s: int, stage: StageTime) -> Answer:
         """Every placement is asked for again, on top of those accepted before it, and so is what
         the proposal says about groups and quotas. What the state does not bear out is not argued
         about: the binder runs the round on this state, and decides that. The same goes for all
@@ -90,7 +66,7 @@ class Deciding:
         state = self.state
         # First, because what another decision did to quotas cannot be asked pod by pod: the pods
         # may all fit still while together they are more than is left for their queue.
-        if is_overtaken(state, proposal, standing):
+        if is_overtaken(state, proposal):
             return Answer(CONFLICT)
         # Objections come after: a placement that a fact took away counts for no quota, and a gang
         # that lost one has lost them all by then.
@@ -147,7 +123,6 @@ class Deciding:
             placements=tuple(stamped(state, found.kept, now_s)),
             dropped=found.dropped,
             refusals=refusals,
-            assumed=proposal.assumed,
             stages=(*proposal.stages, stage),
             wholes=found.wholes,
             shorts=proposal.shorts,
@@ -183,23 +158,10 @@ def _refused(proposal: Proposal, own: Proposal) -> Iterator[Part]:
             yield Part("hold", f"group {held.group}")
 
 
-def is_overtaken(state: ClusterState, proposal: Proposal, standing: Standing | None = None) -> bool:
-    """Whether a proposal takes from quotas or evicts, and another decision landed since; or stands
-    on something else than the last decision, which is `standing` if it followed a proposal. What
-    was dropped of that does no harm: the room for it is there still.
-    """
-    last_seq = state.decision_seq
-    if proposal.assumed:
-        return (
-            not proposal.placements
-            or standing is None
-            or (standing.cycle,) != proposal.assumed
-            or standing.seq != last_seq
-            or not standing.previous_seq <= proposal.basis < standing.seq
-            or digest_of(standing.placements) != proposal.assumed_digest
-        )
+def is_overtaken(state: ClusterState, proposal: Proposal) -> bool:
+    """Whether a proposal takes from quotas or evicts, and another decision landed since."""
     takes = proposal.placements or proposal.evictions
-    return state.is_batched and bool(takes) and proposal.basis < last_seq
+    return state.is_batched and bool(takes) and proposal.basis < state.decision_seq
 
 
 def _is_news_of_groups(state: ClusterState, proposal: Proposal) -> bool:

@@ -193,7 +193,6 @@ class _Asked:
         told = told_of(story, folded, self._previous)
         placed = told.placed
         before = None if placed is None else await self.bases.state(source, placed.decided.basis)
-        last = None if placed is None else self.bases.stood_on(placed.seq)
         kin = await kin_of(source, story, told, folded)
         with waiting("trying what would make it fit"):
             found = explain_pod(
@@ -201,7 +200,6 @@ class _Asked:
                 story,
                 folded.time_ms,
                 before=before,
-                last=last,
                 node=node,
                 kin=kin,
                 told=told,
@@ -264,40 +262,26 @@ def _following(story: PodStory) -> Observer:
 
 class _Bases:
     """The state that the decision about a pod's place read, kept on the way where it is the one
-    right before the decision: then the log need not be read a second time. And the decision before
-    it, if it stands on that.
+    right before the decision: then the log need not be read a second time.
     """
 
     def __init__(self, story: PodStory) -> None:
         self._story = story
         self._seq = 0
         self._image = b""
-        self._last: Record | None = None
-        """The last decision."""
-        self._stood_on: dict[int, Decided] = {}
 
     def foresee(self, record: Record, state: ClusterState) -> None:
         """Before a record takes effect."""
         if record.subject != subjects.DECISION:
             return
-        before, self._last = self._last, record
         latest = self._story.latest
         if latest is None or latest.uid.encode() not in record.payload:
             return
         for event in _decisions(record):
             if not any(placement.uid == latest.uid for placement in event.placements):
                 continue
-            for last in [] if before is None else _decisions(before):
-                if event.assumed == (last.cycle,):
-                    self._stood_on[record.seq] = last
             if event.basis == state.seq:
                 self._seq, self._image = state.seq, snapshot.encode(state)
-
-    def stood_on(self, seq: int) -> Decided | None:
-        """The decision that the one of this record, the last about the pod's place, stood on: it
-        was not in the log yet when that one was proposed.
-        """
-        return self._stood_on.get(seq)
 
     async def state(self, source: Source, basis: int) -> ClusterState:
         if self._image and self._seq == basis:

@@ -135,8 +135,7 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
     if decision is not None:
         text = f"{decision.id}   policy {decision.policy}@{decision.policy_version}"
         if everything:
-            on = "".join(f" on top of cycle {cycle}" for cycle in decision.assumed)
-            text += f"   placed on state {decision.basis}{on}, checked on state {decision.checked}"
+            text += f"   placed on state {decision.basis}, checked on state {decision.checked}"
         yield field("Decision", text)
     if found.trace is not None:
         yield field("Trace", found.trace.trace_id)

@@ -49,8 +49,6 @@ LOST = "lost"
 """The outcome of a cycle that the active binder has not received."""
 CONFLICT_PAUSE_S = 0.01
 CONFLICT_PAUSE_MAX_S = 1.0
-SKIPPED_MAX = 64
-"""The most batches that are waited for after some on top of which nothing could be placed."""
 FAILED_PAUSE_MAX_S = 0.1
 """While a pod is looked for that makes cycles fail, others wait for their turn."""
 ORDER = "order"
@@ -64,29 +62,22 @@ class _Found(NamedTuple):
     """A batch that is due, and what is to be done with it beside sending it on its way."""
 
     batch: Batch
-    jobs: frozenset[str]
-    """Its groups and single pods, as those who choose the next batch call them."""
     offered: Callable[[], None]
     """To be called before the next one is looked for."""
     done: Callable[[], None]
     """To be called when its cycle came to one that stands; after `offered`."""
     follow: Callable[[], None] | None
     """What there is time for while the cycle is under way."""
-    is_plain: bool
-    """Whether it is chosen without regard to what becomes of a plain batch before it."""
 
 
 class _Flight:
     """A cycle under way."""
 
-    def __init__(
-        self, cycle: str, found: _Found, most: int, deadline_s: float, *, is_overlapping: bool
-    ) -> None:
-        """`most` is how many pods it could have had. `is_overlapping`: another one was not over."""
+    def __init__(self, cycle: str, found: _Found, most: int, deadline_s: float) -> None:
+        """`most` is how many pods it could have had."""
         self.cycle = cycle
         self.found = found
         self.most = most
-        self.is_overlapping = is_overlapping
         self.deadline_s = deadline_s
         self.over = anyio.Event()
         self.is_under_way = False
@@ -109,12 +100,7 @@ class _Flight:
 
 
 class Filter:
-    """The cycles in flight, and the memory of what was tried. Both can be lost without harm.
-
-    While full batches of lone pods all find places, the next cycle is opened before the last is
-    over: the scorer places it on top of what it proposed for the last, and the binder believes that
-    only if it followed that proposal.
-    """
+    """The cycle in flight, and the memory of what was tried. Both can be lost without harm."""
 
     def __init__(self, ctx: Context, world: World) -> None:
         self.ctx = ctx
@@ -125,8 +111,6 @@ class Filter:
         self._awaited: set[str] = set()
         """Pods whose PodGroup is not known, and that were given time for it."""
         self.cycles = 0
-        self.overlapping = 0
-        """Cycles that were opened while another one was under way."""
         self.reissued = 0
         self._patience = 1
         """By how much deadlines are put off, as the last cycle was being worked on at its own."""
@@ -136,13 +120,7 @@ class Filter:
         """How many pods a cycle has: fewer while one is looked for that makes cycles fail."""
         self._failures: dict[str, int] = {}
         """Pods and groups that made a cycle of their own fail → how often in a row."""
-        self._flights: dict[str, _Flight] = {}
-        """By cycle."""
-        self._all_found_places = False
-        """Whether the last decision about a cycle of ours gave every pod of its batch a place."""
-        self._to_skip = self._skips = 0
-        """How many batches are still waited for, and how many that is, because what was opened
-        before one was over came to nothing."""
+        self._flight: _Flight | None = None
         self._feasibility: FeasibilityCache | None = None
         self._effort = Effort()
         self._groups: Groups | None = None
@@ -155,14 +133,13 @@ class Filter:
             self._waiting.take(envelope)
         if record.subject not in (subjects.DECISION, subjects.OUTCOME):
             return
-        if not envelope.events:  # a binder begins: what was on its way to another one is lost
-            for flight in self._flights.values():
-                flight.end(LOST, 0)
+        flight = self._flight
+        if flight is not None and not envelope.events:
+            flight.end(LOST, 0)  # a binder begins: what was on its way to another one is lost
         for event in envelope.events:
             if isinstance(event, Decided):
-                if event.cycle in self._flights:
-                    self._all_found_places = len(event.placements) == len(event.batch)
-                    self._flights[event.cycle].end("decided", record.seq)
+                if flight is not None and event.cycle == flight.cycle:
+                    flight.end("decided", record.seq)
             elif isinstance(event, BindFailed):
                 self._hold_back(event, record)
 
@@ -183,8 +160,8 @@ class Filter:
         except UndecodableError as error:
             self.ctx.refusals.refuse(BUS, "Settled", error.reason)
             return
-        flight = self._flights.get(settled.cycle)
-        if flight is None:
+        flight = self._flight
+        if flight is None or flight.cycle != settled.cycle:
             return
         if settled.outcome == "under_way":
             flight.is_under_way = True
@@ -199,8 +176,6 @@ class Filter:
         """Open cycles while this replica is the active one."""
         numbers = itertools.count(1)
         name = f"{self.ctx.settings.instance}.{self.world.lease.epoch}"
-        before: _Flight | None = None
-        self._flights.clear()
         while self.world.lease.is_held:
             received_us, begun_s = _now_us(), time.monotonic()
             try:
@@ -208,23 +183,12 @@ class Filter:
             except Exception as error:  # whatever it is: a defect must not end the order of all
                 await self._start_over(error)
                 continue
-            if before is not None and (found is None or not found.is_plain):
-                await self._land(before)
-                before = None
-                continue
             if found is None:
                 await self._sleep_until_news(looked_at_seq)
                 continue
-            flight = await self._send(f"{name}.{next(numbers)}", found, received_us, before)
-            if before is not None:
-                await self._land(before)
-                begun_s = time.monotonic()
-                flight.deadline_s = self._deadline_s()  # before that it was not its turn
-            if self._is_followed(flight):
-                before = flight
-                continue
-            before = None
+            flight = await self._send(f"{name}.{next(numbers)}", found, received_us)
             await self._land(flight)
+            self._flight = None
             if self._waiting is None and 1 < len(found.batch.uids) < self._most:
                 # What a cycle over groups costs hardly depends on its pods: so while several come
                 # in the time of one, as much time goes to gathering. Where they come one by one
@@ -237,16 +201,6 @@ class Filter:
         self.ctx.refusals.refuse(ORDER, "Batch", error)
         self._groups = self._feasibility = self._waiting = None
         await anyio.sleep(ORDER_AGAIN_S)
-
-    def _is_followed(self, flight: _Flight) -> bool:
-        """Whether the next cycle is opened before this one is over."""
-        is_full = len(flight.found.batch.uids) == flight.most
-        if not (is_full and flight.found.is_plain and self._all_found_places):
-            return False
-        if self._to_skip:
-            self._to_skip -= 1
-            return False
-        return True
 
     def _look(self) -> tuple[_Found | None, int]:
         """The pods that are due, and up to which record that takes account of: of none if some who
@@ -271,19 +225,14 @@ class Filter:
             self._waiting = Waiting(state)
         return self._next_pods(state, self._feasibility, self._waiting)
 
-    def _in_cycle(self) -> frozenset[str]:
-        """Who is in a cycle that is not over."""
-        return frozenset[str]().union(*(each.found.jobs for each in self._flights.values()))
-
     def _next_pods(
         self, state: ClusterState, feasibility: FeasibilityCache, waiting: Waiting
     ) -> _Found | None:
         if len(self.tried) > 2 * len(state.pending) + 1000:
             self.tried = {uid: seq for uid, seq in self.tried.items() if uid in state.pending}
-        in_cycle = self._in_cycle()
         while True:
             turn = next_round(
-                *(feasibility, self.tried, self.held_back, self._most, waiting, in_cycle),
+                *(feasibility, self.tried, self.held_back, self._most, waiting),
                 self._effort,
             )
             batch = turn.batch
@@ -298,8 +247,7 @@ class Filter:
             self.tried.update(dict.fromkeys(batch.uids, batch.basis))
 
         offered = partial(waiting.offered, batch.uids)
-        jobs = frozenset(batch.uids)
-        return _Found(batch, jobs, offered, done, feasibility.follow, is_plain=True)
+        return _Found(batch, offered, done, feasibility.follow)
 
     def _next_groups(self, state: ClusterState) -> _Found | None:
         if self._groups is None or self._groups.state is not state:
@@ -309,7 +257,7 @@ class Filter:
         if parked is not None and parked.asks_nodes:
             allotment_board.prepare(state, self._on_broken_compiler)
         self._give_time(state)
-        found = groups.next_batch(self.held_back, self._most, self._in_cycle())
+        found = groups.next_batch(self.held_back, self._most)
         for job, error in groups.left_out.items():
             self.ctx.log.error("defect; what it is about is left out", about=job, reason=error)
             self.ctx.refusals.refuse(ORDER, "Job", error)
@@ -319,8 +267,7 @@ class Filter:
         follow = None if groups.parked is None else groups.parked.follow
         offered = partial(groups.offered, found)
         done = partial(groups.tried, found, is_offered=True)
-        jobs = frozenset(found.jobs)
-        return _Found(found.batch, jobs, offered, done, follow, is_plain=False)
+        return _Found(found.batch, offered, done, follow)
 
     def _ranker(self, state: ClusterState) -> NodeRanker | None:
         """What asks the nodes for those who wait in vain: not as long as the loops are compiled
@@ -355,21 +302,15 @@ class Filter:
         with anyio.move_on_after(wait_s):
             await self.world.fold.changed()
 
-    async def _send(
-        self, cycle: str, found: _Found, received_us: int, before: _Flight | None
-    ) -> _Flight:
-        """Send a cycle on its way. `before` is the one that is under way already."""
+    async def _send(self, cycle: str, found: _Found, received_us: int) -> _Flight:
+        """Send a cycle on its way."""
         batch = found.batch
-        flight = self._flights[cycle] = _Flight(
-            cycle, found, self._most, self._deadline_s(), is_overlapping=before is not None
-        )
+        flight = self._flight = _Flight(cycle, found, self._most, self._deadline_s())
         headers: dict[str, str] = {}
         with self.ctx.tracer.batch_span(
             "filter", attributes={"allot.batch.pods": len(batch.uids)}, ids=cycle_ids(cycle)
         ) as span:
             span.update({"allot.ledger.seq": batch.basis, "allot.cycle": cycle})
-            if before is not None:
-                span.update({"allot.after": before.cycle})
             span.inject(headers)
             finished_us = _now_us()
             message = Feasible(
@@ -379,11 +320,9 @@ class Filter:
                 batch=batch.uids,
                 classes=batch.classes,
                 stages=(StageTime("filter", self.ctx.settings.instance, received_us, finished_us),),
-                after="" if before is None else before.cycle,
             )
             dropped = await self.world.bus.publish(subjects.FEASIBLE, encode(message), headers)
         self.cycles += 1
-        self.overlapping += before is not None
         self.ctx.metrics.observe_stage("filter", (finished_us - received_us) / 1e6, span.trace_id)
         if dropped is not None:
             self.ctx.log.warning("cycle not sent", cycle=cycle, reason=dropped)
@@ -401,7 +340,6 @@ class Filter:
         """Wait for the end of a cycle, and do what follows from it."""
         is_over = await flight.ended()
         if flight.outcome == LOST:
-            del self._flights[flight.cycle]
             self.reissued += 1
             self._patience = 1
             self.ctx.log.info("a binder begins, issuing the cycle again", cycle=flight.cycle)
@@ -410,7 +348,6 @@ class Filter:
             with anyio.move_on_after(self.ctx.settings.cycle_deadline_ms / 1000) as reached:
                 await self.world.fold.wait_for(flight.seq)
             is_over = not reached.cancelled_caught
-        del self._flights[flight.cycle]
         if not is_over:
             self.reissued += 1
             if flight.is_under_way:  # by the news of it: each that is issued again begins anew
@@ -418,10 +355,6 @@ class Filter:
             self.ctx.log.warning("no answer about a cycle, issuing it again", cycle=flight.cycle)
             return
         self._patience = 1
-        if flight.is_overlapping:
-            is_in_vain = flight.outcome == "conflict"
-            self._skips = min(2 * self._skips + 1, SKIPPED_MAX) if is_in_vain else 0
-            self._to_skip = self._skips
         if flight.outcome == "failed":
             self._narrow(flight.found.batch.uids)
         elif flight.outcome != "conflict":
@@ -481,12 +414,6 @@ async def run(ctx: Context) -> None:
         work = Filter(ctx, world)
         ctx.metrics.expose(
             "allot_cycles_total", "cycles opened", lambda: work.cycles, kind="counter"
-        )
-        ctx.metrics.expose(
-            "allot_cycles_overlapping_total",
-            "cycles opened before the one before was decided",
-            lambda: work.overlapping,
-            kind="counter",
         )
         ctx.metrics.expose(
             "allot_cycles_reissued_total",

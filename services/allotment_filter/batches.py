@@ -7,7 +7,7 @@ quarter of it, whatever their priority. So a thousand hopeless pods neither fill
 one that fits, even where something changes all the time.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState, Pod
@@ -51,7 +51,6 @@ def next_round(
     held_back: Mapping[str, float],
     batch_max: int = BATCH_MAX,
     waiting: Waiting | None = None,
-    in_cycle: Container[str] = (),
     effort: Effort | None = None,
 ) -> Round:
     """Open the next batch. `held_back` pods (their Binding failed just now) are left out, and those
@@ -63,10 +62,10 @@ def next_round(
     state = feasibility.state
 
     def counts(pod: Pod) -> bool:
-        return pod.fact.uid not in in_cycle and is_due(state, pod, _tried_seq(pod, tried))
+        return is_due(state, pod, _tried_seq(pod, tried))
 
     if waiting is None:
-        pods: Iterable[Pod] = (pod for pod in due(state, tried) if pod.fact.uid not in in_cycle)
+        pods: Iterable[Pod] = due(state, tried)
     else:
         pods = waiting.in_turns(counts)
     try:

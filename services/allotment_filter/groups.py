@@ -11,7 +11,7 @@ behind them had a turn. So a part of each batch is for groups that had none yet.
 refused once more as they were are left out, if nodes can be asked (`parked`).
 """
 
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 from allotment.core.ledger.model import SINGLE, ClusterState
@@ -72,14 +72,13 @@ class Groups:
         self,
         held_back: Container[str],
         batch_max: int = BATCH_MAX,
-        in_cycle: Collection[str] = (),
     ) -> GroupBatch | None:
         """The next groups to try; None if none is due. Pods in `held_back` keep their group out;
         groups and single pods that are `in_cycle`, one that is not over, are passed over. Where
         that fails it is done without those on which it does.
         """
         try:
-            return self._next_batch(held_back, batch_max, in_cycle)
+            return self._next_batch(held_back, batch_max)
         except Exception:
             found = self.rounds.leave_out()
             if not found:
@@ -88,16 +87,14 @@ class Groups:
                 {**found.jobs, **{f"queue {n}": e for n, e in found.queues.items()}}
             )
         self._begin()
-        return self._next_batch(held_back, batch_max, in_cycle)
+        return self._next_batch(held_back, batch_max)
 
-    def _next_batch(
-        self, held_back: Container[str], batch_max: int, in_cycle: Collection[str]
-    ) -> GroupBatch | None:
+    def _next_batch(self, held_back: Container[str], batch_max: int) -> GroupBatch | None:
         state = self.state
         if self._is_quiet and not self._may_be_due():
             return None
         session = self.rounds.session()
-        is_held_back = bool(in_cycle)
+        is_held_back = False
         jobs: list[str] = []
         uids: list[str] = []
         for orphan in orphans(state, session, self._tried):
@@ -117,7 +114,7 @@ class Groups:
         to_park: dict[Class, list[str]] = {}
         again, again_most = 0, batch_max - batch_max // TURN_PART
         self.effort.begin()
-        for job in self.lines.in_turns(session, in_cycle):
+        for job in self.lines.in_turns(session):
             had_a_turn, tasks = job in self._had_a_turn, session.pods_to_place(job)
             if had_a_turn and uids and again + len(tasks) > again_most:
                 continue

@@ -296,12 +296,12 @@ class Lines:
                     if name in lines:
                         lines[name].had_its_turn(position)
 
-    def in_turns(self, session: Session, but: Container[str] = ()) -> Iterator[str]:
+    def in_turns(self, session: Session) -> Iterator[str]:
         """Who is due (by uid), in job order within a queue, queues taking turns in queue order."""
         names = list(self._open)
         if len(names) > 1:  # where one alone stands is not worth counting what it deserves
             names.sort(key=session.queue_key)
-        return take_turns(self._due(name, but) for name in names)
+        return take_turns(self._due(name) for name in names)
 
     def is_any_due(self, but: Container[str]) -> bool:
         """Whether anybody else than these is due."""

@@ -50,7 +50,7 @@ from allotment.core.logport import LogUnavailable, Record
 from allotment_inspector.index import POD, Index, Mark
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import Decided, Envelope, Event
+from allotment_proto.events import Envelope, Event
 
 CHECKPOINT_EVENTS = 1_000
 """At least so many events between two checkpoints, and half as many as there are pods: then a
@@ -220,18 +220,6 @@ class Moment:
                 else:
                     apply_record(state, entry.events, entry.seq, is_decision=is_decision)
                 yield entry.time_ms, state
-
-    def stood_on(self, event: Decided) -> Decided | None:
-        """The decision before this one, if this one stands on it: it was not in the log yet when
-        this one was proposed.
-        """
-        if not event.assumed:
-            return None
-        checked = next((state for _, state in self.states((event.checked,))), None)
-        entry = None if checked is None else self.entry(checked.decision_seq)
-        events = () if entry is None else entry.events
-        decisions = (each for each in events if isinstance(each, Decided))
-        return next((each for each in decisions if event.assumed == (each.cycle,)), None)
 
     def pods_named(self, namespace: str, name: str) -> tuple[str, ...]:
         """The uids of the pods that had this name up to the moment, the oldest first."""

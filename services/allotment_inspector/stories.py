@@ -68,9 +68,8 @@ def _explained(
         return explain(moment.state, story, now_ms, kin=kin, advised=False)
 
     def ranked() -> PodExplanation:
-        last = moment.stood_on(placed.decided)
         before = next((state for _, state in moment.states((placed.decided.basis,))), None)
-        return explain(moment.state, story, now_ms, before=before, last=last, advised=False)
+        return explain(moment.state, story, now_ms, before=before, advised=False)
 
     known = moment.memo.get(("ranked", told.uid, placed.seq), ranked)
     found = explain(moment.state, story, now_ms, kin=kin, advised=False)

@@ -23,7 +23,6 @@ from allotment.core.metrics.durations import Durations
 from allotment.core.metrics.kept_cards import KeptCards
 from allotment.core.metrics.queues import Preemptions, job_gauges, queue_gauges
 from allotment.core.metrics.schedule import RoundTimings, Schedules
-from allotment.core.placement.cycle import Outcome, in_order
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.session import Session
 from allotment_board import NodeRanker, is_compiled
@@ -35,7 +34,6 @@ from allotment_proto.messages import (
     UNDER_WAY_EVERY_S,
     Feasible,
     Proposal,
-    digest_of,
 )
 from allotment_scorer.settings import ScorerSettings
 
@@ -56,8 +54,7 @@ class _Asked(NamedTuple):
 
 
 class Scorer:
-    """One proposal per opened cycle. It keeps nothing that the log does not hold, but for the last
-    proposal: a cycle that is opened before that one is decided is placed on top of it.
+    """One proposal per opened cycle. It keeps nothing that the log does not hold.
 
     Rounds are run off the event loop, one after the other. A cycle that a newer one supersedes is
     dropped, also in the middle of its round; so are all when the lease is lost.
@@ -75,10 +72,6 @@ class Scorer:
         """Whose round was begun last."""
         self._ranker: NodeRanker | None = None
         self._rounds: Rounds | None = None
-        self._last: Proposal | None = None
-        """What was proposed last."""
-        self._decided = ""
-        """The cycle that was decided last."""
         self._preemptions = Preemptions()
         self._schedules = Schedules()
         self._durations = Durations()
@@ -109,8 +102,6 @@ class Scorer:
         if is_ours:
             self.attempts.take(seq, envelope, fold.state)
         for event in envelope.events:
-            if isinstance(event, Decided):
-                self._decided = event.cycle
             if isinstance(event, Decided | Evicted):
                 self._preemptions.take(event, is_ours=is_ours)
 
@@ -127,8 +118,7 @@ class Scorer:
         for other in self._asked:
             if other.opened.cycle == opened.cycle:
                 return  # the message came twice
-            if other.opened.cycle != opened.after:
-                other.scope.cancel()  # the filter opened this one instead
+            other.scope.cancel()  # the filter opened this one instead
         with anyio.CancelScope() as scope:
             asked = _Asked(opened, scope)
             self._asked.append(asked)
@@ -192,21 +182,13 @@ class Scorer:
 
     def _propose(self, asked: _Asked, received_us: int) -> Proposal:
         opened, self._scored = asked.opened, asked
-        state, after = self.world.fold.state, self._after(opened)
+        state = self.world.fold.state
         board, rounds = self._ready_ranker(), self._ready_rounds()
         self._timings.begin()
         on_step = self._timings.step_ended
-        assumed: tuple[str, ...] = ()
-        digest = ""
-        if after is None:
-            outcome = rounds.run(opened.batch, board, on_step=on_step)
-        else:
-            assumed, digest = (after.cycle,), digest_of(after.placements)
-            given = in_order(after.batch, after.placements)
-            found = rounds.run_upon(given, opened.batch, board)
-            outcome = found or Outcome((), (), ())  # then it is asked once more, after that one
+        outcome = rounds.run(opened.batch, board, on_step=on_step)
         stage = StageTime("scorer", self.ctx.settings.instance, received_us, _now_us())
-        self._last = Proposal(
+        return Proposal(
             v=MESSAGE_VERSION,
             cycle=opened.cycle,
             basis=state.seq,
@@ -214,8 +196,6 @@ class Scorer:
             batch=opened.batch,
             placements=outcome.placements,
             refusals=outcome.refusals,
-            assumed=assumed,
-            assumed_digest=digest,
             wholes=outcome.wholes,
             shorts=outcome.shorts,
             admissions=outcome.admissions,
@@ -224,15 +204,6 @@ class Scorer:
             nominations=outcome.nominations,
             stages=(*opened.stages, stage),
         )
-        return self._last
-
-    def _after(self, opened: Feasible) -> Proposal | None:
-        """The proposal that a cycle is to stand on: that for the cycle which was opened before it,
-        as long as it is not decided.
-        """
-        last = self._last
-        is_under_way = opened.after and opened.after != self._decided
-        return last if is_under_way and last is not None and last.cycle == opened.after else None
 
     def _failed(self, opened: Feasible, why: str) -> Proposal:
         """No proposal: the binder says so to the filter and to the pod that it is about."""

@@ -37,7 +37,7 @@ def test_pipeline_reports_one_line_of_json() -> None:
     assert facts["versions"]["numba"] == "none", "so few nodes are scored in NumPy"
 
 
-def test_what_is_placed_on_top_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_services_decide_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a backlog, by the real services; then by replay, from their log alone."""
     found: list[int] = []
     measure = pipeline._run
@@ -53,8 +53,6 @@ def test_what_is_placed_on_top_is_made_again(monkeypatch: pytest.MonkeyPatch) ->
     arguments = ["bench", "pipeline", *SMALL, "--batch-max", "16", "--live", "150", "--json"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
-    facts = msgspec.json.decode(result.stdout)
-    assert facts["cycles_on_top"] >= 5, "12 full batches"
     assert len(found) == 1
 
 

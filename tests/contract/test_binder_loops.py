@@ -231,7 +231,7 @@ async def test_a_pod_that_is_gone_is_no_acknowledgement(
         assert counted(scene.binder.sender.times)[0] == (not is_gone)
 
 
-def _proposal(cycle: str, *, assumed: tuple[str, ...] = (), under_way: bool = False) -> Message:
+def _proposal(cycle: str, *, under_way: bool = False) -> Message:
     proposal = Proposal(
         v=MESSAGE_VERSION,
         cycle=cycle,
@@ -240,7 +240,6 @@ def _proposal(cycle: str, *, assumed: tuple[str, ...] = (), under_way: bool = Fa
         batch=(),
         placements=(),
         refusals=(),
-        assumed=assumed,
         under_way=under_way,
     )
     return Message(subjects.PROPOSAL, encode(proposal), {}, "")
@@ -249,9 +248,9 @@ def _proposal(cycle: str, *, assumed: tuple[str, ...] = (), under_way: bool = Fa
 async def test_a_proposal_whose_cycle_was_superseded_is_not_decided(tmp_path: Path) -> None:
     async with at_work(tmp_path, policy(), node()) as scene:
         decider = scene.binder.decider
-        for cycle, assumed in (("c1", ()), ("c2", ("c1",)), ("c3", ()), ("c4", ("c3",))):
-            await decider.on_proposal(_proposal(cycle, assumed=assumed))
-        assert [each[0].cycle for each in decider.proposals] == ["c3", "c4"]
+        for cycle in ("c1", "c2", "c3"):
+            await decider.on_proposal(_proposal(cycle))
+        assert [each[0].cycle for each in decider.proposals] == ["c3"]
         assert decider.superseded == 2
 
 

@@ -84,11 +84,9 @@ def scorer_on(fold: Fold, bus: Bus, lease: Any, group: Any) -> Scorer:
     return Scorer(ctx, world)
 
 
-async def ask(scorer: Scorer, cycle: str, *batch: str, after: str = "") -> None:
+async def ask(scorer: Scorer, cycle: str, *batch: str) -> None:
     basis = scorer.world.fold.state.seq
-    opened = Feasible(
-        v=MESSAGE_VERSION, cycle=cycle, basis=basis, batch=batch, classes=(), after=after
-    )
+    opened = Feasible(v=MESSAGE_VERSION, cycle=cycle, basis=basis, batch=batch, classes=())
     await scorer.on_feasible(Message("", encode(opened), {}, ""))
 
 
@@ -258,23 +256,6 @@ async def test_a_superseded_cycle_is_dropped_in_the_middle_of_its_round(slow: Sl
         await until(lambda: "c8" in bus.cycles())
         assert bus.cycles() == ["c8"]
         assert scorer.superseded == 7
-        group.cancel_scope.cancel()
-
-
-async def test_a_cycle_and_the_one_on_top_of_it_are_both_scored(slow: Slow) -> None:
-    log, bus = MemoryLog(), Bus()
-    await add(log, node("n1", [card(0)]), pod("a"), pod("b"))
-    async with anyio.create_task_group() as group:
-        fold = Fold(log, logger())
-        group.start_soon(fold.run)
-        await fold.caught_up.wait()
-        scorer = scorer_on(fold, bus, Held(), group)
-        group.start_soon(ask, scorer, "c1", "a")
-        await until(lambda: slow.begun == 1)
-        slow.may_end.set()
-        await ask(scorer, "c2", "b", after="c1")
-        assert bus.cycles() == ["c1", "c2"]
-        assert scorer.superseded == 0
         group.cancel_scope.cancel()
 
 

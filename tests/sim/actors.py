@@ -10,7 +10,6 @@ import msgspec
 
 from allotment.core.ledger import claims
 from allotment.core.logport import Record
-from allotment.core.placement.cycle import in_order
 from allotment.core.queues.order import due
 from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.memory_log import Append
@@ -22,7 +21,6 @@ from allotment_proto.messages import (
     Feasible,
     Proposal,
     Settled,
-    digest_of,
 )
 from tests.sim.api import UNREADABLE
 from tests.sim.follower import Follower
@@ -173,10 +171,9 @@ class Filter(Actor):
         state, world = self.follower.state, self.world
         if self.open and world.now_ms >= self.deadline_ms:
             self.open.clear()
-        if len(self.open) > 1 or (self.open and world.dice.random() < 0.3):
+        if self.open:
             return moved
-        taken = {uid for opened in self.open.values() for uid in opened.batch}
-        pods = [pod for pod in due(state, self.tried) if pod.fact.uid not in taken]
+        pods = list(due(state, self.tried))
         if not pods:
             return moved
         first = world.dice.choice((0, 0, world.dice.randrange(len(pods))))
@@ -193,7 +190,6 @@ class Filter(Actor):
             basis=state.seq,
             batch=tuple(pod.fact.uid for pod in pods),
             classes=tuple(classes.values()),
-            after=next(iter(self.open), ""),
         )
         self.open[opened.cycle] = opened
         self.deadline_ms = world.now_ms + DEADLINE_MS
@@ -203,9 +199,7 @@ class Filter(Actor):
 
 
 class Scorer(Actor):
-    """Places the batch on its own state, which may be newer than the filter's; one that comes after
-    its last, on top of what it proposed for that.
-    """
+    """Places the batch on its own state, which may be newer than the filter's."""
 
     def __init__(self, world: "World", name: str) -> None:
         super().__init__(world, name)
@@ -213,7 +207,6 @@ class Scorer(Actor):
 
     def _reset(self) -> None:
         self.inbox: list[Feasible] = []
-        self.last: Proposal | None = None
 
     def crash(self) -> None:
         super().crash()
@@ -228,17 +221,8 @@ class Scorer(Actor):
         if not self.inbox or self.inbox[0].basis > state.seq:
             return moved  # on an older state than the filter's, a new pod would not even be seen
         asked = self.inbox.pop(0)
-        rounds, evaluator, last = Rounds(state), self.follower.evaluator, self.last
-        outcome = None
-        if last is not None and asked.after == last.cycle:
-            assumed = in_order(last.batch, last.placements)
-            outcome = rounds.run_upon(assumed, asked.batch, evaluator)
-        is_upon = outcome is not None
-        if outcome is None:
-            outcome = rounds.run(asked.batch, evaluator)
-        proposal = self.last = Proposal(
-            assumed=(asked.after,) if is_upon else (),
-            assumed_digest="" if last is None or not is_upon else digest_of(last.placements),
+        outcome = Rounds(state).run(asked.batch, self.follower.evaluator)
+        proposal = Proposal(
             v=MESSAGE_VERSION,
             cycle=asked.cycle,
             basis=state.seq,

@@ -20,7 +20,7 @@ from allotment.core.placement.cycle import recheck, stamped
 from allotment.core.placement.evaluator import Trial
 from allotment.testing.memory_log import Append
 from allotment_binder.bindings import obstacle_to
-from allotment_binder.deciding import Standing, is_overtaken
+from allotment_binder.deciding import is_overtaken
 from allotment_binder.pacing import bindable
 from allotment_binder.records import Deleted, Erased, Unserved
 from allotment_proto import codec, subjects
@@ -72,13 +72,7 @@ class Binder(Actor):
         """The subjects on which this life was read to have begun."""
         self.inbox: list[Proposal] = []
         self.in_flight: Append | None = None
-        self.deciding = ""
-        """The id of the append that `proposed` and `previous_seq` are about."""
-        self.previous_seq = 0
-        self.proposed: tuple[Placement, ...] = ()
         self.cycle = ""
-        self.standing: Standing | None = None
-        """The last decision of mine that landed."""
         self.to_bind: dict[str, int] = {}
         """Pods whose Binding is mine to see through → the decision that placed them."""
         self.in_doubt: set[str] = set()
@@ -112,8 +106,6 @@ class Binder(Actor):
         is_mine = self.is_active and msg_id.startswith(self.life + "/")
         if not is_mine or msg_id in self.written_off:
             return
-        if msg_id == self.deciding:
-            self.standing = Standing(event.cycle, self.proposed, seq, self.previous_seq)
         for placement in event.placements:
             pod = self.follower.state.pods.get(placement.uid)
             held = pod.allocation if pod is not None else None
@@ -241,8 +233,7 @@ class Binder(Actor):
 
     def _decide(self, proposal: Proposal) -> None:
         state = self.follower.state
-        believes = self.world.has("believes what stands on something else") and proposal.assumed
-        if not believes and is_overtaken(state, proposal, self.standing):
+        if is_overtaken(state, proposal):
             self._settled(proposal.cycle, "conflict", 0)
             return
         trial = Trial(state)
@@ -269,11 +260,9 @@ class Binder(Actor):
             placements=tuple(stamped(state, good, self.world.now_ms // 1000)),
             dropped=tuple(dropped),
             refusals=refusals,
-            assumed=proposal.assumed,
         )
-        self.previous_seq, self.proposed = state.decision_seq, proposal.placements
         self.cycle = proposal.cycle
-        self.deciding = self._start(subjects.DECISION, (decided,), state.decision_seq)
+        self._start(subjects.DECISION, (decided,), state.decision_seq)
         self._send()
 
     def _start(self, subject: str, events: tuple[Event, ...], expected: int | None) -> str:

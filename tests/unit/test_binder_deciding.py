@@ -8,9 +8,9 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
-from allotment_binder.deciding import CONFLICT, NOTHING, Deciding, Standing, accepted, standing_of
+from allotment_binder.deciding import CONFLICT, NOTHING, Deciding, accepted
 from allotment_proto.events import Decided, PodGone, StageTime
-from allotment_proto.messages import MESSAGE_VERSION, Proposal, digest_of
+from allotment_proto.messages import MESSAGE_VERSION, Proposal
 from tests.build import card, decided, node, placement, pod, policy, request, state_of, wants
 
 STAGE = StageTime("binder", "b", 1, 2)
@@ -154,81 +154,3 @@ def test_accepted_looks_at_this_decision_only() -> None:
     state = state_of(policy(), node(), pod("a"), decided(placement("a")))
     assert [p.uid for p in accepted(state, decided(placement("a")), 4)] == ["a"]
     assert accepted(state, decided(placement("a")), 3) == []
-
-
-def upon(state: ClusterState, first: Proposal, *uids: str) -> Proposal:
-    """Proposed on top of the first, which is not decided yet."""
-    outcome = run_cycle(state, uids, Evaluator(state), first.placements)
-    return Proposal(
-        v=MESSAGE_VERSION,
-        cycle="c2",
-        basis=state.seq,
-        policy=state.policy_seq,
-        batch=uids,
-        placements=outcome.placements,
-        refusals=(),
-        assumed=(first.cycle,),
-        assumed_digest=digest_of(first.placements),
-    )
-
-
-def second(state: ClusterState, proposal: Proposal, standing: Standing | None) -> Decided | str:
-    return Deciding(state).decide(proposal, NOW_S, STAGE, standing).decided
-
-
-def test_what_stands_on_a_proposal_is_decided_if_that_was() -> None:
-    state = state_of(policy(), node(), pod("a"), pod("b"))
-    first = propose(state, "a")
-    then = upon(state, first, "b")
-    previous_seq = state.decision_seq
-    seq = land(state, decide(state, first))
-    standing = Standing("c1", first.placements, seq, previous_seq)
-    decision = second(state, then, standing)
-    assert isinstance(decision, Decided)
-    assert (decision.assumed, decision.basis, decision.checked) == (("c1",), 4, seq)
-    assert [p.stamp_s for p in decision.placements] == [NOW_S + 1]
-    others = (
-        None,
-        standing._replace(cycle="c0"),
-        standing._replace(seq=seq - 1),
-        standing._replace(previous_seq=then.basis + 1),
-        standing._replace(placements=upon(state, then, "b").placements),
-    )
-    assert [second(state, then, other) for other in others] == [CONFLICT] * len(others)
-    apply(state, pod("c"), state.seq + 1)
-    land(state, decide(state, propose(state, "c", cycle="c9")))
-    assert second(state, then, standing) == CONFLICT, "another decision came since"
-
-
-def test_what_says_nothing_or_counts_twice_is_proposed_anew() -> None:
-    state = state_of(policy(), node(), pod("a"), pod("b"))
-    first = propose(state, "a")
-    then = upon(state, first, "b")
-    seq = land(state, decide(state, first))
-    standing = Standing("c1", first.placements, seq, 0)
-    nothing = msgspec.structs.replace(then, placements=())
-    assert second(state, nothing, standing) == CONFLICT, "it is to be tried again"
-    late = msgspec.structs.replace(then, basis=seq)
-    assert second(state, late, standing) == CONFLICT, "counted twice"
-
-
-def test_what_was_dropped_of_the_first_does_the_second_no_harm() -> None:
-    state = state_of(policy(), node(), pod("a"), pod("x"), pod("b"))
-    first = propose(state, "a", "x")
-    then = upon(state, first, "b")
-    apply(state, PodGone(uid="x", namespace="default", name="x", rv=9), state.seq + 1)
-    decided_first = decide(state, first)
-    assert isinstance(decided_first, Decided)
-    assert len(decided_first.dropped) == 1
-    standing = Standing("c1", first.placements, land(state, decided_first), 0)
-    assert isinstance(second(state, then, standing), Decided)
-
-
-def test_a_round_of_the_binders_own_is_not_stood_upon() -> None:
-    state = state_of(policy(), node(), pod("a"))
-    proposal = propose(state, "a")
-    believed = Deciding(state).decide(proposal, NOW_S, STAGE)
-    assert standing_of(proposal, believed, 7, 3) == Standing("c1", proposal.placements, 7, 3)
-    other = Deciding(state).decide(msgspec.structs.replace(proposal, policy=9), NOW_S, STAGE)
-    assert other.objection
-    assert standing_of(proposal, other, 7, 3) is None

@@ -319,13 +319,6 @@ def test_what_else_may_be_forged(name: str) -> None:
     assert scene.is_identical()
 
 
-def test_on_a_cycle_that_nobody_decided_nothing_stands() -> None:
-    scene = contest()
-    scene.job("equal", 1)
-    forged = msgspec.structs.replace(scene.proposal(), assumed=("c0",))
-    assert scene.settle(forged).decided == "conflict"
-
-
 def test_a_placement_under_another_pods_name_does_not_stand() -> None:
     """The Binding would go to the pod of that name."""
     scene = Scene(build.node("n1", 2))

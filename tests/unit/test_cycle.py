@@ -223,10 +223,3 @@ def test_runners_up_name_the_cards_that_a_node_has_now() -> None:
         (runner_up,) = board.rank(build.request(build.wants(1_000, 10))).runners_up
         board.end()
         assert (runner_up.node, runner_up.cards[0][:3]) == ("n2", prefix)
-
-
-def test_on_top_of_assumed_placements_who_has_one_gets_no_other() -> None:
-    state = build.state_of(build.policy(), build.node(), build.pod("a"), build.pod("b"))
-    (assumed,) = run_cycle(state, ["a"], Evaluator(state)).placements
-    made = run_cycle(state, ["a", "b"], Evaluator(state), [assumed])
-    assert [p.uid for p in made.placements] == ["b"]

@@ -1,4 +1,4 @@
-"""A second cycle is opened before the first is over, where the first does not decide about it."""
+"""One cycle is under way at a time; what ends it, and what comes after."""
 
 import io
 from collections.abc import Awaitable, Callable
@@ -19,10 +19,9 @@ from allotment.adapters.telemetry.traces import start_tracing
 from allotment.core.ledger.check import check
 from allotment.core.ledger.state import apply
 from allotment.core.logport import Record
-from allotment.core.placement.cycle import Outcome, in_order
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.rounds import Rounds
-from allotment_binder.deciding import CONFLICT, Deciding, Standing
+from allotment_binder.deciding import CONFLICT, Deciding
 from allotment_filter.__main__ import Filter
 from allotment_filter.effort import EFFORT_MAX
 from allotment_filter.settings import FilterSettings
@@ -33,13 +32,12 @@ from allotment_proto.events import (
     Envelope,
     Event,
     GroupObserved,
-    NodeGone,
     PolicyLoaded,
     QueueObserved,
     StageTime,
 )
 from allotment_proto.facts import Company, PodRequest, PodTerm, Policy
-from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settled, digest_of
+from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal, Settled
 from tests import build
 from tests.off_loop import AtOnce
 from tests.waiting import patience
@@ -81,8 +79,6 @@ class Pipeline(AtOnce):
         self.work: Filter | None = None
         self.group: TaskGroup | None = None
         self._turn = anyio.Event()
-        self._last: Proposal | None = None
-        self._standing: Standing | None = None
         self.open: list[Proposal] = []
         """What the scorer proposed and the binder has not decided, the oldest first."""
 
@@ -113,14 +109,11 @@ class Pipeline(AtOnce):
     async def decide(self) -> Decided | None:
         """The oldest cycle that is open; None if that comes to a conflict."""
         proposal = self.open.pop(0)
-        found = Deciding(self.state).decide(proposal, 0, STAGE, self._standing).decided
+        found = Deciding(self.state).decide(proposal, 0, STAGE).decided
         outcome, seq = "conflict", 0
         if isinstance(found, Decided):
-            previous_seq = self.state.decision_seq
             outcome, seq = "decided", self.tell(found)
             self.decided.append(found)
-            made = proposal.placements
-            self._standing = Standing(found.cycle, made, seq, previous_seq)
         await self.settle(proposal.cycle, outcome, seq)
         return found if isinstance(found, Decided) else None
 
@@ -135,8 +128,7 @@ class Pipeline(AtOnce):
         await self.settle(self.open.pop(0).cycle, CONFLICT)
 
     def _score(self, opened: Feasible) -> None:
-        """Propose, on top of the proposal before if that is not decided yet."""
-        state, last = self.state, self._last
+        state = self.state
         if self.odd in opened.batch:
             self.open.append(
                 Proposal(
@@ -151,17 +143,8 @@ class Pipeline(AtOnce):
                 )
             )
             return
-        after: tuple[str, ...] = ()
-        digest = ""
-        is_decided = any(each.cycle == opened.after for each in self.decided)
-        if is_decided or last is None or last.cycle != opened.after:
-            made = Rounds(state).run(opened.batch, Evaluator(state))
-        else:
-            assumed, after = in_order(last.batch, last.placements), (opened.after,)
-            digest = digest_of(last.placements)
-            upon = Rounds(state).run_upon(assumed, opened.batch, Evaluator(state))
-            made = upon or Outcome((), (), ())
-        self._last = Proposal(
+        made = Rounds(state).run(opened.batch, Evaluator(state))
+        proposed = Proposal(
             v=MESSAGE_VERSION,
             cycle=opened.cycle,
             basis=state.seq,
@@ -173,10 +156,8 @@ class Pipeline(AtOnce):
             shorts=made.shorts,
             admissions=made.admissions,
             holds=made.holds,
-            assumed=after,
-            assumed_digest=digest,
         )
-        self.open.append(self._last)
+        self.open.append(proposed)
 
 
 def pods(*names: str, **values: Any) -> list[Event]:
@@ -214,32 +195,16 @@ async def decide_all(line: Pipeline) -> None:
         await line.decide()
 
 
-async def test_after_a_full_batch_that_found_places_two_are_under_way() -> None:
+async def test_one_cycle_is_under_way_at_a_time() -> None:
     async def play(line: Pipeline) -> None:
-        assert len(line.opened) == 1
-        await line.decide()
-        first, second = line.opened[1:]
-        assert (first.after, second.after) == ("", first.cycle)
-        await line.decide()
-        assert [each.after for each in line.opened[3:]] == [second.cycle]
-        await decide_all(line)
+        for opened in range(1, 7):
+            assert (len(line.opened), len(line.open)) == (opened, 1)
+            await line.decide()
 
     uids = [f"p{n:02}" for n in range(5 * FULL + 1)]
     line = await played(play, *BIG, *pods(*uids))
     assert [uid for each in line.opened for uid in each.batch] == uids, "each is offered once"
     assert sorted(p.uid for each in line.decided for p in each.placements) == uids
-    assert [bool(each.assumed) for each in line.decided] == [False, False, True, True, True, True]
-
-
-async def test_one_at_a_time_while_batches_are_not_full() -> None:
-    async def play(line: Pipeline) -> None:
-        for number in range(3):
-            await line.decide()
-            line.tell(*pods(f"q{number}", f"r{number}"))
-            await anyio.wait_all_tasks_blocked()
-
-    line = await played(play, *BIG, *pods("p0", "p1"))
-    assert [each.after for each in line.opened] == ["", "", "", ""]
 
 
 async def test_namespaces_take_turns_from_one_cycle_to_the_next() -> None:
@@ -256,7 +221,6 @@ async def test_namespaces_take_turns_from_one_cycle_to_the_next() -> None:
     assert sorted(uid for each in line.opened for uid in each.batch) == sorted(in_turns)
     for each in line.opened:
         assert {uid[0] for uid in each.batch} == set("xyz")
-    assert sum(bool(each.after) for each in line.opened) == 4
     assert len(line.decided) == 6
 
 
@@ -265,23 +229,6 @@ ANOTHER = QueueObserved(uid="r", name="other", rv=1)
 TURNS = PolicyLoaded(policy=Policy(namespace_turns=True), source="", text_sha256="")
 GROUP = GroupObserved(uid="g", namespace="default", name="g", rv=1, min_member=4, phase="Inqueue")
 MEMBERS = pods(*(f"g{n}" for n in range(FULL)), group="default/g")
-
-
-@pytest.mark.parametrize(
-    "events",
-    [
-        [DEFAULT, ANOTHER, *pods(*"abcdef", queue="default"), *pods(*"uvwxyz", queue="other")],
-        [DEFAULT, *pods(*"abcdefgh", queue="default", priority=1), GROUP, *MEMBERS],
-        [build.pod("z", HUGE, priority=1), *pods(*"abcdefghijkl")],
-    ],
-    ids=["two queues", "a gang", "no room"],
-)
-async def test_one_at_a_time_where_the_first_decides_about_the_second(events: list[Event]) -> None:
-    async def play(line: Pipeline) -> None:
-        await line.decide()
-        assert [each.after for each in line.opened] == ["", ""]
-
-    await played(play, *BIG, *events)
 
 
 async def test_the_second_does_not_undo_what_follows_from_the_failure_of_the_first() -> None:
@@ -324,26 +271,12 @@ async def test_what_is_in_the_log_stands_whatever_else_is_said() -> None:
     await played(play, *BIG, *pods(*(f"p{n:02}" for n in range(3 * FULL))))
 
 
-async def test_a_second_cycle_has_its_time_from_when_it_is_its_turn() -> None:
-    async def play(line: Pipeline) -> None:
-        assert line.work is not None
-        await line.decide()
-        second = line.work._flights[line.opened[2].cycle]
-        opened_s = second.deadline_s
-        await line.decide()
-        assert second.deadline_s > opened_s
-
-    await played(play, *BIG, *pods(*(f"p{n:02}" for n in range(3 * FULL))))
-
-
-async def test_what_comes_of_the_first_ends_the_second_too() -> None:
-    """A conflict: the scorer's places for the second stand on nothing. All are offered again."""
+async def test_after_a_conflict_all_are_offered_again() -> None:
     uids = [f"p{n:02}" for n in range(3 * FULL)]
 
     async def play(line: Pipeline) -> None:
         await line.decide()
         await line.refuse()
-        assert await line.decide() is None
         with patience():
             while line.state.pending:
                 await anyio.sleep(0.01)
@@ -353,39 +286,19 @@ async def test_what_comes_of_the_first_ends_the_second_too() -> None:
     assert sorted(p.uid for each in line.decided for p in each.placements) == uids
 
 
-async def test_a_fact_that_takes_a_place_of_the_first_ends_the_second() -> None:
-    uids = [f"p{n:02}" for n in range(3 * FULL)]
-
-    async def play(line: Pipeline) -> None:
-        await line.decide()
-        first, second = line.open
-        assert second.assumed == (first.cycle,)
-        gone = first.placements[-1].node
-        line.tell(NodeGone(name=gone, uid=uid_of(line, gone), rv=9))
-        await line.decide()
-        assert await line.decide() is None
-        with patience():
-            while line.state.pending:
-                await anyio.sleep(0.01)
-                await decide_all(line)
-
-    line = await played(play, *BIG, *pods(*uids))
-    assert len(line.decided) >= 3
-
-
 async def test_a_cycle_that_is_not_heard_of_keeps_nobody_waiting_for_ever() -> None:
     uids = [f"p{n:02}" for n in range(3 * FULL)]
 
     async def play(line: Pipeline) -> None:
         assert line.work is not None
         await line.decide()
-        assert len(line.open) == 2
-        line.open.clear()  # lost, both of them
+        assert len(line.open) == 1
+        line.open.clear()  # lost
         with patience():
             while line.state.pending:
                 await anyio.sleep(0.01)
                 await decide_all(line)
-        assert line.work.reissued >= 2
+        assert line.work.reissued >= 1
 
     line = await played(play, *BIG, *pods(*uids), deadline_ms=500)
     assert sorted(p.uid for each in line.decided for p in each.placements) == uids
@@ -404,7 +317,7 @@ async def test_a_lease_that_comes_back_begins_with_nothing_under_way() -> None:
         line.is_held, line.epoch = True, 2
         line.group.start_soon(line.work.run)
         await anyio.wait_all_tasks_blocked()
-        assert [(each.batch, each.after) for each in line.opened[3:]] == [(tuple(uids[-FULL:]), "")]
+        assert line.opened[-1].batch == tuple(uids[-FULL:])
 
     await played(play, *BIG, *pods(*uids))
 

@@ -5,13 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment.core.explain.competition import competition
 from allotment.core.placement.cycle import recheck_all
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.replay import again as replayed
-from allotment.core.replay.again import Remade, remade
-from allotment.core.replay.otherwise import otherwise
+from allotment.core.replay.again import remade
 from allotment.core.replay.replay import Index, Replayer
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
@@ -40,88 +38,6 @@ def test_what_the_binder_dropped_is_dropped_again() -> None:
     assert decided.basis < decided.checked
     report = verify(log.records)
     assert (report.identical, report.different) == (2, 0)
-
-
-def on_top() -> tuple[Recorder, int]:
-    """Two decisions, the second on top of the first; a fact came between. And its basis."""
-    log = Recorder()
-    for name in ("n1", "n2"):
-        log.node(name, cards=2)
-    first, second = [log.pod(name, vgpu(1, 15_000, 10)) for name in "abc"], log.pod("d")
-    basis = log.seq
-    log.node("n3", cards=2)
-    before = log.decide(*first, basis=basis)
-    log.decide(second, basis=basis, upon=before)
-    return log, basis
-
-
-def test_what_stands_on_the_decision_before_is_made_again_on_top_of_it() -> None:
-    log, basis = on_top()
-    assert (verify(log.records).decisions, verify(log.records).identical) == (2, 2)
-    index = Index(first_seq=log.seq)
-    for record in log.records:
-        index.feed(record)
-    replayer = Replayer(index.stops)
-    for record in log.records:
-        replayer.feed(record)
-    assert replayer.report().identical == 1, "the one before is known although nobody asked for it"
-    plain = fold(log.records[:basis])
-    (event,) = decode_envelope(log.records[-1].payload).events
-    assert isinstance(event, Decided)
-    alone = Rounds(plain).run(event.batch, Evaluator(plain))
-    assert alone.placements[0].score_micro < event.placements[0].score_micro
-
-
-@pytest.mark.parametrize("assumed", [("c0",), ("c2",), ()])
-def test_on_what_a_decision_stood_is_compared(assumed: tuple[str, ...]) -> None:
-    log, _ = on_top()
-    last = log.seq
-
-    def lie(decided: Decided) -> Decided:
-        is_second = decided.cycle == "c2"
-        return msgspec.structs.replace(decided, assumed=assumed) if is_second else decided
-
-    report = verify(tampered(log.records, lie))
-    assert (report.identical, report.different) == (1, 1)
-    found = report.first_difference
-    assert found is not None
-    assert (found.seq, found.field) == (last, "assumed" if assumed else "placements")
-
-
-def test_one_decision_alone_is_made_again_on_top_of_the_one_before() -> None:
-    log, basis = on_top()
-    (event,) = decode_envelope(log.records[-1].payload).events
-    (before,) = decode_envelope(log.records[-2].payload).events
-    assert isinstance(event, Decided)
-    assert isinstance(before, Decided)
-    at_ms = decode_envelope(log.records[-1].payload).at_ms
-
-    def again(last: Decided | None) -> Remade:
-        stops = sorted({basis, event.checked, log.seq - 1})
-        states = (fold(log.records[:seq]) for seq in stops)
-        return remade(log.seq, event, at_ms, states, last, Evaluator)
-
-    assert again(before).is_identical
-    assert "cannot be read" in again(None).why_not
-    assert again(event).field == "assumed"
-    (same,) = otherwise(fold(log.records[:basis]), event, ["binpack"], before, Evaluator)
-    assert same.same == 1
-    assert list(otherwise(fold(log.records[:basis]), event, ["binpack"], None, Evaluator)) == []
-
-
-def test_why_a_pod_got_its_place_counts_what_was_assumed() -> None:
-    log, basis = on_top()
-    (event,) = decode_envelope(log.records[-1].payload).events
-    (before,) = decode_envelope(log.records[-2].payload).events
-    assert isinstance(event, Decided)
-    assert isinstance(before, Decided)
-    (placement,) = event.placements
-    state = fold(log.records[:basis])
-    fact = state.pods[placement.uid].fact
-    _, candidates, _ = competition(state, event, fact, placement.node, before)
-    assert (candidates[0].chosen, candidates[0].total_micro) == (True, placement.score_micro)
-    _, candidates, _ = competition(state, event, fact, placement.node)
-    assert candidates[0].total_micro != placement.score_micro
 
 
 def test_stamps_keep_their_order_when_the_clock_does_not_move() -> None:
@@ -205,7 +121,7 @@ def test_a_decision_that_cannot_be_recomputed_is_a_finding_and_the_others_are_ma
     assert isinstance(event, Decided)
     states = [fold(log.records[: seqs[1] - 1])]
     assert (
-        remade(seqs[1], event, 0, states, None, Evaluator).why_not
+        remade(seqs[1], event, 0, states, Evaluator).why_not
         == "recomputing it raised KeyError: 'b'"
     )
 
@@ -233,14 +149,6 @@ def test_cycles_and_stages_are_not_compared() -> None:
 
 
 def test_what_this_release_cannot_make_again_is_skipped_with_the_reason() -> None:
-    log = Recorder()
-    log.node("n1")
-    log.decide(log.pod("a"))
-    assumed = tampered(log.records, lambda d: msgspec.structs.replace(d, assumed=("c0", "c1")))
-    report = verify(assumed)
-    assert (report.skipped, report.identical, report.different) == (1, 0, 0)
-    assert report.first_skipped is not None
-    assert "c0" in report.first_skipped.reason
     other = Recorder()
     other.policy(Policy(families=("vgpu", "quantum")))
     other.node("n1")

@@ -215,7 +215,6 @@ async def _run(plan: Plan, load: Load, running: Services, pids: Mapping[str, int
         steady_cpu_us={name: round(us / len(steady_us), 1) for name, us in steady_cpu_us.items()},
         placed_percent=round(100 * load.placed / (load.placed + load.refused), 2),
         cycles=len(burst),
-        cycles_on_top=sum(bool(each.cycle.assumed) for each in burst),
         batch_p50=int(percentile(batches, 50)),
         batch_max=batches[-1],
         idle_batch_max=idle_batch_max,

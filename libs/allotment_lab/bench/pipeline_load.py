@@ -34,7 +34,6 @@ class Cycle(msgspec.Struct, tag="Decided", frozen=True):
     """What the bench reads of a decision: a few fields, so that reading costs little."""
 
     batch: tuple[str, ...]
-    assumed: tuple[str, ...] = ()
     placements: tuple[_Decided, ...] = ()
     refusals: tuple[_Decided, ...] = ()
 

@@ -317,7 +317,6 @@ EVENTS: tuple[Event, ...] = (
         placements=(_PLACEMENT,),
         dropped=(_DROPPED,),
         refusals=(_REFUSAL,),
-        assumed=("filter-0/16",),
         stages=(_STAGE,),
     ),
     Bound(
@@ -363,7 +362,6 @@ MESSAGES: tuple[Message, ...] = (
         batch=("6f0c1c2e-1", "6f0c1c2e-3"),
         placements=(_PLACEMENT,),
         refusals=(_REFUSAL,),
-        assumed=("filter-0/16",),
         stages=(_STAGE,),
     ),
     Settled(v=MESSAGE_VERSION, cycle="filter-0/17", outcome="decided", seq=1053),

@@ -328,7 +328,7 @@ def _facts(entry: Entry, event: Decided, state: ClusterState) -> Iterator[Fact]:
         label="Record", bits=said(Bit(text=str(entry.seq), path=path("log", str(entry.seq))))
     )
     yield Fact(label="Considered", bits=said(f"{len(event.batch):,} waiting pods"))
-    yield Fact(label="Based on", bits=said(f"the state at record {event.basis}{on_top(event)}"))
+    yield Fact(label="Based on", bits=said(f"the state at record {event.basis}"))
     same = ", unchanged" if event.checked == event.basis else ""
     yield Fact(label="Checked", bits=said(f"on record {event.checked}{same}"))
     name = policy.device_policy
@@ -337,11 +337,6 @@ def _facts(entry: Entry, event: Decided, state: ClusterState) -> Iterator[Fact]:
     yield Fact(label="Actions", bits=said(", ".join(policy.actions)))
     yield Fact(label="Decided by", bits=said(entry.by))
     yield Fact(label="Cycle", bits=said(event.cycle), is_id=True)
-
-
-def on_top(event: Decided) -> str:
-    """What it assumed in addition to the state that it read."""
-    return f", plus cycle {', '.join(event.assumed)}" if event.assumed else ""
 
 
 def _score_table(
@@ -354,13 +349,12 @@ def _score_table(
     if not found:
         return None
     placement = found[0]
-    last = moment.stood_on(event)
     before = next((before for _, before in moment.states((event.basis,))), None)
     pod = None if before is None else before.pods.get(placement.uid)
     scores: tuple[Score, ...] = ()
     why = ""
     if before is not None and pod is not None:
-        _, ranked, _ = competition(before, event, pod.fact, placement.node, last)
+        _, ranked, _ = competition(before, event, pod.fact, placement.node)
         by = decided_by(ranked)
         why = "" if by is None else decided_by_text(by)
         scores = tuple(_score(each, ranked[0].total_micro) for each in ranked)

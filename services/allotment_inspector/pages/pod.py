@@ -382,8 +382,7 @@ def _facts(life: Life, found: PodExplanation | None) -> Iterator[Fact]:
         decision = found.decision
         policy = f", policy {decision.policy} of record {decision.policy_version}"
         yield fact("Decision", decision_link(decision.seq, f"record {decision.seq}"), policy)
-        on = "".join(f" on top of cycle {cycle}" for cycle in decision.assumed)
-        yield fact("Based on", f"record {decision.basis}{on}, checked on {decision.checked}")
+        yield fact("Based on", f"record {decision.basis}, checked on {decision.checked}")
     yield fact("UID", life.subject.uid, is_id=True)
     yield fact("Trace", life.trace_id, is_id=True)
 

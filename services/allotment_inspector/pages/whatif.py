@@ -12,7 +12,7 @@ from allotment.core.replay.again import Remade, remade
 from allotment.core.replay.otherwise import Alternative, otherwise
 from allotment_board import NodeRanker
 from allotment_inspector.history import Entry, Moment
-from allotment_inspector.pages.decision import decided_at, no_decision, on_top
+from allotment_inspector.pages.decision import decided_at, no_decision
 from allotment_inspector.pages.found import NotFound
 from allotment_inspector.said import Bit, node_link, pod_link, typed
 from allotment_proto.codec import decode_envelope
@@ -60,7 +60,6 @@ class WhatIfPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     seq: int
     basis: int
-    on_top: str
     recorded: str
     again: Remade
     is_identical: bool
@@ -87,20 +86,18 @@ def view(
 
 
 def _made_again(moment: Moment, entry: Entry, event: Decided, asked: str) -> WhatIfPage | NotFound:
-    last = moment.stood_on(event)
-    again = _again(moment, entry, event, last)
+    again = _again(moment, entry, event)
     before = next((state for _, state in moment.states((event.basis,))), None)
     if before is None:
         return no_decision(moment, str(entry.seq))
     recorded = before.policy.device_policy
     names = _names(event, before, recorded, asked)
-    policies = [] if again.why_not else list(otherwise(before, event, names, last, NodeRanker))
+    policies = [] if again.why_not else list(otherwise(before, event, names, NodeRanker))
     placed = (placement.uid for each in policies for placement in each.placements)
     uids = list(dict.fromkeys((*placed, *event.batch)))
     return WhatIfPage(
         seq=entry.seq,
         basis=event.basis,
-        on_top=on_top(event),
         recorded=recorded,
         again=again,
         is_identical=again.is_identical,
@@ -125,11 +122,11 @@ def _names(event: Decided, before: ClusterState, recorded: str, asked: str) -> l
     return list(dict.fromkeys(names))
 
 
-def _again(moment: Moment, entry: Entry, event: Decided, last: Decided | None) -> Remade:
+def _again(moment: Moment, entry: Entry, event: Decided) -> Remade:
     at_ms = decode_envelope(entry.payload, entry.subject).at_ms
     stops = sorted({event.basis, event.checked, entry.seq - 1})
     states = (state for _, state in moment.states([seq for seq in stops if seq < entry.seq]))
-    return remade(entry.seq, event, at_ms, states, last, NodeRanker)
+    return remade(entry.seq, event, at_ms, states, NodeRanker)
 
 
 def _summary(found: Alternative, recorded: str) -> Summary:

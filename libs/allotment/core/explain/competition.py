@@ -21,16 +21,12 @@ _CANDIDATES_SHOWN = 8
 
 
 def competition(
-    before: ClusterState,
-    decided: Decided,
-    fact: PodObserved,
-    node: str,
-    last: Decided | None = None,
+    before: ClusterState, decided: Decided, fact: PodObserved, node: str
 ) -> tuple[tuple[Step, ...], tuple[Candidate, ...], int]:
     """Funnel and ranking as the decision saw them that gave the pod this node, with earlier pods of
-    its batch assumed, and those of `last`, the decision before it, if it stands on that.
+    its batch assumed.
     """
-    evaluator, trial = Evaluator(before), _trial(before, decided, fact.uid, last)
+    evaluator, trial = Evaluator(before), _trial(before, decided, fact.uid)
 
     def find(request: PodRequest) -> tuple[PodRequest, Mapping[int, Place | str]] | None:
         verdicts = dict(evaluator.verdicts(request, trial))
@@ -63,24 +59,19 @@ def competition(
 
 
 def node_at_decision(
-    before: ClusterState,
-    decided: Decided,
-    fact: PodObserved,
-    node: str,
-    last: Decided | None = None,
+    before: ClusterState, decided: Decided, fact: PodObserved, node: str
 ) -> tuple[Node | None, PodRequest]:
     """A node as the decision saw it when it was the pod's turn, and what it was asked; None if it
     did not have the node.
     """
-    return _trial(before, decided, fact.uid, last).node(node), _anywhere(before, fact)
+    return _trial(before, decided, fact.uid).node(node), _anywhere(before, fact)
 
 
-def _trial(before: ClusterState, decided: Decided, uid: str, last: Decided | None) -> Trial:
+def _trial(before: ClusterState, decided: Decided, uid: str) -> Trial:
     """The nodes with what was assumed before a pod's turn."""
     trial, earlier = Trial(before), _earlier(decided, uid)
-    assumed = () if last is None else proposed(last)
-    for placement in (*assumed, *(p for p in proposed(decided) if p.uid in earlier)):
-        if placement.node in before.nodes:
+    for placement in proposed(decided):
+        if placement.uid in earlier and placement.node in before.nodes:
             trial.assume(placement)
     return trial
 

@@ -87,7 +87,7 @@ from allotment.core.reasons import (
 )
 from allotment.core.trace_ids import trace_id
 from allotment.core.units import rfc3339
-from allotment_proto.events import Decided, PodObserved
+from allotment_proto.events import PodObserved
 from allotment_proto.facts import Holding, PodRequest, Policy
 
 
@@ -97,7 +97,6 @@ def explain(
     as_of_ms: int,
     *,
     before: ClusterState | None = None,
-    last: Decided | None = None,
     node: str | None = None,
     kin: PodLife | None = None,
     told: PodLife | None = None,
@@ -105,12 +104,11 @@ def explain(
 ) -> PodExplanation:
     """Explain a pod of a story that was followed to the sequence of `state`: `told`, or the latest.
 
-    `before` is the state at the basis of the decision that placed it, and `last` the decision
-    before that, if it stands on one; without `before` a placed pod is explained without its
-    competitors. `node` adds every step on that node. `kin` is the life of the pod of its owner
-    whose place it took. Without `advised` no change is tried that would make it fit, which may take
-    long on many nodes: `advise` does that alone. Raises KeyError for a node that the state does not
-    know, ValueError for a story without a pod.
+    `before` is the state at the basis of the decision that placed it; without it a placed pod is
+    explained without its competitors. `node` adds every step on that node. `kin` is the life of the
+    pod of its owner whose place it took. Without `advised` no change is tried that would make it
+    fit, which may take long on many nodes: `advise` does that alone. Raises KeyError for a node
+    that the state does not know, ValueError for a story without a pod.
     """
     told = story.latest if told is None else told
     if told is None:
@@ -128,7 +126,7 @@ def explain(
     total = 0
     if placed is not None and before is not None:
         on = "" if placed.placement is None else placed.placement.node
-        steps, candidates, total = competition(before, placed.decided, fact, on, last)
+        steps, candidates, total = competition(before, placed.decided, fact, on)
     elif not waits or fact.problem is not None:
         steps = ()
     status = _status(state, told, pod, as_of_ms, whys)
@@ -161,7 +159,7 @@ def explain(
         candidates_total=total,
         decided_by=decided_by(candidates),
         decision=_decision(state, placed, before),
-        node_steps=None if node is None else _node_steps(state, told, asked, node, before, last),
+        node_steps=None if node is None else _node_steps(state, told, asked, node, before),
         timeline=life.timeline,
         trace=TraceRef(trace_id=trace_id(fact.uid)),
         life=msgspec.structs.replace(life, timeline=()),
@@ -365,14 +363,13 @@ def _node_steps(
     asked: PodRequest,
     name: str,
     before: ClusterState | None,
-    last: Decided | None,
 ) -> NodeSteps:
     """Every step on one node: of a placed pod at its decision, since now it would be asked for a
     second copy of the pod. A node that came later is asked as it is now.
     """
     fact, placed = told.fact, told.placed
     if placed is not None and before is not None:
-        node, request = node_at_decision(before, placed.decided, fact, name, last)
+        node, request = node_at_decision(before, placed.decided, fact, name)
         if node is not None:
             steps = node_steps(before, node, request, fact)
             given = placed.placement
@@ -454,7 +451,6 @@ def _decision(
         policy=_policy_name(policy),
         policy_version=decided.policy,
         ledger_seq=decided.basis,
-        assumed=decided.assumed,
     )
 
 

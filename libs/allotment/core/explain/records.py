@@ -75,16 +75,12 @@ def stood_on(envelope: Envelope) -> list[str]:
     for event in envelope.events:
         if isinstance(event, Decided):
             found.append(
-                f"seq {event.basis} (placed{_on_top(event)}), seq {event.checked} (checked), "
+                f"seq {event.basis} (placed), seq {event.checked} (checked), "
                 f"policy of seq {event.policy}"
             )
         elif isinstance(event, Bound | BindFailed | Evicted | Corrected) and event.decision:
             found.append(f"decision at seq {event.decision}")
     return found
-
-
-def _on_top(event: Decided) -> str:
-    return f" on top of cycle {', '.join(event.assumed)}" if event.assumed else ""
 
 
 class Effect(NamedTuple):

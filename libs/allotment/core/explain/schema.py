@@ -343,9 +343,7 @@ class Line(_Sparse, frozen=True, kw_only=True):
 
 
 class DecisionRef(_Sparse, frozen=True, kw_only=True):
-    """The decision that stands: its record, what it read, and the policy's name and sequence.
-    `assumed` are cycles on top of which it was placed, as they were not decided yet.
-    """
+    """The decision that stands: its record, what it read, and the policy's name and sequence."""
 
     id: str
     seq: int
@@ -355,7 +353,6 @@ class DecisionRef(_Sparse, frozen=True, kw_only=True):
     policy: str
     policy_version: int
     ledger_seq: int
-    assumed: tuple[str, ...] = ()
 
 
 class TraceRef(_Fact, frozen=True, kw_only=True):

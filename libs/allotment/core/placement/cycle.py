@@ -69,24 +69,16 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         return any((*made, self.evictions, self.nominations)) or self.holds is not None
 
 
-def run_cycle(
-    state: ClusterState, batch: Sequence[str], ranker: Ranker, assumed: Sequence[Placement] = ()
-) -> Outcome:
-    """Place the pods of a batch in order. Pods that are not pending (any more) are passed over.
-
-    `assumed` are the placements of a cycle that is not decided yet.
-    """
+def run_cycle(state: ClusterState, batch: Sequence[str], ranker: Ranker) -> Outcome:
+    """Place the pods of a batch in order. Pods that are not pending (any more) are passed over."""
     placements: list[Placement] = []
     refusals: list[Refusal] = []
     suppressed: list[str] = []
     ranker.begin()
     try:
-        for placement in assumed:
-            ranker.assume(placement)
-        given = {placement.uid for placement in assumed}
         for uid in batch if len(batch) == 1 else dict.fromkeys(batch):
             pod = state.pods.get(uid)
-            if pod is None or uid not in state.pending or uid in given:
+            if pod is None or uid not in state.pending:
                 continue
             answer = place(pod.fact, ranker)
             if isinstance(answer, Placement):

@@ -1,7 +1,6 @@
 """One decision made again and compared, bit for bit, with what was recorded.
 
-First the scorer's half, on the state at `basis` (and on top of the decision before it, where that
-was assumed), then the binder's, on the state at `checked`.
+First the scorer's half, on the state at `basis`, then the binder's, on the state at `checked`.
 `cycle` and `stages` are inputs: they are not compared. The binder's clock is an input too; it is
 the record's `at_ms`.
 """
@@ -65,15 +64,12 @@ def remade(
     event: Decided,
     at_ms: int,
     states: Iterable[ClusterState],
-    before: Decided | None,
     make_ranker: Callable[[ClusterState], WholeRanker],
 ) -> Remade:
     """A decision of the record `seq`, made again. `states` are those at its basis, where it was
     checked, and right before its record, each only until the next one is asked for and each given
-    once. They stay as they are. `before` is the decision before it, if it stands on one.
+    once. They stay as they are.
     """
-    if event.assumed and before is None:
-        return Remade(why_not="the decision before it, on which it stood, cannot be read")
     finding: Finding = looks_back(seq, event)
     made: Outcome | None = None
     checked: Finding = None
@@ -81,7 +77,7 @@ def remade(
     for state in states if finding is None else ():
         if state.seq == event.basis:
             ranker, rounds = make_ranker(state), Rounds(state)
-            finding, made = place_again(seq, event, state, ranker, rounds, before)
+            finding, made = place_again(seq, event, state, ranker, rounds)
             if finding is not None:
                 break
         if state.seq == event.checked and made is not None:
@@ -109,18 +105,13 @@ def looks_back(seq: int, event: Decided) -> Difference | None:
 
 
 def place_again(
-    seq: int,
-    event: Decided,
-    state: ClusterState,
-    ranker: WholeRanker,
-    rounds: Rounds,
-    before: Decided | None,
+    seq: int, event: Decided, state: ClusterState, ranker: WholeRanker, rounds: Rounds
 ) -> tuple[Finding, Outcome | None]:
-    """The scorer's half: the whole batch on the state at `basis`. Also what it refused. `before` is
-    the decision before this one. After a finding of `RAISED` make ranker and rounds anew.
+    """The scorer's half: the whole batch on the state at `basis`. Also what it refused. After a
+    finding of `RAISED` make ranker and rounds anew.
     """
     try:
-        return _place_again(seq, event, state, ranker, rounds, before)
+        return _place_again(seq, event, state, ranker, rounds)
     except _OF_THE_PROCESS:
         raise
     except Exception as error:
@@ -128,23 +119,12 @@ def place_again(
 
 
 def _place_again(
-    seq: int,
-    event: Decided,
-    state: ClusterState,
-    ranker: WholeRanker,
-    rounds: Rounds,
-    before: Decided | None,
+    seq: int, event: Decided, state: ClusterState, ranker: WholeRanker, rounds: Rounds
 ) -> tuple[Finding, Outcome | None]:
     reason = _why_not(event, state)
     if reason:
         return Skipped(seq=seq, cycle=event.cycle, reason=reason), None
-    if event.assumed and (before is None or event.assumed != (before.cycle,)):
-        last = () if before is None else (before.cycle,)
-        return _difference(seq, event, "assumed", event.assumed, last), None
-    again = run_again(event, before, ranker, rounds)
-    if again is None:
-        why = f"cannot be assumed on the state at {event.basis}"
-        return _difference(seq, event, "assumed", event.assumed, why), None
+    again = rounds.run(event.batch, ranker)
     finding = _first_difference(
         seq,
         event,
@@ -157,19 +137,6 @@ def _place_again(
         ("nominations", event.nominations, again.nominations),
     )
     return finding, again
-
-
-def run_again(
-    event: Decided, before: Decided | None, ranker: WholeRanker, rounds: Rounds
-) -> Outcome | None:
-    """The round over a decision's batch, as the scorer ran it: on top of all that was proposed in
-    the decision before it, if it stands on that. None if it cannot have run so.
-    """
-    if not event.assumed:
-        return rounds.run(event.batch, ranker)
-    if before is None:
-        return None
-    return rounds.run_upon(proposed(before), event.batch, ranker)
 
 
 def check_again(
@@ -209,8 +176,6 @@ def _raised(seq: int, event: Decided, error: Exception) -> Difference:
 
 def _why_not(event: Decided, state: ClusterState) -> str:
     """Why this release cannot make a decision again; empty if it can."""
-    if len(event.assumed) > 1:
-        return f"it stood on several cycles not yet decided: {', '.join(event.assumed)}"
     if event.rules > RULES:
         return f"it was made by rules {event.rules}, this release knows those up to {RULES}"
     unknown = sorted(set(state.policy.families) - set(FAMILIES))

@@ -13,7 +13,6 @@ from allotment.core.placement.cycle import in_order, proposed
 from allotment.core.placement.gang import WholeRanker
 from allotment.core.placement.policies import POLICIES
 from allotment.core.queues.round.rounds import Rounds
-from allotment.core.replay.again import run_again
 from allotment_proto.events import Decided, Placement, PolicyLoaded
 
 _OF_HOSTS = frozenset(("binpack", "spread", "none"))
@@ -40,12 +39,10 @@ def otherwise(
     before: ClusterState,
     event: Decided,
     names: Sequence[str],
-    last: Decided | None,
     make_ranker: Callable[[ClusterState], WholeRanker],
 ) -> Iterator[Alternative]:
     """What each of these policies would have decided. `before` is the state at the decision's
-    basis; it is used up. `last` is the decision before it, if it stands on that. Names that are no
-    policies are left out, and all of them where it cannot have stood on that.
+    basis; it is used up. Names that are no policies are left out.
     """
     recorded = before.policy
     was = {placement.uid: placement for placement in proposed(event)}
@@ -58,9 +55,7 @@ def otherwise(
             policy = msgspec.structs.replace(recorded, device_policy=name, host_policy=hosts)
         loaded = PolicyLoaded(policy=policy, source="", text_sha256="")
         apply(before, loaded, before.seq + 1)
-        made = run_again(event, last, make_ranker(before), Rounds(before))
-        if made is None:
-            return
+        made = Rounds(before).run(event.batch, make_ranker(before))
         placements = tuple(in_order(event.batch, made.placements))
         on = {(p.node, h.family, h.card) for p in placements for h in p.holdings}
         yield Alternative(

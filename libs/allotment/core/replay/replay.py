@@ -54,11 +54,10 @@ class Stop(NamedTuple):
 
 
 class _Met(NamedTuple):
-    """A decision that was read, when it was made, and the one before it if it stands on that."""
+    """A decision that was read, and when it was made."""
 
     event: Decided
     at_ms: int
-    before: Decided | None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +130,6 @@ class Replayer:
         self._to_check = deque(sorted(sound, key=lambda s: (s.checked, s.key)))
         self._ahead: deque[tuple[Record, Envelope | None]] = deque()
         self._decided: dict[Key, _Met] = {}
-        self._last_met: Decided | None = None
         self._placed: dict[Key, tuple[Finding, Outcome | None]] = {}
         self._counts: Counter[str] = Counter()
         self._first: dict[str, Difference | Skipped] = {}
@@ -176,10 +174,9 @@ class Replayer:
 
     def _meet(self, key: Key, event: Decided, at_ms: int) -> None:
         """Take note of a decision as it is read, ahead of the fold."""
-        before, self._last_met = self._last_met, event
         if key not in self._stops:
             return
-        self._decided[key] = _Met(event, at_ms, before if event.assumed else None)
+        self._decided[key] = _Met(event, at_ms)
         finding = looks_back(key[0], event)
         if finding is not None:
             self._settle(key, finding)
@@ -223,9 +220,7 @@ class Replayer:
 
     def _place_again(self, stop: Stop) -> tuple[Finding, Outcome | None]:
         met = self._decided[stop.key]
-        finding, made = place_again(
-            stop.key[0], met.event, self.state, self._ranker, self._rounds, met.before
-        )
+        finding, made = place_again(stop.key[0], met.event, self.state, self._ranker, self._rounds)
         if isinstance(finding, Difference) and finding.field == RAISED:
             # They may have been updated in part only, and the next decision is not to blame.
             self._ranker, self._rounds = self._make_ranker(self.state), Rounds(self.state)

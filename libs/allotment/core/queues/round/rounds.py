@@ -12,7 +12,6 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from allotment.core.ledger.model import SINGLE, ClusterState
-from allotment.core.ledger.state import covers
 from allotment.core.placement.cycle import BATCH_MAX, Outcome, run_cycle
 from allotment.core.placement.gang import WholeRanker
 from allotment.core.queues.actions.allocate import allocate
@@ -38,7 +37,7 @@ from allotment.core.queues.timings import (
     untimed,
 )
 from allotment.core.queues.work import World
-from allotment_proto.events import Admission, Held, Placement
+from allotment_proto.events import Admission, Held
 from allotment_proto.facts import Policy
 
 _T = TypeVar("_T")
@@ -202,23 +201,6 @@ class Rounds:
             return run_cycle(state, batch, ranker)
         return self._round(self.open(batch, on_step), batch, ranker, most, on_step)
 
-    def run_upon(
-        self,
-        assumed: Sequence[Placement],
-        batch: Sequence[str],
-        ranker: WholeRanker,
-    ) -> Outcome | None:
-        """The same on top of the placements of a cycle that is not decided yet, if that comes to
-        nothing but places. None while there are queues, where those placements do not fit on the
-        state, and where somebody finds no place, were he told so before or not: he may find one if
-        the other cycle takes less.
-        """
-        state = self.state
-        if state.is_batched or not _can_assume(state, assumed):
-            return None
-        made = run_cycle(state, batch, ranker, assumed)
-        return made if _is_only_places(made) else None
-
     def _round(
         self,
         opening: Opening,
@@ -301,23 +283,6 @@ class Rounds:
                 if uid in groups and not _is_recorded(groups[uid].gate, no)
             ),
         )
-
-
-def _can_assume(state: ClusterState, placements: Sequence[Placement]) -> bool:
-    """Whether placements can be laid over a state: their pods wait, and each alone is covered by
-    its node.
-    """
-    nodes, pending = state.nodes, state.pending
-    return all(
-        p.uid in pending and p.node in nodes and covers(nodes[p.node], p) for p in placements
-    )
-
-
-def _is_only_places(made: Outcome) -> bool:
-    """Whether all that were asked about are placed, and nothing else is said."""
-    others = made.refusals, made.suppressed, made.wholes, made.shorts, made.admissions
-    is_more = any((*others, made.evictions, made.nominations)) or made.holds is not None
-    return bool(made.placements) and not is_more
 
 
 def _is_recorded(gate: Admission | None, no: No) -> bool:
