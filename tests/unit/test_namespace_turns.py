@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import msgspec
 import pytest
 
 from allotment.core.config.policy import built_in, parse
@@ -19,7 +20,14 @@ from allotment_filter.feasibility import FeasibilityCache
 from allotment_filter.groups import Groups
 from allotment_filter.lines import Entry, Line, Position
 from allotment_filter.waiting import Waiting
-from allotment_proto.events import Envelope, Event, PodGone, PodObserved, PolicyLoaded
+from allotment_proto.events import (
+    Envelope,
+    Event,
+    PodGone,
+    PodObserved,
+    PolicyLoaded,
+    PriorityClassObserved,
+)
 from allotment_proto.facts import Policy
 from tests import build
 from tests.unit.rounds_world import TIERS, World, group
@@ -134,9 +142,10 @@ def test_without_turns_the_older_pod_comes_first(scene: Scene) -> None:
 @both
 def test_a_lower_priority_has_no_turn_before_a_higher_one(scene: Scene) -> None:
     world = scene()
+    world.tell(PriorityClassObserved(uid="h", name="high", rv=1, value=9))
     for namespace, number, priority in (("a", 0, 9), ("b", 1, 0), ("a", 2, 9), ("c", 3, 9)):
         fact = pod(namespace, number, priority)
-        world.tell(fact)
+        world.tell(msgspec.structs.replace(fact, priority_class="high" if priority else ""))
     assert list(world.batch()) == ["a-0", "c-3", "a-2", "b-1"]
 
 

@@ -1,7 +1,7 @@
 """What a pod whose claim nobody can read costs the others on its node, until somebody can.
 
-Its share counts on every card that it can be on. Where nobody knows its share either, which only
-logs of before version 5 and pods say that cannot be read at all, the node's cards are closed.
+Its share counts on every card that it can be on. Where its share is unknown, too, as of a pod that
+cannot be read at all, the node's cards are closed.
 """
 
 from typing import Any

@@ -150,14 +150,12 @@ def single_of(state: ClusterState, pod: Pod) -> JobView:
     gate. What it holds is what it needs, and nothing beyond.
     """
     fact, task = pod.fact, _task(state, pod)
-    if not fact.queue:
-        return _single_before_v5(state, pod)
     found = class_of(state, fact.priority_class)
     return JobView(
         uid=SINGLE + fact.uid,
         namespace=fact.namespace,
         name=fact.name,
-        queue=fact.queue,
+        queue=fact.queue or DEFAULT_QUEUE,
         priority=0 if found is None else found.value,
         created_ms=fact.created_ms,
         phase=_phase(state, pod),
@@ -175,25 +173,6 @@ def _phase(state: ClusterState, pod: Pod) -> Phase:
     if "enqueue" in state.policy.actions and SINGLE + pod.fact.uid not in state.nominated:
         return Phase.PENDING
     return Phase.INQUEUE
-
-
-def _single_before_v5(state: ClusterState, pod: Pod) -> JobView:
-    """As pods without a group were judged before their queue was recorded: all in the default
-    queue, without a gate. So old decisions come out as they were made.
-    """
-    task = _task(state, pod)
-    is_placed = pod.allocation is not None
-    return JobView(
-        uid=SINGLE + pod.fact.uid,
-        namespace=pod.fact.namespace,
-        name=pod.fact.name,
-        queue=DEFAULT_QUEUE,
-        priority=pod.fact.priority,
-        created_ms=pod.fact.created_ms,
-        phase=Phase.RUNNING if is_placed else Phase.INQUEUE,
-        min_resources=task.request if is_placed else None,
-        tasks=(task,),
-    )
 
 
 def _sub_group_of(pod: PodObserved, policies: tuple[SubGroups, ...]) -> tuple[str, str]:
