@@ -60,7 +60,7 @@ SINGLE = "pod:"
 """What the job of a pod without a group is called, before the pod's uid."""
 
 
-class Allocation(msgspec.Struct, gc=False, eq=False):
+class Allocation(msgspec.Struct, gc=False, eq=False, array_like=True):
     """What one pod holds on one node. `seq` is the decision's sequence, 0 if others bound it."""
 
     uid: str
@@ -424,7 +424,7 @@ class Node:
         return twin
 
 
-class Pod(msgspec.Struct, gc=False, eq=False):
+class Pod(msgspec.Struct, gc=False, eq=False, array_like=True):
     """One pod: its last observed fact, what it holds, and the last refusal said about it."""
 
     fact: PodObserved
@@ -447,71 +447,47 @@ class Pod(msgspec.Struct, gc=False, eq=False):
         return next(reversed(found), "") if sum(found.values()) >= FORGED_MOST else ""
 
 
-class Group:
+class Group(msgspec.Struct, eq=False, array_like=True):
     """A PodGroup: its last observed fact, its pods, and what was decided about it.
 
     `fact` is None while pods name a group that was never seen.
     """
 
-    __slots__ = (
-        "admitted_seq",
-        "changed_seq",
-        "fact",
-        "gate",
-        "members",
-        "passed",
-        "promised_for",
-        "queue",
-        "short",
-        "short_basis",
-        "short_since",
-    )
-
-    def __init__(self) -> None:
-        self.fact: GroupObserved | None = None
-        self.members: dict[str, None] = {}
-        """Uids of its pods, in the order in which they were first seen."""
-        self.queue = ""
-        """The queue of the last PodGroup of this name: what its pods hold counts there also when
-        the PodGroup is gone."""
-        self.admitted_seq = 0
-        """The decision that let it pass the gate of its queue, 0 if none did."""
-        self.promised_for = 0
-        """How many more moments (`TimePassed`) it counts for what it was admitted for and does not
-        hold; 0: it counts for nothing but what its pods hold."""
-        self.gate: Admission | None = None
-        """What was last said of it at the gate."""
-        self.short: Short | None = None
-        self.short_basis = 0
-        self.short_since = 0
-        """Why it did not get its minimum when it was last tried, on which state; and the decision
-        that first found it so."""
-        self.passed = 0
-        """How many pods of others were placed since then."""
-        self.changed_seq = 0
-        """The last sequence at which anything about it or its pods changed."""
+    fact: GroupObserved | None = None
+    members: dict[str, None] = {}
+    """Uids of its pods, in the order in which they were first seen."""
+    queue: str = ""
+    """The queue of the last PodGroup of this name: what its pods hold counts there also when
+    the PodGroup is gone."""
+    admitted_seq: int = 0
+    """The decision that let it pass the gate of its queue, 0 if none did."""
+    promised_for: int = 0
+    """How many more moments (`TimePassed`) it counts for what it was admitted for and does not
+    hold; 0: it counts for nothing but what its pods hold."""
+    gate: Admission | None = None
+    """What was last said of it at the gate."""
+    short: Short | None = None
+    short_basis: int = 0
+    short_since: int = 0
+    """Why it did not get its minimum when it was last tried, on which state; and the decision
+    that first found it so."""
+    passed: int = 0
+    """How many pods of others were placed since then."""
+    changed_seq: int = 0
+    """The last sequence at which anything about it or its pods changed."""
 
 
-class Nominated:
+class Nominated(msgspec.Struct, eq=False, array_like=True):
     """The places of a preemptor: they are kept until it was tried there with all victims gone."""
 
-    __slots__ = ("awaited", "holdings", "nodes", "ripe_seq")
-
-    def __init__(
-        self,
-        nodes: dict[str, str],
-        holdings: dict[str, tuple[Holding, ...]],
-        awaited: Iterable[str],
-        ripe_seq: int = 0,
-    ) -> None:
-        self.nodes = nodes
-        """By uid of a pod that waits."""
-        self.holdings = holdings
-        """By uid, what was found for the pod there."""
-        self.awaited = set(awaited)
-        """The pods that make room for it and are still there."""
-        self.ripe_seq = ripe_seq
-        """When the last of them was gone, or stayed for good; 0 while some are still to go."""
+    nodes: dict[str, str]
+    """By uid of a pod that waits."""
+    holdings: dict[str, tuple[Holding, ...]]
+    """By uid, what was found for the pod there."""
+    awaited: set[str]
+    """The pods that make room for it and are still there."""
+    ripe_seq: int = 0
+    """When the last of them was gone, or stayed for good; 0 while some are still to go."""
 
     def is_tried(self, batch: Iterable[str], basis: int) -> bool:
         """Whether a round over the batch on the state at `basis` tries the preemptor with all

@@ -15,7 +15,6 @@ import msgspec
 
 from allotment.core.ledger.model import (
     RESERVED,
-    Allocation,
     CardPlace,
     ClusterState,
     Group,
@@ -27,41 +26,22 @@ from allotment.core.ledger.model import (
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
-    Admission,
     ConfigurationChecked,
     Corrected,
     Eviction,
-    GroupObserved,
     Held,
     NodeObserved,
-    PodObserved,
     PriorityClassObserved,
     QueueObserved,
-    Refusal,
-    Short,
 )
-from allotment_proto.facts import Amounts, Holding, Policy
+from allotment_proto.facts import Policy
 
 _SNAPSHOT_VERSION = 1
 _STEP = 250
 """So many groups, nodes or pods are encoded in one step."""
+_in_order = msgspec.msgpack.Encoder(order="deterministic")
 _Avoided = tuple[str, tuple[tuple[CardPlace, int], ...]]
 """An owner, and the cards on which a pod of it could not start, with the record that said so."""
-
-
-class _Allocation(msgspec.Struct, frozen=True, array_like=True):
-    node: str
-    holdings: tuple[Holding, ...]
-    cpu_milli: int
-    memory_bytes: int
-    extended: Amounts
-    phase: str
-    seq: int
-    stamp_s: int
-    tags: tuple[str, ...]
-    broken: bool
-    volumes: tuple[tuple[str, str], ...]
-    acknowledged: bool
 
 
 class _Node(msgspec.Struct, frozen=True, array_like=True):
@@ -69,37 +49,6 @@ class _Node(msgspec.Struct, frozen=True, array_like=True):
     row: int
     last_stamp_s: int
     fact: NodeObserved | None
-
-
-class _PodImage(msgspec.Struct, frozen=True, array_like=True):
-    fact: PodObserved
-    changed_seq: int
-    refused_basis: int
-    bind_failures: int
-    refusal: Refusal | None
-    allocation: _Allocation | None
-
-
-class _Group(msgspec.Struct, frozen=True, array_like=True):
-    key: str
-    fact: GroupObserved | None
-    queue: str
-    members: tuple[str, ...]
-    admitted_seq: int
-    gate: Admission | None
-    short: Short | None
-    short_basis: int
-    short_since: int
-    passed: int
-    changed_seq: int
-    promised_for: int
-
-
-class _Nominated(msgspec.Struct, frozen=True, array_like=True):
-    job: str
-    ripe_seq: int
-    pods: tuple[tuple[str, str, tuple[Holding, ...]], ...]
-    awaited: tuple[str, ...]
 
 
 class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -118,27 +67,24 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     )
     order_seq: int
     time_ms: int
-    groups: tuple[_Group, ...]
+    groups: tuple[tuple[str, Group], ...]
     queues: tuple[QueueObserved, ...]
     classes: tuple[PriorityClassObserved, ...]
     holds: tuple[Held, ...]
     evicting: tuple[Eviction, ...]
-    nominated: tuple[_Nominated, ...]
+    nominated: dict[str, Nominated]
     spared: tuple[tuple[str, str], ...]
     nodes_seq: int
     rows: int
     nodes: tuple[_Node, ...]
-    pods: tuple[_PodImage, ...]
+    pods: tuple[Pod, ...]
     pending: tuple[str, ...]
     voided: tuple[tuple[str, int], ...]
     corrected: tuple[tuple[int, Corrected], ...] = ()
-    forged: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
     served: tuple[str, ...] = ()
     health: tuple[tuple[CardPlace, Health], ...] = ()
     forged_at: tuple[tuple[str, int], ...] = ()
-    """This and the four fields before are left out if there are none: states without any have the
-    bytes that they always had.
-    """
+    """This and the three fields before are left out if there are none."""
 
 
 class SnapshotError(Exception):
@@ -158,12 +104,13 @@ def encode(state: ClusterState) -> bytes:
 
 def encoding(state: ClusterState) -> Generator[None, None, bytes]:
     """The same step by step; the bytes are what it returns in the end."""
-    groups = yield from _encoded(_group(key, state.groups[key]) for key in sorted(state.groups))
+    groups = yield from _encoded((key, state.groups[key]) for key in sorted(state.groups))
     nodes = yield from _encoded(
         _Node(n.name, n.row, n.last_stamp_s, n.fact)
         for n in sorted(state.nodes.values(), key=lambda n: n.name)
     )
     pods = yield from _encoded(_pod(state.pods[uid]) for uid in sorted(state.pods))
+    nominated: Any = msgspec.Raw(_in_order.encode(state.nominated))
     return msgspec.msgpack.encode(
         _Snapshot(
             v=_SNAPSHOT_VERSION,
@@ -184,15 +131,7 @@ def encoding(state: ClusterState) -> Generator[None, None, bytes]:
             classes=tuple(state.classes[name] for name in sorted(state.classes)),
             holds=state.holds,
             nodes_seq=state.nodes_seq,
-            nominated=tuple(
-                _Nominated(
-                    job,
-                    found.ripe_seq,
-                    tuple((u, found.nodes[u], found.holdings[u]) for u in sorted(found.nodes)),
-                    tuple(sorted(found.awaited)),
-                )
-                for job, found in sorted(state.nominated.items())
-            ),
+            nominated=nominated,
             evicting=tuple(state.evicting[uid] for uid in sorted(state.evicting)),
             spared=tuple(sorted(state.spared.items())),
             rows=len(state.rows),
@@ -201,11 +140,6 @@ def encoding(state: ClusterState) -> Generator[None, None, bytes]:
             pending=tuple(sorted(state.pending)),
             voided=tuple(sorted(state.voided.items())),
             corrected=tuple(found for _, found in sorted(state.corrected.items())),
-            forged=tuple(
-                (uid, tuple(found.items()))
-                for uid in sorted(state.pods)
-                if (found := state.pods[uid].forged)
-            ),
             served=tuple(state.served),
             health=tuple(sorted(state.health.items())),
             forged_at=tuple(sorted(state.forged_at.items())),
@@ -213,7 +147,7 @@ def encoding(state: ClusterState) -> Generator[None, None, bytes]:
     )
 
 
-def _encoded(items: Iterator[msgspec.Struct]) -> Generator[None, None, Any]:
+def _encoded(items: Iterator[object]) -> Generator[None, None, Any]:
     """An array of these, encoded a step at a time: what it returns is encoded as it stands."""
     parts: list[bytes] = []
     count = 0
@@ -259,21 +193,13 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.health, state.forged_at = dict(image.health), dict(image.forged_at)
     state.order_seq, state.nodes_seq = image.order_seq, image.nodes_seq
     state.time_ms, state.holds = image.time_ms, image.holds
-    state.groups = {entry.key: _restored_group(entry) for entry in image.groups}
+    state.groups = dict(image.groups)
     state.short = {key: None for key, group in state.groups.items() if group.short is not None}
     state.promised = {key: None for key, group in state.groups.items() if group.promised_for}
     state.unseen = {key: None for key, group in state.groups.items() if group.fact is None}
     state.queues = {queue.name: queue for queue in image.queues}
     state.classes = {found.name: found for found in image.classes}
-    state.nominated = {
-        saved.job: Nominated(
-            {uid: node for uid, node, _ in saved.pods},
-            {uid: holdings for uid, _, holdings in saved.pods},
-            saved.awaited,
-            saved.ripe_seq,
-        )
-        for saved in image.nominated
-    }
+    state.nominated = image.nominated
     state.evicting = {eviction.uid: eviction for eviction in image.evicting}
     state.spared = dict(image.spared)
     state.rows = [None] * image.rows
@@ -283,45 +209,28 @@ def _restored(image: _Snapshot) -> ClusterState:
         node.last_stamp_s = saved.last_stamp_s
         node.fact = saved.fact
     state.vacant = [row for row, node in enumerate(state.rows) if node is None]
-    for entry in image.pods:
-        pod = state.pods[entry.fact.uid] = Pod(entry.fact, entry.changed_seq)
-        state.note_company(entry.fact, 1)
-        if entry.fact.deleting:
-            state.deleting[entry.fact.uid] = None
-        pod.refused_basis, pod.bind_failures = entry.refused_basis, entry.bind_failures
-        pod.refusal = entry.refusal
-        if entry.allocation is not None:
-            held = entry.allocation
-            pod.allocation = Allocation(
-                entry.fact.uid,
-                held.node,
-                held.holdings,
-                held.cpu_milli,
-                held.memory_bytes,
-                held.extended,
-                phase=held.phase,
-                seq=held.seq,
-                stamp_s=held.stamp_s,
-                tags=held.tags,
-                broken=held.broken,
-                fact=entry.fact,
-                volumes=held.volumes,
-                acknowledged=held.acknowledged,
-            )
+    for pod in image.pods:
+        uid = pod.fact.uid
+        state.pods[uid] = pod
+        state.note_company(pod.fact, 1)
+        if pod.fact.deleting:
+            state.deleting[uid] = None
+        if (held := pod.allocation) is not None:
+            held.fact = pod.fact
             if held.volumes:
-                state.local[entry.fact.uid] = None
-            if pod.allocation.closes_node:
-                state.nodes[held.node].broken.add(entry.fact.uid)
-            state.nodes[held.node].allocations[entry.fact.uid] = pod.allocation
+                state.local[uid] = None
+            if held.closes_node:
+                state.nodes[held.node].broken.add(uid)
+            state.nodes[held.node].allocations[uid] = held
             if held.phase == RESERVED:
-                state.reserved[entry.fact.uid] = None
-            if not entry.fact.group:
-                state.singles[entry.fact.uid] = None
-    for uid, found in image.forged:
-        pod = state.pods[uid]
-        pod.forged, state.forging[uid] = dict(found), None
-        if pod.forged_on in state.nodes:
-            state.nodes[pod.forged_on].forgers.add(uid)
+                state.reserved[uid] = None
+            if not pod.fact.group:
+                state.singles[uid] = None
+    for uid, pod in state.pods.items():
+        if pod.forged:
+            state.forging[uid] = None
+            if pod.forged_on in state.nodes:
+                state.nodes[pod.forged_on].forgers.add(uid)
     for node in state.nodes.values():
         node.rebuild(node.fact)
     state.pending = dict.fromkeys(image.pending)
@@ -330,57 +239,9 @@ def _restored(image: _Snapshot) -> ClusterState:
     return state
 
 
-def _group(key: str, group: Group) -> _Group:
-    return _Group(
-        key,
-        group.fact,
-        group.queue,
-        tuple(group.members),
-        group.admitted_seq,
-        group.gate,
-        group.short,
-        group.short_basis,
-        group.short_since,
-        group.passed,
-        group.changed_seq,
-        group.promised_for,
-    )
-
-
-def _restored_group(entry: _Group) -> Group:
-    group = Group()
-    group.fact, group.queue = entry.fact, entry.queue
-    group.members = dict.fromkeys(entry.members)
-    group.admitted_seq, group.gate = entry.admitted_seq, entry.gate
-    group.short, group.short_basis, group.passed = entry.short, entry.short_basis, entry.passed
-    group.short_since, group.changed_seq = entry.short_since, entry.changed_seq
-    group.promised_for = entry.promised_for
-    return group
-
-
-def _pod(pod: Pod) -> _PodImage:
-    return _PodImage(
-        pod.fact,
-        pod.changed_seq,
-        pod.refused_basis,
-        pod.bind_failures,
-        pod.refusal,
-        None if pod.allocation is None else _allocation(pod.allocation),
-    )
-
-
-def _allocation(held: Allocation) -> _Allocation:
-    return _Allocation(
-        held.node,
-        held.holdings,
-        held.cpu_milli,
-        held.memory_bytes,
-        held.extended,
-        held.phase,
-        held.seq,
-        held.stamp_s,
-        held.tags,
-        held.broken,
-        held.volumes,
-        held.acknowledged,
-    )
+def _pod(pod: Pod) -> Pod:
+    """The same, its fact once: an allocation has it from its pod."""
+    if pod.allocation is None:
+        return pod
+    held = msgspec.structs.replace(pod.allocation, fact=None)
+    return msgspec.structs.replace(pod, allocation=held)
