@@ -91,7 +91,7 @@ if TYPE_CHECKING:
 
 NODES_MIN = 64
 """From so many nodes on the board ranks them. Below, a plain decision costs less than half a
-millisecond, of about seven that a pod costs all services (`tests/bench/README.md`)."""
+millisecond, of about seven that a pod costs all services."""
 COMPILED_NODES_MIN = 512
 """From so many nodes on its loops are compiled: that costs each process 100 MiB."""
 

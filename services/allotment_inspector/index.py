@@ -37,7 +37,6 @@ SEQS_PER_SUBJECT_MAX = 2_000
 UIDS_PER_NAME_MAX = 200
 MARKS_MAX = 50_000
 GONE_MAX = 4_000
-ILL_SEQS_MAX = 100
 BINS = 240
 MARKS_SHOWN = 120
 """More than these would overlap on the slider."""
@@ -93,8 +92,6 @@ class Index:
         """Nodes that are there, as they were last seen."""
         self._ill: dict[str, frozenset[tuple[str, str]]] = {}
         """Node → its cards that are unhealthy."""
-        self._ill_seqs: dict[tuple[str, str, str], array[int]] = {}
-        """Node, family and card → the records that said that it is unhealthy now."""
 
     @property
     def last_seq(self) -> int:
@@ -137,8 +134,6 @@ class Index:
                 self._name(name, uid)
         self.gone.extend(later.gone)
         self._nodes, self._ill = later._nodes, later._ill
-        for card, seqs in later._ill_seqs.items():
-            self._ill_seqs.setdefault(card, array("q")).extend(seqs)
         self._bound_marks()
         while len(self._about) > SUBJECTS_MAX:
             self._forget_subjects()
@@ -221,12 +216,6 @@ class Index:
         is_there = place < len(self.marks) and self.marks[place].seq == seq
         return self.marks[place].kind if is_there else ""
 
-    def ill_since(self, node: str, family: str, card: str, seq: int) -> int | None:
-        """The record at or before `seq` that said that a card is unhealthy, if that is known."""
-        seqs = self._ill_seqs.get((node, family, card), ())
-        place = bisect_right(seqs, seq)
-        return seqs[place - 1] if place else None
-
     def gone_between(self, first_ms: int, seq: int) -> list[Gone]:
         """The nodes that went since a time, up to a sequence; of each the last time."""
         found = {
@@ -246,7 +235,7 @@ class Index:
                 return GONE
             case NodeObserved():
                 self._nodes[event.name] = event
-                return self._node_mark(event, seq)
+                return self._node_mark(event)
             case Evicted() if not event.code:
                 return EVICTED
             case Decided() if event.evictions:
@@ -256,7 +245,7 @@ class Index:
             case _:
                 return ""
 
-    def _node_mark(self, event: NodeObserved, seq: int) -> str:
+    def _node_mark(self, event: NodeObserved) -> str:
         """Marked if a card that was healthy no longer is."""
         ill = frozenset(
             (inventory.family, card.id)
@@ -267,11 +256,6 @@ class Index:
         before = self._ill.pop(event.name, frozenset())
         if ill:
             self._ill[event.name] = ill
-        for family, card in ill - before:
-            seqs = self._ill_seqs.setdefault((event.name, family, card), array("q"))
-            seqs.append(seq)
-            if len(seqs) > ILL_SEQS_MAX:
-                del seqs[: ILL_SEQS_MAX // 2]
         return ILL if ill - before else ""
 
     def _name(self, name: str, uid: str) -> None:
@@ -307,10 +291,6 @@ class Index:
         forgotten = list(islice(quiet, SUBJECTS_MAX // 8)) or list(self._about)[:1]
         for subject in forgotten:
             del self._about[subject]
-        nodes = {name for kind, name in forgotten if kind == NODE}
-        self._ill_seqs = {
-            card: seqs for card, seqs in self._ill_seqs.items() if card[0] not in nodes
-        }
         uids = {uid for kind, uid in forgotten if kind == POD}
         for name in [name for name, had in self._uids.items() if not uids.isdisjoint(had)]:
             left = tuple(uid for uid in self._uids[name] if uid not in uids)

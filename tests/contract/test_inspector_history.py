@@ -287,8 +287,6 @@ async def test_the_index_knows_who_a_record_is_about() -> None:
         assert index.marked(ill, 1) == 7
         assert index.marked(7, -1) == ill
         assert index.marked(ill, -1) is None
-        assert index.ill_since("n1", "vgpu", "GPU-0", again) == ill
-        assert index.ill_since("n1", "vgpu", "GPU-0", ill - 1) is None
         assert [one.node.name for one in index.gone_between(0, 7)] == ["n1"]
         assert index.gone_between(0, 6) == []
 
@@ -337,9 +335,7 @@ def test_the_index_forgets_whom_it_heard_of_longest_ago(monkeypatch: pytest.Monk
             2 * number + 3, NodeGone(name=rented.name, uid="u", rv=1), pod("alive"), group("asked")
         )
     assert len(index._about) <= 40
-    assert len(index._ill_seqs) <= 41
     assert index.seqs("node", "stays") == (1,)
-    assert index.ill_since("stays", "vgpu", "GPU-0", 600) == 1
     assert index.seqs("pod", "alive")[0] == index.seqs("group", "default/asked")[0] == 1
     assert index.uids_of("default", "pod-alive") == ("alive",)
     assert not index.seqs("pod", "p0")

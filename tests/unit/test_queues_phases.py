@@ -11,8 +11,6 @@ from allotment.core.queues.texts import (
     assigned,
     attempt_of,
     bind_error,
-    fit_error,
-    gang_event,
     job_fit_error,
     pod_message,
 )
@@ -67,7 +65,6 @@ def test_ex_msg() -> None:
         "0/3 nodes are unavailable: 3 Insufficient nvidia.com/gpu."
     )
     assert condition == Condition("Unschedulable", "True", "NotEnoughResources", f"1/4 {tail}")
-    assert gang_event(gang(), ATTEMPT) == f"4/4 {tail}"
 
 
 def test_ex_msg_from_a_round() -> None:
@@ -83,15 +80,6 @@ def test_ex_msg_from_a_round() -> None:
         f"Pending: 1 Unschedulable, 3 Schedulable. Origin reason is j-w-3: {FIT}"
     )
     assert closing.phase is Phase.INQUEUE
-
-
-def test_fit_errors_sort_as_text_counts_included() -> None:
-    counts = {"node(s) had untolerated taint(s)": 1, "Insufficient volcano.sh/vgpu-memory": 2}
-    assert fit_error(3, counts) == (
-        "0/3 nodes are unavailable: 1 node(s) had untolerated taint(s), "
-        "2 Insufficient volcano.sh/vgpu-memory."
-    )
-    assert fit_error(11, {"b": 2, "a": 10}) == "0/11 nodes are unavailable: 10 a, 2 b."
 
 
 def test_a_ready_group_is_scheduled() -> None:

@@ -19,8 +19,6 @@ from allotment_proto.events import PodObserved
 from allotment_proto.facts import CardFact, Holding
 
 CardState = Literal["", "ill", "over", "closed"]
-LETTERS_FROM_PERCENT = 16
-"""In a narrower piece no name can be read."""
 MIG_PARTS = 7
 
 

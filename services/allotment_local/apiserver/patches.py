@@ -1,7 +1,7 @@
 """Patches as pure functions: old object and patch in, new object out, untouched parts shared.
 
-JSON patch (RFC 6902), merge patch (RFC 7386), strategic merge (lists of built-in kinds merge by a
-key), and server-side apply (`apply.py`).
+JSON patch (RFC 6902), merge patch (RFC 7386), and strategic merge (lists of built-in kinds merge by
+a key).
 """
 
 import copy

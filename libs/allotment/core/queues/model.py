@@ -18,7 +18,6 @@ ROOT = "root"
 """The queue at the top. Its limits are the cluster's."""
 
 OPEN = "Open"
-_CLOSED = "Closed"
 _CLOSING = "Closing"
 
 

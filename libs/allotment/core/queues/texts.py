@@ -25,13 +25,6 @@ def _histogram(counts: Mapping[str, int]) -> str:
     return ", ".join(sorted(f"{count} {name}" for name, count in counts.items() if count))
 
 
-def fit_error(nodes: int, counts: Mapping[str, int]) -> str:
-    """``0/3 nodes are unavailable: 1 …, 2 ….``; `nodes` is how many gave a reason (one or more, so
-    it need not be the sum of the counts).
-    """
-    return f"0/{nodes} nodes are unavailable: {_histogram(counts)}."
-
-
 class Attempt(NamedTuple):
     """What a round found out about the tasks of a job that still waits."""
 
@@ -87,16 +80,7 @@ def gang_unschedulable(job: Job, attempt: Attempt) -> str:
     """The message of the PodGroup's condition: how many tasks of the minimum lack a place."""
     schedulable = job.ready_count + sum(job.status[uid] is Status.PENDING for uid in attempt.nodes)
     short = max(job.view.min_member - schedulable, 0)
-    return _in_gang(short, job, attempt)
-
-
-def gang_event(job: Job, attempt: Attempt) -> str:
-    """The message of the Event on the PodGroup: how many tasks wait."""
-    return _in_gang(job.counts[Status.PENDING], job, attempt)
-
-
-def _in_gang(count: int, job: Job, attempt: Attempt) -> str:
-    return f"{count}/{len(job.tasks)} tasks in gang unschedulable: {job_fit_error(job, attempt)}"
+    return f"{short}/{len(job.tasks)} tasks in gang unschedulable: {job_fit_error(job, attempt)}"
 
 
 class PodMessage(NamedTuple):

@@ -21,8 +21,6 @@ from allotment.core.queues.work import Job, World
 from allotment.core.reasons import CLUSTER_OVERUSED
 from allotment_proto.events import QuotaShort
 
-_FACTOR_USUAL = Fraction(6, 5)
-
 
 class Settings(msgspec.Struct, frozen=True):
     """How much of the cluster may be let in (`overcommit-factor`)."""
