@@ -12,10 +12,8 @@ SHOWN_UNCLEAN = ("libs/allotment/core/queues/",)
 """Folders where texts that people see still have odd words. It only gets shorter."""
 REMARKS_UNCLEAN = (
     "libs/allotment/core/explain/",
-    "libs/allotment/core/jobs/",
     "libs/allotment/core/placement/",
     "libs/allotment/core/queues/",
-    "libs/allotment/core/replay/",
     "libs/allotment_board/",
     "libs/allotment_lab/",
     "services/allotment_binder/",

@@ -1,7 +1,7 @@
 """Defaults of a Job, and what is wrong with one: by field path, as an API server would say it.
 
-Without a webhook a Job cannot be refused: the controller computes defaults each time, and makes
-nothing of a Job that has problems. The problems are its state's message.
+Without a webhook the API server accepts every Job: the controller computes defaults each time and
+creates nothing for a Job that has problems. The message of its state lists them.
 """
 
 import re
@@ -18,8 +18,8 @@ from allotment.core.jobs.policies import ACTIONS, ANY, EVENTS, POD_PENDING
 _MAX_RETRY = 3
 _NAME_CHARS_MAX = 63
 _REPLICAS_MAX = 100_000
-"""Pods of one Job: more than a cluster can hold. Without a limit one Job of two thousand million
-pods would take all the controller's time and memory, and so stop everybody's Jobs.
+"""Pods of one Job: more than a cluster can hold. Without a limit, one Job of two billion pods would
+take all the controller's time and memory, and stop all other Jobs.
 """
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _ITERATIONS = ("", "any", "all")
@@ -79,7 +79,7 @@ def problems_of(name: str, spec: JobSpec) -> list[Problem]:
 
 
 def queue_problem(name: str, queues: dict[str, Queue]) -> Problem | None:
-    """Why a new Job may not go to this queue; None if it may."""
+    """Why a new Job may not use this queue; None if it may."""
     queue = queues.get(name)
     if name == keys.ROOT_QUEUE:
         return Problem("spec.queue", "root takes no Jobs: name a queue below it")
@@ -95,9 +95,9 @@ def queue_problem(name: str, queues: dict[str, Queue]) -> Problem | None:
 
 
 def self_waiting(spec: JobSpec) -> str:
-    """A warning if the gang needs pods that only come when others of it run; else empty.
+    """A warning if the gang needs pods that are created only once others of it run; else empty.
 
-    Such a Job is sound, but a scheduler that starts gangs whole never starts it.
+    Such a Job is valid, but a scheduler that starts gangs whole never starts it.
     """
     first = sum(task.replicas for task in spec.roles if not (task.depends_on or DependsOn()).name)
     if first >= spec.minimum:
@@ -109,9 +109,10 @@ def self_waiting(spec: JobSpec) -> str:
 
 
 def without_effect(spec: JobSpec) -> str:
-    """A warning that names the fields which do nothing, or less than their names say; else empty.
+    """A warning that names the fields which have no effect, or less than their names suggest; else
+    empty.
 
-    Partitions are placed whole; nothing keeps their pods on near nodes.
+    Partitions are placed whole; nothing keeps their pods on nearby nodes.
     """
     found = ["spec.networkTopology has no effect"] if spec.network_topology else []
     for index, task in enumerate(spec.roles):

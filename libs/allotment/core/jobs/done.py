@@ -1,4 +1,4 @@
-"""Tasks that have succeeded stay done, also when their pods are cleaned away.
+"""Tasks that have succeeded stay done, even after their pods are removed.
 
 A finished pod is removed with its node or by pod garbage collection, but its work remains done. A
 Job's status therefore lists the seats that have succeeded, in `controlledResources`, the one field
@@ -15,11 +15,11 @@ from allotment.core.units import natural
 
 _KEY = "done-"
 _GONE = "gone/"
-"""How the uid of what stands for a pod that is gone begins."""
+"""The prefix of the uid of a placeholder for a removed pod."""
 
 
 def remembered(job: Job, pods: Iterable[PodView]) -> tuple[PodView, ...]:
-    """For each seat that is done and has no pod any more, what stands for its pod."""
+    """For each seat that is done and no longer has a pod, a placeholder for its pod."""
     taken = {Seat(pod.role, pod.index) for pod in pods}
     replicas = {task.name: task.replicas for task in job.spec.roles}
     return tuple(
@@ -37,17 +37,19 @@ def remembered(job: Job, pods: Iterable[PodView]) -> tuple[PodView, ...]:
 
 
 def is_there(pod: PodView) -> bool:
-    """Whether it is a pod, and not what stands for one that is gone."""
+    """Whether it is a pod, and not the placeholder for a removed one."""
     return not pod.uid.startswith(_GONE)
 
 
 def gone(pods: Iterable[PodView]) -> Mapping[str, int]:
-    """How many of these stand for pods that are gone, by role."""
+    """How many of these are placeholders for removed pods, by role."""
     return Counter(pod.role for pod in pods if not is_there(pod))
 
 
 def controlled(pods: Iterable[PodView], version: int, doomed: Collection[str]) -> dict[str, str]:
-    """What the status says is done: what succeeded in this life of the Job and is not ended."""
+    """Which seats the status lists as done: those that succeeded in this life of the Job and that
+    this step does not end.
+    """
     found: dict[str, list[int]] = {}
     for pod in pods:
         is_of_life = pod.version == version and not pod.is_marked and pod.uid not in doomed

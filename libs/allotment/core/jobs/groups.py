@@ -1,4 +1,4 @@
-"""PodGroups: the one of a Job, those of pods that have none, and what they should say."""
+"""PodGroups: the one of a Job, those of pods without one, and their fields."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -65,7 +65,9 @@ def of_job(job: Job, priorities: Priorities, of_namespace: str = "") -> JsonObje
 def _spec_of_job(
     job: Job, priorities: Priorities, gone: Mapping[str, int] | None = None
 ) -> JsonObject:
-    """`gone` are tasks that are done and have no pods any more, by role: none is waited for."""
+    """`gone` are tasks that are done and no longer have pods, by role: the gang does not wait for
+    them.
+    """
     spec, gone = job.spec, gone or {}
     wanted: JsonObject = {
         "minMember": max(spec.minimum - sum(gone.values()), min(spec.minimum, 1)),
@@ -99,7 +101,7 @@ def _sub_groups(task: Task) -> JsonObject:
 
 
 def without_effect(group: PodGroup) -> str:
-    """Which fields of a PodGroup do nothing here; empty if all do something."""
+    """Which fields of a PodGroup have no effect here; empty if all have one."""
     spec = group.spec
     fields = ["spec.networkTopology"] if spec.network_topology else []
     fields += [
@@ -111,7 +113,9 @@ def without_effect(group: PodGroup) -> str:
 
 
 def is_stale(group: PodGroup, job: Job) -> bool:
-    """Whether the PodGroup is of an earlier life of the Job, or going: a new one must follow it."""
+    """Whether the PodGroup is from an earlier life of the Job, or is being deleted: the controller
+    must create a new one after it.
+    """
     version = natural(group.metadata.annotation(keys.JOB_VERSION))
     is_old = version is not None and version < job.version
     return is_old or group.metadata.deletion_timestamp is not None
@@ -193,9 +197,9 @@ def is_lone(
     is_owned: bool,
     of_namespace: str = "",
 ) -> bool:
-    """Whether the PodGroup made for a pod would say nothing about it that the pod does not say
-    itself: no owner's annotations, no queue, and nothing handed down. Such a pod is judged as that
-    PodGroup would be, and need not wait for it.
+    """Whether the PodGroup made for a pod would add nothing to what the pod says itself: no owner's
+    annotations, no queue, and no inherited keys. Such a pod is judged as that PodGroup would be,
+    and need not wait for it.
     """
     return (
         not is_owned
@@ -217,7 +221,7 @@ def is_wanting(pod: Meta, phase: str) -> bool:
 def for_pod(
     pod: Meta, spec: Mapping[str, Any], owner: Meta | None, of_namespace: str = ""
 ) -> JsonObject:
-    """The PodGroup for a pod; `owner`: the metadata of whoever made the pod, if it could be read;
+    """The PodGroup for a pod; `owner`: the metadata of the pod's owner, if it could be read;
     `of_namespace`: as `queue_of` has it.
 
     All pods of a ReplicaSet share one PodGroup, and so one queue and one priority.
@@ -274,7 +278,7 @@ def made_changes(group: PodGroup, wanted: JsonObject) -> JsonObject:
 
 
 def min_member(annotations: Mapping[str, str]) -> int:
-    """How many pods start together, by the annotation for that; 1 if it is no such number."""
+    """How many pods start together, from its annotation; 1 if the value is not a valid number."""
     return natural(annotations.get(keys.GROUP_MIN_MEMBER, "")) or 1
 
 
@@ -296,7 +300,7 @@ def _label(pod: Meta, key: str) -> str:
     return (pod.labels or {}).get(key, "")
 
 
-# What a PodGroup should say
+# The fields of a PodGroup
 
 
 class Members(msgspec.Struct, frozen=True):
@@ -328,16 +332,16 @@ def phase_of(before: str, min_member: int, members: Members, *, is_unschedulable
 
 
 def may_enqueue(phase: str, queue: Queue | None) -> bool:
-    """Whether a PodGroup may have its pods made, as long as no quota is asked: the queue is Open.
+    """Whether a PodGroup may have its pods created, quotas aside: the queue is Open.
 
-    The answer for a cluster without a queue plugin. Where one is in force its votes decide, and
-    whoever counts them writes the phase.
+    This is the answer for a cluster without a queue plugin. If a queue plugin is active, its votes
+    decide, and the service that counts them writes the phase.
     """
     return phase in WAITING and queue is not None and queue.status.state in ("", "Open")
 
 
 def unschedulable_message(group: PodGroup) -> str:
-    """Why the scheduler does not place the gang; empty when it does not say so."""
+    """Why the scheduler does not place the gang; empty when it gives no reason."""
     for condition in group.status.conditions or ():
         if condition.type == "Unschedulable" and condition.status == "True":
             return condition.message or condition.reason

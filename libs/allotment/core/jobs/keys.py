@@ -11,13 +11,15 @@ BUS = "bus.volcano.sh/v1alpha1"
 GROUP_NAME = "scheduling.k8s.io/group-name"
 """On a pod: its PodGroup."""
 GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
-"""On the owner of pods: how many of them run together or not at all."""
+"""On the owner of pods: how many of them must run together."""
 MADE_GROUP = "podgroup-"
-"""How the names of PodGroups begin that are made for pods; the uid of the owner, or of the pod,
-follows."""
+"""The prefix of the names of PodGroups that are created for pods; the uid of the owner, or of the
+pod, follows.
+"""
 POD_QUEUE = "scheduling.volcano.sh/queue-name"
-"""On a pod that has no Job, or on its owner: its queue. On a namespace: the queue of what is made
-in it and names none, or `default`."""
+"""On a pod that has no Job, or on its owner: its queue. On a namespace: the queue of all objects in
+it that name none, or `default`.
+"""
 
 TASK_SPEC = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
@@ -31,7 +33,7 @@ QUEUE_NAME = "volcano.sh/queue-name"
 """On a pod of a Job: its queue. On other objects it is read like `POD_QUEUE`, which comes first."""
 TEMPLATE_UID = "volcano.sh/template-uid"
 OUT_OF_SYNC = "volcano.sh/controller-out-of-sync"
-"""On a pod that we delete ourselves: its end is no event."""
+"""On a pod that we delete ourselves: no policy reacts to its end."""
 PREEMPTABLE = "volcano.sh/preemptable"
 _COOLDOWN_TIME = "volcano.sh/cooldown-time"
 _REVOCABLE_ZONE = "volcano.sh/revocable-zone"
@@ -44,7 +46,7 @@ INHERITED = (
     _JDB_MIN_AVAILABLE,
     _JDB_MAX_UNAVAILABLE,
 )
-"""What a Job hands down to its pods, and a pod to the PodGroup made for it."""
+"""Keys that a Job passes on to its pods, and a pod to the PodGroup created for it."""
 CLOSED_BY_PARENT = "volcano.sh/closed-by-parent"
 VOLCANO_PREFIX = "volcano.sh/"
 

@@ -88,7 +88,7 @@ REACTIONS: Mapping[str, Mapping[str, Reaction]] = {
     ABORTING: _RESUME,
     ABORTED: _RESUME,
 }
-"""phase → action → step. What is not in it changes nothing."""
+"""phase → action → step. All other pairs change nothing."""
 
 _ENDED_AS = {ABORTING: ABORTED, COMPLETING: COMPLETED, TERMINATING: TERMINATED}
 
@@ -99,7 +99,7 @@ def react(phase: str, action: str) -> Reaction | None:
 
 
 def settle(phase: str, spec: JobSpec, counts: Counts, retry_count: int) -> str:
-    """The phase that the counts alone make of the present one."""
+    """The phase that follows from the present one by the counts alone."""
     if phase == "":
         return PENDING
     if phase == PENDING:
@@ -128,7 +128,7 @@ def _settle_running(spec: JobSpec, counts: Counts) -> str:
 
 
 def _outcome(spec: JobSpec, counts: Counts) -> str:
-    """What a Job comes to whose pods have all finished."""
+    """The final phase of a Job whose pods have all finished."""
     if spec.minimum >= sum(task.minimum for task in spec.roles):
         for task in spec.roles:
             if counts.succeeded_of.get(task.name, 0) < task.minimum:
@@ -144,12 +144,12 @@ def is_working(phase: str) -> bool:
 
 
 def is_final(phase: str) -> bool:
-    """Whether nothing but its pods' ends can follow."""
+    """Whether the Job only waits for its pods to end."""
     return phase in FINAL
 
 
 def count(pods: Iterable[PodView], doomed: frozenset[str] = frozenset()) -> Counts:
-    """Count pods; `doomed` are uids of those that are deleted in this very step."""
+    """Count pods; `doomed` are uids of those that this step deletes."""
     names = {"Pending": 0, "Running": 0, "Succeeded": 0, "Failed": 0, "Unknown": 0}
     terminating = 0
     succeeded_of: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What a gang needs at least: `minResources` of the PodGroup of a Job or of pods.
+"""The least that a gang needs: `minResources` of the PodGroup of a Job or of pods.
 
 A pod's request is written like a resource quota's usage: every name as it is, and again as
 `requests.…` and `limits.…`, and `pods` and `count/pods`. Amounts are Kubernetes' canonical
@@ -95,7 +95,7 @@ def _of_container(container: Mapping[str, Any], kind: str) -> _Amounts:
     limits = _read(resources.get("limits"))
     if kind == "limits":
         return limits
-    return {**limits, **_read(resources.get("requests"))}  # as the server fills requests in
+    return {**limits, **_read(resources.get("requests"))}  # as the API server defaults requests
 
 
 def _read(amounts: object) -> _Amounts:
@@ -105,7 +105,7 @@ def _read(amounts: object) -> _Amounts:
             try:
                 found[str(name)] = milli(str(value))
             except QuantityError:
-                continue  # the API server refuses such a pod and says why
+                continue  # the API server rejects such a pod and says why
     return found
 
 

@@ -1,7 +1,7 @@
 """Jobs, their pods and PodGroups, as far as decisions need them.
 
 Structs of the first half are read from Kubernetes objects: unknown fields are skipped, lists may be
-null. Pod templates stay plain objects, as they are handed on and not understood.
+null. Pod templates stay plain objects, because they are passed on without being interpreted.
 """
 
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ class Policy(msgspec.Struct, rename="camel"):
 
 
 class DependsOn(msgspec.Struct):
-    """Which roles must be there before a role starts."""
+    """Which roles must run before a role starts."""
 
     name: list[str] | None = None
     iteration: str = "all"
@@ -175,7 +175,7 @@ class JobState(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class JobStatus(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What the controller says of a Job; fields that others added are left alone."""
+    """What the controller writes about a Job; it leaves fields of other writers alone."""
 
     state: JobState = msgspec.field(default_factory=JobState)
     min_available: int | None = None
@@ -206,7 +206,7 @@ class Job(msgspec.Struct):
 
     @property
     def version(self) -> int:
-        """Grows with every life: pods of an older one are nobody's concern."""
+        """Grows with every life: the controller ignores pods of an older one."""
         return self.status.version or 0
 
     @property
@@ -227,7 +227,7 @@ class GroupSpec(msgspec.Struct, rename="camel"):
 
 
 class GroupCondition(msgspec.Struct):
-    """What a scheduler said of a PodGroup."""
+    """What a scheduler wrote about a PodGroup."""
 
     type: str = ""
     status: str = ""
@@ -274,7 +274,7 @@ class Queue(msgspec.Struct):
 
 
 class Target(msgspec.Struct):
-    """Whom a Command is for."""
+    """The object that a Command is for."""
 
     kind: str = ""
     name: str = ""
@@ -282,7 +282,7 @@ class Target(msgspec.Struct):
 
 
 class Command(msgspec.Struct):
-    """A request to the controllers: done once, then deleted."""
+    """A request to the controllers: they carry it out once, then delete it."""
 
     metadata: Meta
     action: str = ""
@@ -291,7 +291,7 @@ class Command(msgspec.Struct):
     message: str = ""
 
 
-# What was understood of pods
+# Fields read from pods
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False):
@@ -306,13 +306,13 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     is_ready: bool = False
     is_deleting: bool = False
     is_marked: bool = False
-    """Deleted by us: its end is no event."""
+    """Deleted by us: no policy reacts to its end."""
     is_placed: bool = False
     exit_code: int = 0
     restarts: int = 0
     created_s: int = 0
     changed_s: int = 0
-    """When it was last seen to change its phase."""
+    """When its phase was last seen to change."""
 
     @property
     def is_finished(self) -> bool:
@@ -324,7 +324,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """An Event to tell: `kind` is Normal or Warning."""
+    """An Event to send: `kind` is Normal or Warning."""
 
     kind: str
     reason: str

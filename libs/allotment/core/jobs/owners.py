@@ -1,4 +1,4 @@
-"""The metadata of what is made for a Job, so that it goes when the Job goes."""
+"""The metadata of objects created for a Job, so that they are deleted with it."""
 
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import Job, JsonObject
@@ -11,12 +11,13 @@ BLOCKED_OWNERS = (
     ("apps/v1", "DaemonSet"),
     ("batch/v1", "Job"),
 )
-"""Owners, as (apiVersion, kind), whose foreground deletion waits for what we made for them.
+"""Owners, as (apiVersion, kind), whose foreground deletion waits for the objects that we created
+for them.
 
-An API server with the admission plugin OwnerReferencesPermissionEnforcement asks whoever sets
-blockOwnerDeletion for the right to update the owner's `finalizers`. The controller has it for these
-kinds only; a reference to any other owner goes without the field, or the whole object would be
-refused.
+An API server with the admission plugin OwnerReferencesPermissionEnforcement requires the right to
+update the owner's `finalizers` from a client that sets blockOwnerDeletion. The controller has it
+for these kinds only; a reference to any other owner goes without the field, or the whole object
+would be refused.
 """
 
 

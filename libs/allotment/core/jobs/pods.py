@@ -1,4 +1,6 @@
-"""A Job's pod as it is sent to the API server: the role's template and what every pod is told."""
+"""A Job's pod as the controller sends it to the API server: the role's template with the fields
+that every pod gets.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -76,7 +78,7 @@ def claims(job: Job) -> list[JsonObject]:
 
 
 def _fill(spec: JsonObject, job: Job) -> None:
-    """What the Job says for all its pods, where the template does not say otherwise."""
+    """The Job's settings for all its pods, where the template does not set them."""
     spec["schedulerName"] = spec.get("schedulerName") or job.spec.scheduler_name
     if job.spec.priority_class_name and not spec.get("priorityClassName"):
         spec["priorityClassName"] = job.spec.priority_class_name

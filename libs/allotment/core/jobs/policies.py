@@ -1,10 +1,11 @@
-"""What a Job's policies make of what happened to its pods.
+"""What a Job's policies do about events of its pods.
 
-Events are read off the pods as they are, not off changes between two looks: a pod that failed while
-no controller ran is found failed when one runs again, and a time limit is void as soon as the pod
-has recovered. Only the loss of a pod leaves nothing to look at, so it is told as `Happened`.
+Events are derived from the pods' present state, not from changes between two syncs: a pod that
+failed while no controller ran is found failed when one runs again, and a time limit is void as soon
+as the pod has recovered. Only a lost pod has no state left, so the caller passes its loss as
+`Happened`.
 
-A role's policies come before the Job's; within a list the first that answers counts.
+A role's policies come before the Job's; within a list the first match counts.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -63,9 +64,9 @@ class Due(msgspec.Struct, frozen=True):
 
 
 def answer(spec: JobSpec, happened: Happened, version: int) -> Policy | None:
-    """The policy for what happened; None to go on as ever.
+    """The policy for what happened; None to change nothing.
 
-    What happened to pods of an older version of the Job is nobody's concern any more.
+    Events of pods of an older version of the Job are ignored.
     """
     if happened.version < version:
         return None
@@ -79,7 +80,7 @@ def _is_for(policy: Policy, happened: Happened) -> bool:
     events = [*([policy.event] if policy.event else ()), *(policy.events or ())]
     if happened.event in events:
         return True
-    if ANY in events:  # every pod waits at first: that alone is nothing to act on
+    if ANY in events:  # every pod waits at first: that alone calls for no action
         return happened.event != POD_PENDING or policy.timeout is not None
     code = policy.exit_code
     return code is not None and happened.event == _POD_FAILED and code == happened.exit_code
@@ -88,7 +89,7 @@ def _is_for(policy: Policy, happened: Happened) -> bool:
 def happenings(
     spec: JobSpec, pods: Sequence[PodView], group_phase: str, version: int
 ) -> Iterator[Happened]:
-    """What can be seen of the Job as it is now."""
+    """The events that the Job's present state shows."""
     ours = [pod for pod in pods if not pod.is_marked]
     for pod in ours:
         if pod.is_deleting:
@@ -133,7 +134,7 @@ def due_actions(spec: JobSpec, happened: Iterable[Happened], version: int) -> li
 
 
 def choose(due: Sequence[Due], now_s: int) -> Due | None:
-    """The strongest action whose time has come: it takes the weaker ones with it."""
+    """The strongest action whose time has come: it includes the weaker ones."""
     ready = [action for action in due if action.at_s <= now_s]
     return max(ready, key=lambda d: _strength(d.action), default=None)
 

@@ -1,4 +1,4 @@
-"""The states of a Queue: Open, Closing, Closed. A parent that closes takes its children with it."""
+"""The states of a Queue: Open, Closing, Closed. A parent that closes also closes its children."""
 
 from collections.abc import Iterable, Mapping
 
@@ -16,7 +16,7 @@ _ACTIONS = (OPEN_QUEUE, CLOSE_QUEUE)
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What becomes of a queue. `by_parent`: set or take away the mark; None: leave it."""
+    """How a queue changes. `by_parent`: set or remove the mark; None: leave it."""
 
     queue: str
     state: str
@@ -24,13 +24,13 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Denied(msgspec.Struct, frozen=True):
-    """Why a Command for a queue is not done."""
+    """Why a Command for a queue is rejected."""
 
     reason: str
 
 
 def settle(state: str, groups: int) -> str:
-    """The state that the number of its PodGroups makes of the present one."""
+    """The state that follows from the present one by the number of its PodGroups."""
     if state == "":
         return OPEN
     return CLOSED if state == _CLOSING and groups == 0 else state
@@ -39,7 +39,7 @@ def settle(state: str, groups: int) -> str:
 def operate(
     name: str, action: str, queues: Mapping[str, Queue], groups: Mapping[str, int]
 ) -> list[Change] | Denied:
-    """What an action does to a queue and those below it; `groups`: PodGroups by queue."""
+    """What an action does to a queue and its descendants; `groups`: PodGroups by queue."""
     queue = queues.get(name)
     if queue is None:
         return Denied(f"there is no queue {name!r}")
@@ -88,7 +88,7 @@ def _open(name: str, queues: Mapping[str, Queue]) -> list[Change]:
 
 
 def _parent_of(queue: Queue) -> str:
-    """The queue above; the root has none."""
+    """The parent queue; the root has none."""
     if queue.metadata.name == keys.ROOT_QUEUE:
         return ""
     return queue.spec.parent or keys.ROOT_QUEUE

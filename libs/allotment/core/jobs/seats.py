@@ -24,17 +24,17 @@ def pod_name(job: str, role: str, index: int) -> str:
 
 
 def pod_prefix(job: str, role: str) -> str:
-    """How the names of a role's pods begin, all but their index."""
+    """The prefix of the names of a role's pods: all but their index."""
     return f"{job}-{role}-"
 
 
 def index_of(name: str) -> int:
-    """The index in a pod's name; 0 when there is none to read."""
+    """The index in a pod's name; 0 if it has none."""
     return natural(name.rpartition("-")[2]) or 0
 
 
 def free_seats(spec: JobSpec, pods: Sequence[PodView]) -> list[Seat]:
-    """Seats that nobody has, of roles that may start. A pod that is going still has its seat."""
+    """Free seats of roles that may start. A pod that is being deleted still has its seat."""
     taken = {Seat(pod.role, pod.index) for pod in pods}
     return [
         seat
@@ -46,14 +46,16 @@ def free_seats(spec: JobSpec, pods: Sequence[PodView]) -> list[Seat]:
 
 
 def surplus(spec: JobSpec, pods: Sequence[PodView]) -> list[PodView]:
-    """Pods beyond their role's replicas, or of a role that is no more, the highest index first."""
+    """Pods beyond their role's replicas, or of a role that no longer exists, the highest index
+    first.
+    """
     replicas = {task.name: task.replicas for task in spec.roles}
     beyond = [pod for pod in pods if pod.index >= replicas.get(pod.role, 0)]
     return sorted(beyond, key=lambda pod: (pod.role, -pod.index))
 
 
 def _may_start(spec: JobSpec, task: Task, pods: Sequence[PodView]) -> bool:
-    """Whether the roles that this one depends on are there: any of them, or all."""
+    """Whether the roles that this one depends on are ready: any of them, or all."""
     if task.depends_on is None or not task.depends_on.name:
         return True
     there = [_is_there(spec, name, pods) for name in task.depends_on.name]

@@ -1,4 +1,4 @@
-"""The status of a Job: what its pods and its last step make of it, as a merge patch."""
+"""The status of a Job, from its pods and its last step, as a merge patch."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,10 +11,10 @@ from allotment.core.jobs.machine import count, is_final, state_of
 from allotment.core.jobs.model import Job, JsonObject, PodView
 
 _CONDITIONS_MAX = 50
-"""Phases that a status remembers: a Job that flaps for ever must not grow for ever."""
+"""How many phases a status keeps: the status of a Job that flaps must not grow without limit."""
 
 _PASSING = ("Unschedulable", "NotAdmitted")
-"""Reasons that hold only while they are seen."""
+"""Reasons that hold only while their cause is observed."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -42,9 +42,9 @@ def patch(
     now: Moment,
     started_s: int,
 ) -> JsonObject:
-    """What to change in the status; empty when it says all that already.
+    """What to change in the status; empty when it is up to date.
 
-    `started_s`: when the Job ran first, 0 if it never did.
+    `started_s`: when the Job first ran, 0 if it never did.
     """
     known = list(pods)
     counts = count(known, doomed)
@@ -75,8 +75,8 @@ def patch(
 
 
 def _controlled(job: Job) -> JsonObject:
-    """What the Job's plugins control. `ssh` is kept if it is there: it is said when the name of the
-    Secret was found to be free, and by nobody else.
+    """What the Job's plugins control. An entry for `ssh` is kept: it is written once, when the name
+    of the Secret was found to be free.
     """
     known = job.status.controlled_resources or {}
     named = {f"plugin-{name}": name for name in sorted(job.spec.plugins or {})}
@@ -84,7 +84,7 @@ def _controlled(job: Job) -> JsonObject:
 
 
 def _state(job: Job, standing: Standing, now: Moment) -> JsonObject:
-    """A reason stays as long as the phase does, unless it was a passing one."""
+    """A reason stays as long as the phase does, unless it is a passing one."""
     before = job.status.state
     enters = standing.phase != before.phase
     reason, message = standing.reason, standing.message

@@ -40,7 +40,7 @@ _HELD_BACK = ("", PENDING, RUNNING)
 
 
 class Look(msgspec.Struct, frozen=True):
-    """A Job as it is. Its spec has its defaults; times are seconds since 1970."""
+    """A Job at present. Its spec has its defaults; times are seconds since 1970."""
 
     job: Job
     pods: tuple[PodView, ...]
@@ -49,40 +49,42 @@ class Look(msgspec.Struct, frozen=True):
     entered_s: int = 0
     """When its phase was entered."""
     started_s: int = 0
-    """When it ran first; 0: never."""
+    """When it first ran; 0: never."""
     happened: tuple[Happened, ...] = ()
-    """What leaves nothing to look at: pods that were lost."""
+    """Events that leave no trace in the present state: pods that were lost."""
     command: str = ""
-    """The action of a Command; it goes before all policies."""
+    """The action of a Command; it takes precedence over all policies."""
     invalid: str = ""
-    """What is wrong with the spec: nothing is made of the Job, and nothing ended."""
+    """What is wrong with the spec: the controller then creates nothing for the Job and ends
+    nothing.
+    """
     obstacle: str = ""
-    """Why its PodGroup may not be made, if there is none yet."""
+    """Why its PodGroup may not be created, if it does not exist yet."""
 
 
 class Plan(msgspec.Struct, frozen=True):
     """What to do, in this order."""
 
     status: JsonObject = {}
-    """The merge patch for the status; empty: it says all that already."""
+    """The merge patch for the status; empty when it is up to date."""
     notices: tuple[Notice, ...] = ()
     delete_group: bool = False
     end: tuple[PodView, ...] = ()
     """Pods to mark and delete."""
     needs_objects: bool = False
-    """Volumes and what the plugins need must be there."""
+    """Volumes and the plugins' objects must exist."""
     create_group: bool = False
     group_changes: JsonObject = {}
     create: tuple[Seat, ...] = ()
     delete_job: bool = False
     look_again_s: int | None = None
-    """When to look again although nothing happened."""
+    """When to sync again even if nothing happens."""
     remember: tuple[Happened, ...] = ()
-    """What happened and is to be answered later; the rest is done with."""
+    """Events that a policy answers later; the others are dealt with."""
 
 
 class _Step(msgspec.Struct, frozen=True):
-    """Where a Job goes, and which pods end on the way."""
+    """The Job's next phase, and which pods end on the way."""
 
     standing: Standing
     end: tuple[PodView, ...] = ()
@@ -103,7 +105,7 @@ def plan(look: Look, priorities: Priorities) -> Plan:
     step = _act(look, choose(due, now_s)) or _go_on(look)
     later = [action for action in due if action.at_s > now_s]
     if step.standing.phase != job.phase:
-        later = []  # it is another Job now; writing the status brings the next look
+        later = []  # it is another Job now; writing the status triggers the next sync
     times = [action.at_s for action in later]
     delete_job = False
     ttl_s = job.spec.ttl_seconds_after_finished
@@ -123,7 +125,7 @@ def plan(look: Look, priorities: Priorities) -> Plan:
 
 
 def _held_back(look: Look, reason: str, message: str) -> Plan:
-    """Say why nothing comes of the Job, and leave what there is."""
+    """Report why nothing is created for the Job, and leave its objects as they are."""
     job = look.job
     standing = Standing(job.phase or PENDING, job.retry_count, job.version, reason, message)
     notice = Notice("Warning", reason, message)
@@ -131,7 +133,9 @@ def _held_back(look: Look, reason: str, message: str) -> Plan:
 
 
 def _due(look: Look) -> list[Due]:
-    """What the policies ask for, of what is seen and of what was lost and did not come back."""
+    """The actions that policies ask for, about the present state and about pods that were lost and
+    did not come back.
+    """
     job = look.job
     if not is_working(job.phase):
         return []
@@ -168,7 +172,7 @@ def _act(look: Look, due: Due | None) -> _Step | None:
 
 
 def _is_whole(reaction: Reaction, why: Happened) -> bool:
-    """Whether the whole Job ends; also when nobody says which role or pod is meant."""
+    """Whether the whole Job ends; also when the action names no role or pod."""
     if reaction.scope is Scope.JOB:
         return True
     return not (why.pod if reaction.scope is Scope.POD else why.role)
@@ -196,7 +200,7 @@ def _is_last_retry(job: Job, retry_count: int) -> bool:
 
 
 def _go_on(look: Look) -> _Step:
-    """No action: end what is out of place, then let the counts say where the Job stands."""
+    """No action: end pods that are out of place, then let the counts determine the phase."""
     job = look.job
     end = _out_of_place(look)
     doomed = frozenset(pod.uid for pod in end)
@@ -221,7 +225,7 @@ def _go_on(look: Look) -> _Step:
 
 
 def _unschedulable(group: PodGroup | None) -> str:
-    """Why a gang waits that may not have its pods yet; empty if nobody says so."""
+    """Why a gang that may not have its pods yet waits; empty if its PodGroup gives no reason."""
     if group is None or group.status.phase not in groups.WAITING:
         return ""
     return groups.unschedulable_message(group)
@@ -243,7 +247,7 @@ def _why_failed(look: Look) -> tuple[str, str]:
 
 
 def _out_of_place(look: Look) -> tuple[PodView, ...]:
-    """Pods that the phase has no use for."""
+    """Pods that the phase does not need."""
     job, pods = look.job, look.pods
     marked = [pod for pod in pods if pod.is_marked]
     old = [pod for pod in pods if pod.version < job.version]

@@ -1,4 +1,4 @@
-"""Small steps on pod templates, which come as plain objects and may be odd.
+"""Small steps on pod templates, which are plain objects and may be malformed.
 
 `copied` gives a pod of one's own; the helpers after it change that copy.
 """
@@ -40,7 +40,7 @@ def _dicts(items: object) -> Iterator[JsonObject]:
 
 
 def add_env(container: JsonObject, variables: dict[str, str]) -> None:
-    """Set variables; one that the template sets itself gives way."""
+    """Set variables; a variable of the same name in the template is replaced."""
     _add_env(container, [{"name": name, "value": value} for name, value in variables.items()])
 
 

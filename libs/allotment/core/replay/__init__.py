@@ -1,9 +1,9 @@
-"""Proof: every decision of a log made again, and its bookings kept apart.
+"""Replay: recompute every decision of a log, and add up usage.
 
 What others may use:
 
-* `replay`: recorded decisions compared with those made again, bit for bit.
-* `again`: one recorded decision compared with the one made again.
+* `replay`: recorded decisions compared with recomputed ones, bit for bit.
+* `again`: one recorded decision compared with the recomputed one.
 * `otherwise`: what a decision would have been under another policy.
 * `usage`: who used how much, and for how long.
 """

@@ -1,4 +1,4 @@
-"""One decision made again and compared, bit for bit, with what was recorded.
+"""Recompute one decision and compare it, bit for bit, with the record.
 
 First the scorer's half, on the state at `basis`, then the binder's, on the state at `checked`.
 `cycle` and `stages` are inputs: they are not compared. The binder's clock is an input too; it is
@@ -22,7 +22,7 @@ RAISED = "exception"
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """The first field of a decision that came out otherwise. Both values are plain data."""
+    """The first field of a decision that differs. Both values are plain data."""
 
     seq: int
     cycle: str
@@ -32,7 +32,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision that this release cannot make again, and why."""
+    """A decision that this release cannot recompute, and why."""
 
     seq: int
     cycle: str
@@ -47,8 +47,8 @@ _OF_THE_PROCESS = (MemoryError, RecursionError)
 
 
 class Remade(msgspec.Struct, frozen=True, rename="camel"):
-    """How a decision came out: identical, or otherwise first in `field`, or not at all: `why_not`
-    says why.
+    """The result for a decision: identical, or different with `field` the first difference, or not
+    recomputed: `why_not` says why.
     """
 
     field: str = ""
@@ -66,7 +66,7 @@ def remade(
     states: Iterable[ClusterState],
     make_ranker: Callable[[ClusterState], WholeRanker],
 ) -> Remade:
-    """A decision of the record `seq`, made again. `states` are those at its basis, where it was
+    """Recompute a decision of the record `seq`. `states` are those at its basis, where it was
     checked, and right before its record, each only until the next one is asked for and each given
     once. They stay as they are.
     """
@@ -97,7 +97,7 @@ def remade(
 
 
 def looks_back(seq: int, event: Decided) -> Difference | None:
-    """A difference if what a decision says that it stood on is not before it."""
+    """A difference if a fact that the decision is based on is not in the log before it."""
     if event.basis <= event.checked < seq:
         return None
     looked_back = f"basis {event.basis}, checked {event.checked}"
@@ -107,8 +107,8 @@ def looks_back(seq: int, event: Decided) -> Difference | None:
 def place_again(
     seq: int, event: Decided, state: ClusterState, ranker: WholeRanker, rounds: Rounds
 ) -> tuple[Finding, Outcome | None]:
-    """The scorer's half: the whole batch on the state at `basis`. Also what it refused. After a
-    finding of `RAISED` make ranker and rounds anew.
+    """The scorer's half: the whole batch on the state at `basis`, rejections included. After a
+    finding of `RAISED`, create a new ranker and new rounds.
     """
     try:
         return _place_again(seq, event, state, ranker, rounds)
@@ -142,8 +142,8 @@ def _place_again(
 def check_again(
     seq: int, event: Decided, at_ms: int, previous: int, state: ClusterState, made: Outcome
 ) -> Finding:
-    """The binder's half: what was proposed, asked again on the state at `checked`. `previous` is
-    the record of the decision before this one.
+    """The binder's half: check the proposed placements again on the state at `checked`. `previous`
+    is the record of the decision before this one.
     """
     try:
         return _check_again(seq, event, at_ms, previous, state, made)
@@ -175,7 +175,7 @@ def _raised(seq: int, event: Decided, error: Exception) -> Difference:
 
 
 def _why_not(event: Decided, state: ClusterState) -> str:
-    """Why this release cannot make a decision again; empty if it can."""
+    """Why this release cannot recompute a decision; empty if it can."""
     if event.rules > RULES:
         return f"it was made by rules {event.rules}, this release knows those up to {RULES}"
     unknown = sorted(set(state.policy.families) - set(FAMILIES))
@@ -194,7 +194,7 @@ def _first_difference(
 
 
 def _narrow(recorded: object, recomputed: object) -> tuple[object, object]:
-    """Of two lists only the first pair that differs: a batch is too much to look at."""
+    """Of two lists only the first pair that differs: a whole batch is too long to read."""
     if not (isinstance(recorded, tuple) and isinstance(recomputed, tuple)):
         return recorded, recomputed
     length = max(len(recorded), len(recomputed))

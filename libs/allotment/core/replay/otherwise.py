@@ -1,6 +1,7 @@
-"""What a decision would have been under another policy: its batch once more, on the state it read.
+"""What a decision would have been under another policy: its batch placed again, on the state it
+read.
 
-Only how cards and hosts are chosen is another one; queues, groups, quotas and rules are the same.
+Only the choice of cards and hosts differs; queues, groups, quotas and rules are the same.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,13 +17,13 @@ from allotment.core.queues.round.rounds import Rounds
 from allotment_proto.events import Decided, Placement, PolicyLoaded
 
 _OF_HOSTS = frozenset(("binpack", "spread", "none"))
-"""Policies that hosts can follow as well: then they do, under any other they stay as they were."""
+"""Policies that also apply to hosts. Under any other policy the choice of hosts is unchanged."""
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True):
-    """What the batch is given under one policy. `same` of the pods get the very cards that the log
+    """What the batch gets under one policy. `same` of the pods get exactly the cards that the log
     gave them. `nodes` and `cards` are those that its pods are on, `opened` the cards among them
-    that nobody held before.
+    that were idle before.
     """
 
     policy: str
@@ -42,7 +43,7 @@ def otherwise(
     make_ranker: Callable[[ClusterState], WholeRanker],
 ) -> Iterator[Alternative]:
     """What each of these policies would have decided. `before` is the state at the decision's
-    basis; it is used up. Names that are no policies are left out.
+    basis; this function changes it. Names that are not policies are left out.
     """
     recorded = before.policy
     was = {placement.uid: placement for placement in proposed(event)}

@@ -1,4 +1,4 @@
-"""Make every decision of a log again and compare it, bit for bit, with what was recorded.
+"""Recompute every decision of a log and compare it, bit for bit, with the record.
 
 A `Decided` says on which sequence its batch was placed (`basis`) and on which the binder asked
 again (`checked`, not before `basis`); both lie before the record itself. One fold is enough, if it
@@ -9,7 +9,7 @@ knows beforehand where to stop:
    know the decisions that are due at the next stop, so what it holds is bounded by how far
    decisions look back, not by the length of the log.
 
-What is compared is in `again.py`. Which ranker places the pods again is for the caller to say.
+What is compared is in `again.py`. The caller chooses the ranker that places the pods again.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ class Stop(NamedTuple):
 
 
 class _Met(NamedTuple):
-    """A decision that was read, and when it was made."""
+    """A decision that was read, and its time."""
 
     event: Decided
     at_ms: int
@@ -222,7 +222,7 @@ class Replayer:
         met = self._decided[stop.key]
         finding, made = place_again(stop.key[0], met.event, self.state, self._ranker, self._rounds)
         if isinstance(finding, Difference) and finding.field == RAISED:
-            # They may have been updated in part only, and the next decision is not to blame.
+            # They may be updated only in part; the next decision must not suffer from that.
             self._ranker, self._rounds = self._make_ranker(self.state), Rounds(self.state)
         return finding, made
 

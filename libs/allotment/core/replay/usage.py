@@ -1,11 +1,11 @@
-"""Who used how much, and for how long: what pods held between two moments, added up beside a fold.
+"""Who used how much, and for how long: adds up what pods held between two moments, during a fold.
 
     meter = Meter(state, edges, by)       # before the record after the state's
     meter.take(at_ms)                     # after each record took effect
     meter.found()                         # a list of `Usage` for each span between two edges
 
 Bookings and releases are taken from `state.changes`, where every change of the books is noted, so
-what a decision meant, or who bound a pod, is not asked a second time here.
+this module need not interpret decisions or Bindings again.
 """
 
 from bisect import bisect_right
@@ -102,7 +102,7 @@ class _Sums:
 
 
 class Meter:
-    """Adds up what pods hold, from what `state` says of now until `found` is asked.
+    """Adds up what pods hold, from the present `state` until `found` is called.
 
     `edges` are moments in Unix milliseconds, ascending; what is held between two of them is one
     span. What `state` has booked counts from the first edge on. `name_of` says for whom an

@@ -1,8 +1,8 @@
-"""Job plugins: what each adds to every pod of a Job, and which objects it needs beside them.
+"""Job plugins: what each adds to every pod of a Job, and which other objects it needs.
 
 A plugin is two functions of one module: `dress(pod, job, role, index, arguments)` changes a pod
 that is being built, `objects(job, arguments)` lists what must exist. Only `ssh` needs more: a pair
-of keys, which is made once and handed in.
+of keys, which the caller creates once and passes in.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,14 +22,14 @@ _DRESS: dict[str, _Dress] = {
     "hcclrank": hcclrank.dress,  # after pytorch, whose rank it reads
 }
 NAMES = tuple(_DRESS)
-"""Job plugins that are built; others are refused by name."""
+"""Job plugins that exist; other names are rejected."""
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "pytorch": ("svc",),
     "tensorflow": ("svc",),
     "mpi": ("svc", "ssh"),
     "ray": ("svc",),
 }
-"""Plugins that a plugin brings with it: `svc` gives pods the names by which others find them."""
+"""Plugins that a plugin enables too: `svc` gives pods the names by which others find them."""
 _ROLES: dict[str, Callable[[Sequence[str]], Mapping[str, str]]] = {
     "mpi": mpi.roles,
     "ray": ray.roles,
@@ -45,12 +45,12 @@ def dress(pod: JsonObject, job: Job, role: Task, index: int) -> None:
 
 
 def objects(job: Job) -> list[JsonObject]:
-    """What must exist beside the pods and can be written down without a secret."""
+    """The objects that must exist in addition to the pods and that contain no secret."""
     plugins = job.spec.plugins or {}
     found = svc.objects(job, plugins["svc"] or ()) if "svc" in plugins else []
     return [*found, ray.service(job, plugins["ray"] or ())] if "ray" in plugins else found
 
 
 def needed_roles(name: str, arguments: Sequence[str]) -> Mapping[str, str]:
-    """The roles without which a plugin can do nothing, by the argument that names them."""
+    """The roles without which a plugin has no effect, by the argument that names them."""
     return _ROLES[name](arguments) if name in _ROLES else {}

@@ -25,7 +25,7 @@ def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence
 
 
 def _given(spec: JsonObject) -> str:
-    """The rank that a container's variable says, by the template or another plugin."""
+    """The rank in a container's variable, from the template or another plugin."""
     for container in containers(spec):
         for entry in map(as_dict, as_list(container.get("env"))):
             if entry.get("name") == _VARIABLE and entry.get("value"):

@@ -1,12 +1,12 @@
 """`ssh`: pods log into each other without a password.
 
 One pair of keys for the whole Job in a Secret, mounted where ssh looks for it, with a configuration
-that names every pod. The keys are made once, by whoever has dice.
+that names every pod. The caller creates the keys once, because this code has no randomness.
 
-sshd (StrictModes, its default) refuses keys that lie in a directory which others may write, and the
-top directory of a Secret volume is such a one (mode 1777) with links instead of files. So the files
-are projected into the directory `.ssh` of the volume, and only that is mounted: it has mode 0755
-and holds plain files.
+sshd (StrictModes, its default) rejects keys in a directory that others may write to, and the top
+directory of a Secret volume is one (mode 1777), with links instead of files. So the files are
+projected into the directory `.ssh` of the volume, and only that is mounted: it has mode 0755 and
+holds plain files.
 """
 
 import base64
@@ -36,7 +36,7 @@ class KeyPair(msgspec.Struct, frozen=True):
 
 
 def given_keys(arguments: Sequence[str]) -> KeyPair | None:
-    """The keys that the Job brings itself; None: they must be made."""
+    """The keys that the Job brings itself; None if they must be created."""
     given = flags.read(arguments)
     private, public = given.get("ssh-private-key"), given.get("ssh-public-key")
     return KeyPair(private, public) if private and public else None
@@ -64,11 +64,11 @@ def secret(job: Job, pair: KeyPair, arguments: Sequence[str]) -> JsonObject:
 
 
 def config(job: Job, arguments: Sequence[str]) -> str:
-    """An ssh configuration: no questions asked, and every pod by its short name.
+    """An ssh configuration: no prompts, and every pod by its short name.
 
     It names roles and not pods, so that it holds for any number of replicas: the Secret is made
-    once. The first match counts, so the longer of two names goes first; names with a dot are no
-    short ones.
+    once. The first match counts, so the longer of two names goes first; names with a dot are not
+    short names.
     """
     port = flags.port(flags.read(arguments), "ssh-port", _PORT)
     lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null"]

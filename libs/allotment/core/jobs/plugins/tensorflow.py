@@ -27,7 +27,7 @@ def dress(pod: JsonObject, job: Job, role: Task, index: int, arguments: Sequence
 
 
 def _config(job: Job, role: Task, index: int, given: Mapping[str, str]) -> JsonObject:
-    """Who is in the cluster, by TensorFlow's task types, and which of them this pod is."""
+    """The hosts of the cluster by TensorFlow's task types, and which of them this pod is."""
     type_of = {given.get(kind, kind): kind for kind in _TYPES}
     port = flags.port(given, "port", _PORT)
     cluster = {
