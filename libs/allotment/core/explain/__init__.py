@@ -2,16 +2,16 @@
 
 What others may use:
 
-* `pod_story`, `timeline`, `life`: one pod's story from its ask to its end, collected from the log;
-  told; and its shape, from which explanations, `allot story` and traces are made. `spans`: the
-  same as the spans of one trace.
+* `pod_story`, `timeline`, `life`: one pod's story from its request to its end: collected from the
+  log, worded, and its structs, from which explanations, `allot story` and traces are made. `spans`:
+  the same as the spans of one trace.
 * `pod.explain`, `gang.explain_gang`, `queue.explain_queue`, `node.explain_node`: explanations;
   `schema`: their shapes.
-* `difference`: what differs between two states. `fitting`: whether pods would fit that are not in
-  the cluster.
+* `difference`: what differs between two states. `fitting`: whether pods that are not in the cluster
+  would fit.
 * `competition`: who else would have taken a pod when it was placed.
 * `words`, `amounts`: what explanations say in words, for screens and pages.
-* `doctor`: what somebody should look at.
+* `doctor`: problems of the cluster.
 * `story`, `records`: records in words, which of them belong to one object, and what followed from
   one. `views`, `pod_views`: nodes, cards and pods as plain rows.
 * `why`: the main cause for which a pod waits, in one sentence.
@@ -20,6 +20,6 @@ What others may use:
 * `attempts`: attempts and waits counted by their reasons.
 * `acknowledgement`: which bound pods a device plugin still has to serve; the binder paces by it.
 
-Everything else is inner. Nothing is decided here. What is asked of nodes is asked of
-`predicates.fits` and its checks; what is asked of the queues, at `queues.round.verdict`.
+Everything else is private. Nothing is decided here: `predicates.fits` and its checks answer for
+nodes, `queues.round.verdict` for queues.
 """

@@ -1,10 +1,10 @@
-"""Which bound pods a device plugin still has to serve, and who waits for that: pure.
+"""Which bound pods a device plugin still has to serve, and which pods wait for that: pure.
 
-A node's device plugin is told only *how much* a container wants (a number of devices, or of MiB),
-and picks the oldest pod of the node that wants as much; what it is told depends on the family
-(`Family.question`). So of the pods of one node with the same question one at a time is bound (the
-binder's `pacing`), and one that its plugin never serves keeps all the others waiting, although
-their places are reserved.
+A node's device plugin receives only *how much* a container requests (a number of devices, or of
+MiB), and picks the oldest pod of the node that requests as much; what it receives depends on the
+family (`Family.question`). So the binder binds pods of one node with the same question one at a
+time (`pacing`), and a pod that its plugin never serves keeps all the others waiting, although their
+places are reserved.
 """
 
 from collections.abc import Iterator
@@ -19,34 +19,35 @@ from allotment_proto.volcano import keys
 
 LATE_AFTER_S = 150
 """A plugin serves a pod within a second or two of its Binding. But a kubelet that has to list its
-pods afresh, as after every restart of the API server, may come to a pod a minute and a half later:
-before that is over, nothing may be concluded from silence."""
+pods again, as after every restart of the API server, may reach a pod only a minute and a half
+later: until then silence proves nothing.
+"""
 
 Question = tuple[str, str, int]
 """Device family, unit and amount."""
 Place = tuple[str, Question]
-"""A node, and what its plugin would be asked."""
+"""A node, and the question to its plugin."""
 Age = tuple[int, int, str]
 
 RECORDS = {name: family.record for name, family in FAMILIES.items() if family.record is not None}
-"""The records of the device plugins that go by annotations alone, by family."""
+"""The records of the device plugins that rely on annotations alone, by family."""
 
 
 def is_acknowledged(pod: Pod) -> bool:
-    """Whether the device plugin is through with a pod that was bound, or was at any time: it marked
-    it, where that is final, or the pod started.
+    """Whether the device plugin has served a pod that is or was bound: the plugin marked it, where
+    that mark is final, or the pod started.
     """
     held = pod.allocation
     return held.acknowledged if held else model.is_acknowledged(pod.fact, pod.fact.holdings)
 
 
 def is_awaited(pod: Pod, node: Node) -> bool:
-    """Whether the plugin of the pod's node may still serve it: others have to wait for that."""
+    """Whether the plugin of the pod's node may still serve it: other pods then have to wait."""
     return pod.allocation is not None and node.awaits(pod.allocation)
 
 
 def plugin_question(holdings: tuple[Holding, ...]) -> Question | None:
-    """What the device plugin will be asked; None if no plugin of ours is involved."""
+    """The question to the device plugin; None if no plugin of ours is involved."""
     if not holdings:
         return None
     name = holdings[0].family
@@ -56,13 +57,14 @@ def plugin_question(holdings: tuple[Holding, ...]) -> Question | None:
 
 
 def standing(pod: Pod) -> Place | None:
-    """Where the plugin would still serve the record of a pod that waits for nothing any more.
+    """Where the plugin would still serve the record of a pod that no longer needs it.
 
-    Some plugins go by annotations alone (`RECORDS`). So a pod that ended before its plugin was
-    asked leaves a record with which the next pod is served that asks for as many devices; a pod
-    that runs although its record stands was itself served with another one's; and of one that was
-    served already its owner has written the record anew. What no scheduler wrote
-    (`PodObserved.standing`) is in the way whatever its pod is and asks for.
+    Some plugins rely on annotations alone (`RECORDS`). There are three cases. A pod that ended
+    before its plugin was asked leaves a record, and the plugin serves the next pod that requests as
+    many devices with it. A pod that runs although its record is still there was served with another
+    pod's record. A pod that was served already has its record back because its owner wrote it
+    again. A record that no scheduler wrote (`PodObserved.standing`) blocks others, whatever its pod
+    is and requests.
     """
     fact = pod.fact
     if fact.standing is not None:
@@ -75,7 +77,7 @@ def standing(pod: Pod) -> Place | None:
 
 
 def _asked(fact: PodObserved) -> tuple[Holding, ...]:
-    """As many holdings as a pod's limits ask for; nobody says on which cards."""
+    """As many holdings as a pod's limits request; their cards are unknown."""
     return tuple(
         Holding(request.family, request.container, "", request.memory_mib, request.cores_pct)
         for request in fact.request.devices
@@ -84,7 +86,7 @@ def _asked(fact: PodObserved) -> tuple[Holding, ...]:
 
 
 def recorded(holdings: tuple[Holding, ...]) -> tuple[Holding, ...]:
-    """Those of which the plugin is told by a record alone."""
+    """Those that the plugin knows from a record alone."""
     return tuple(held for held in holdings if held.family in RECORDS)
 
 
@@ -115,7 +117,7 @@ def standing_text(pod: Pod) -> str:
 
 
 def forged(pod: Pod) -> Problem | None:
-    """What is wrong with a pod that wrote records which nobody gave it; None if it did not."""
+    """What is wrong with a pod that wrote records no scheduler gave it; None if it did not."""
     if not pod.forged:
         return None
     nodes, held = ", ".join(sorted(pod.forged)), pod.forged_on
@@ -133,7 +135,7 @@ def age(allocation: Allocation) -> Age:
 
 
 def _unacknowledged(state: ClusterState, node: Node) -> Iterator[tuple[Question, Pod]]:
-    """The node's bound pods that its plugin still has to serve, with what it is asked for them."""
+    """The node's bound pods that its plugin still has to serve, each with its question."""
     for uid, allocation in node.allocations.items():
         question = plugin_question(allocation.holdings)
         if question is not None and uid not in state.reserved:
@@ -143,7 +145,7 @@ def _unacknowledged(state: ClusterState, node: Node) -> Iterator[tuple[Question,
 
 
 def ahead_of(state: ClusterState, pod: Pod) -> Pod | None:
-    """The bound pod for which the plugin of a reserved pod's node has to be through first."""
+    """The bound pod that the node's plugin has to serve before a reserved pod is bound."""
     held = pod.allocation
     if held is None or held.uid not in state.reserved:
         return None
@@ -159,7 +161,7 @@ def ahead_of(state: ClusterState, pod: Pod) -> Pod | None:
 
 
 def in_the_way(state: ClusterState, held: Allocation) -> Pod | None:
-    """A pod whose record is to be erased before a reserved pod can be bound. Looks at all pods."""
+    """A pod whose record must be erased before a reserved pod can be bound. Looks at all pods."""
     question = plugin_question(held.holdings)
     if held.uid not in state.reserved or question is None:
         return None
@@ -182,7 +184,7 @@ def waiting_for(state: ClusterState, pod: Pod) -> list[Pod]:
 
 
 def wait_text(node: str, question: Question, ahead: Pod) -> str:
-    """Why a pod waits that has its place."""
+    """Why a pod with a reserved place still waits."""
     family, unit, amount = question
     counted = unit.removesuffix("s") if amount == 1 else unit
     asked = f"for {family} devices" if unit == "pods" else f"for {amount} {counted} ({family})"

@@ -1,8 +1,8 @@
 """What would make it fit: advice for a pod or a group that waits, best first.
 
-Changes come from what refuses: from the nodes (`counterfactual`), or from the queue. What nodes say
-is asked of `predicates.fits`. Where the queue refuses, or pods start together, each change is
-carried out on a twin of the state and a round is run there: only what it places is offered.
+Changes depend on what rejects the pod: the nodes (`counterfactual`) or the queue. `predicates.fits`
+answers for nodes. Where the queue refuses, or pods start together, each change is carried out on a
+twin of the state and a round is run there: only what it places is offered.
 """
 
 from bisect import bisect_left
@@ -59,15 +59,15 @@ ROUNDS_MAX = 12
 Each is opened on the whole state.
 """
 _KEPT_MAX = 3
-"""After how many changes that help a pod whose queue refuses it no others are tried."""
+"""How many changes are enough that help a pod which its queue rejects."""
 _MOVES_MAX = 2
-"""How many of these are other queues, so that a change within its queue is heard of, too."""
+"""How many of these may be other queues, so that a change within its own queue is offered too."""
 _QUEUES_MAX = 4
-"""How many other queues are tried, and of how many holders whether their end would do."""
+"""How many other queues are tried, and how many holders whose end might help."""
 _CLASSES_MAX = 64
 """Of how many PriorityClasses the lowest that helps is looked for, in two rounds a halving."""
 _NAMED_MAX = 4
-"""How many of the pods that would have to go are named."""
+"""How many of the pods that would be evicted are named."""
 _THRESHOLDS_MAX = 256
 _PER_CARD_MAX = 8
 """How many members of a group on one card are thought of when amounts are lowered."""
@@ -111,7 +111,7 @@ def advice(
 
 def pod_advice(state: ClusterState, fact: PodObserved, ruled: PodVerdict) -> list[Advice]:
     """What would make a pod fit now that waits by itself: `ruled` is what a round asks for it."""
-    if ruled.no is None:  # the queue lets it have this much, so it lets it have less
+    if ruled.no is None:  # the queue allows this much, so it allows less
         request = situated(ruled.tries[-1], state)
         found = found_on(Bench(state, present(state)), request)
         outranking = [] if ruled.never_preempts else list(_outranking(state, [fact.uid], 1))
@@ -191,8 +191,8 @@ def gang_advice(state: ClusterState, key: str, ruled: GroupVerdict) -> list[Advi
 
 
 def _outranking(state: ClusterState, uids: Sequence[str], wanted: int) -> Iterator[Found]:
-    """The lowest PriorityClass of the cluster with which so many of the pods fit once those are
-    gone that a round evicts for them then. Nothing where nobody is evicted by priority.
+    """The lowest PriorityClass at which a round evicts enough for `wanted` of the pods to fit.
+    Nothing where the policy does not evict by priority.
     """
     first = state.pods[uids[0]].fact
     if "preempt" not in state.policy.actions or not state.is_batched:
@@ -229,7 +229,7 @@ def _outranking(state: ClusterState, uids: Sequence[str], wanted: int) -> Iterat
 def _displaced(
     state: ClusterState, uids: Sequence[str], rank_: Ranked, wanted: int
 ) -> tuple[Eviction, ...]:
-    """Whom a round evicts for the pods if they have this rank, and they fit then."""
+    """The pods that a round evicts for the pods at this rank, if they then fit."""
     twin = carried_out(state, uids, rank_)
     evictions = round_outcome(twin, uids).evictions
     gone = tuple(dict.fromkeys(each.uid for each in evictions))
@@ -258,8 +258,8 @@ def _placed(state: ClusterState, uids: Iterable[str]) -> list[Placement]:
 def _for_members(
     state: ClusterState, uids: Sequence[str], placed: Sequence[Placement], wanted: int
 ) -> Iterator[Found]:
-    """Changes with which one more member finds a place beside those that have one, each made by all
-    members; and the largest amounts with which all that are wanted do.
+    """Changes with which one more member finds a place in addition to those that have one, each
+    made by all members; and the largest amounts with which all wanted members find one.
     """
     trial = Trial(state)
     for placement in placed:
@@ -304,8 +304,8 @@ def _lower_minimum(state: ClusterState, key: str, together: int, wanted: int) ->
 
 
 def _from_queue(state: ClusterState, uids: Sequence[str], no: No, queue: str) -> Iterator[Found]:
-    """Changes that may help where the queue says no: another queue, less of what is short, and the
-    end of those who have it.
+    """Changes that may help where the queue rejects the pods: another queue, a smaller request for
+    the resource that is short, and the end of pods that hold it.
     """
     if no.code == reasons.GROUP_MISSING:
         return

@@ -1,7 +1,7 @@
 """Attempts and waits counted by their reason: for metrics, in the words of stories and traces.
 
-Reasons are those of the reasons' table and no others, so that a record that says more, or an enemy
-who can write one, makes no new row.
+Only reasons of the reasons' table count, so that a record with another reason, or an attacker who
+can write one, adds no new row.
 """
 
 from collections import Counter
@@ -23,11 +23,11 @@ from allotment.core.ledger.model import ClusterState
 from allotment_proto.events import Decided, Envelope, Refusal
 
 OTHER = "Other"
-"""For a code that the table does not have."""
+"""For a code that is not in the table."""
 
 
 class Waiting(NamedTuple):
-    """Pods that wait for one reason: how many, and since when the oldest is there (Unix ms)."""
+    """Pods that wait for one reason: how many, and since when the oldest exists (Unix ms)."""
 
     pods: int
     oldest_ms: int
@@ -57,7 +57,7 @@ def waiting(state: ClusterState, whys: Whys | None = None) -> dict[tuple[str, st
 
 
 class Attempts:
-    """Counts what decisions say of each pod that they tried, from when they are listened to."""
+    """Counts what decisions say about each pod that they tried, from when counting began."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[str] = Counter(
@@ -65,7 +65,7 @@ class Attempts:
         )
         """One a pod and decision, in the words that its story has for it."""
         self.rejections: Counter[str] = Counter()
-        """The same without those that were placed or passed over, by the main reason."""
+        """The same without pods that were placed or skipped, by the main reason."""
 
     def take(self, seq: int, envelope: Envelope, state: ClusterState) -> None:
         """Count a record that has just taken effect."""

@@ -1,4 +1,4 @@
-"""A state as it would be after one change: what an advice is asked on.
+"""A state as it would be after one change: advice is computed on it.
 
 The twin shares everything with the state that the change does not touch, and is for reading: for
 rounds, verdicts and checks, which change nothing.

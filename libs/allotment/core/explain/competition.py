@@ -1,4 +1,4 @@
-"""Who else would have taken a pod when it was placed, and what made the winner win."""
+"""Which other nodes would have taken a pod when it was placed, and why the winner won."""
 
 from collections.abc import Callable, Mapping
 
@@ -61,8 +61,8 @@ def competition(
 def node_at_decision(
     before: ClusterState, decided: Decided, fact: PodObserved, node: str
 ) -> tuple[Node | None, PodRequest]:
-    """A node as the decision saw it when it was the pod's turn, and what it was asked; None if it
-    did not have the node.
+    """A node as the decision saw it when it tried the pod, and the request to it; None if the
+    decision did not have the node.
     """
     return _trial(before, decided, fact.uid).node(node), _anywhere(before, fact)
 
@@ -77,15 +77,15 @@ def _trial(before: ClusterState, decided: Decided, uid: str) -> Trial:
 
 
 def _anywhere(before: ClusterState, fact: PodObserved) -> PodRequest:
-    """What a pod asks of nodes if it is not tried on the one that it is nominated for."""
+    """What a pod requests of nodes if it is not limited to the one that it is nominated for."""
     return situated(verdict(before, fact).tries[-1], before)
 
 
 def _codes(
     verdicts: Mapping[int, Place | str], anywhere: Callable[[], Mapping[int, Place | str]]
 ) -> list[str]:
-    """What the nodes answered. One that was not asked, because the pod is nominated for another
-    one, is told apart from one that would have refused it anyway.
+    """The nodes' answers. A node that was not asked because the pod is nominated for another one
+    differs from a node that would have rejected it anyway.
     """
     codes = {name: FITS if isinstance(v, Place) else v for name, v in verdicts.items()}
     if NOT_NOMINATED in codes.values():
@@ -131,7 +131,9 @@ def _candidate(rank: int, place: Place, node: Node | None, chosen: str) -> Candi
 
 
 def decided_by(candidates: tuple[Candidate, ...]) -> DecidedBy | None:
-    """The term without which the second would have won; else the one that gave most of the lead."""
+    """The term without which the second would have won; else the one that contributed most to the
+    lead.
+    """
     if not candidates:
         return None
     first = candidates[0]

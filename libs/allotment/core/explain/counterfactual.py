@@ -1,4 +1,4 @@
-"""What a refused pod could change so that nodes take it: each change carried out, and asked again.
+"""What a rejected pod could change so that nodes take it: each change is carried out and checked.
 
 Changes come from what refuses the pod, one at a time: a node is charged to the first check that it
 fails, so a change can only help on nodes whose check it is about, and only those are asked. Each
@@ -61,8 +61,9 @@ _KINDS = 24
 WHOLE = 1000
 """The size of a change that gives up all of something. Sizes are permille of the request."""
 _MEANT, ADDED, _REPLACED, DROPPED = 50, 100, 150, 200
-"""The sizes of changes that give up no amount: what was meant is written, something is accepted,
-corrected, not asked for."""
+"""The sizes of changes that reduce no amount: a typo is corrected, a taint accepted, a requirement
+dropped.
+"""
 _HOSTNAME = "kubernetes.io/hostname"
 """Who selects a node that exists by its name means that one: another one comes after what can be
 done about it."""
@@ -183,9 +184,9 @@ def asked_most(nodes: int) -> int:
 
 
 def found_on(bench: Bench, request: PodRequest, *, is_empty: bool = False) -> list[Found]:
-    """The changes with each of which some of the nodes take a request that none takes now.
+    """The changes each of which makes some of the nodes take a request that none takes now.
 
-    `is_empty`: the nodes are asked as if nobody held anything, so that it is about what exists.
+    `is_empty`: the nodes are asked as if they were empty, so that only what exists counts.
     """
     refusing: dict[str, list[Node]] = {}
     for node in bench.nodes:
@@ -251,7 +252,7 @@ def taint_text(taint: Taint) -> str:
 
 
 def toleration_text(taint: Taint) -> str:
-    """The toleration of a taint as it is written in YAML, on one line."""
+    """The toleration of a taint in YAML, on one line."""
     return f"{{{', '.join(f'{key}: {text}' for key, text in _toleration_json(taint).items())}}}"
 
 
@@ -674,7 +675,7 @@ def _of_devices(state: ClusterState, request: PodRequest) -> frozenset[str]:
 
 
 def _set(extended: Amounts, changed: Mapping[str, int]) -> Amounts:
-    """At most these amounts of some resources; what is not asked for any more is left out."""
+    """At most these amounts of some resources; a resource with amount 0 is left out."""
     amounts = ((name, min(amount, changed.get(name, amount))) for name, amount in extended)
     return tuple((name, amount) for name, amount in amounts if amount > 0)
 
@@ -719,7 +720,7 @@ def _card_memory(state: ClusterState, request: PodRequest) -> Iterator[Amount]:
         return f"ask for {mib_text(amount)} of card memory, {less} less"
 
     for amount in _of_cards(state, request, "memory_mib", _free_memory, text):
-        if not in_other_unit(amount.asked):  # "4,194,225 GiB less" helps nobody
+        if not in_other_unit(amount.asked):  # "4,194,225 GiB less" is no help
             yield amount
 
 
@@ -921,8 +922,8 @@ def _end(node: Node, uids: tuple[str, ...], names: tuple[str, ...]) -> Found:
 
 
 def _by_size(state: ClusterState, node: Node) -> list[Allocation]:
-    """Who holds something on a node, the largest part first: pods that are there, and no members
-    of a group that were only tried on it.
+    """The pods that hold something on a node, the largest part first: existing pods only, without
+    members of a group that were only tried on it.
     """
 
     def size(held: Allocation) -> tuple[int, int, int, str]:

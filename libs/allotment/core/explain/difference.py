@@ -1,8 +1,8 @@
 """What differs between two states: pods, nodes, cards, and the configuration.
 
-The states may be of one log at two moments, or of two logs. In one log a pod goes by its uid, so
-that one which was deleted and made again is another; across two logs, where the same pod has
-another uid, by its name.
+The states may be of one log at two moments, or of two logs. Within one log a pod is identified by
+its uid, so a pod that was deleted and recreated counts as another; across two logs, where the same
+pod has another uid, by its name.
 """
 
 from collections import Counter
@@ -175,14 +175,14 @@ def _text(value: object) -> str:
 
 
 def field_words(field: str) -> str:
-    """A field for people; its unit stands with the amounts."""
+    """A field in words; its unit is part of the amounts."""
     for unit in ("_bytes", "_percent", "_milli"):
         field = field.removesuffix(unit)
     return field.replace("_", " ")
 
 
 def field_amount(field: str, text: str) -> str:
-    """A value of a field for people."""
+    """A field's value in words."""
     if not text.lstrip("-").isdecimal():
         return text
     if field.endswith("_bytes"):

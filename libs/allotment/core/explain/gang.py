@@ -1,6 +1,6 @@
 """Why a group runs or waits, at one sequence: its members are tried once more on this very state.
 
-Nothing is guessed: what a round would say of the group is asked of the round (`group_verdict`).
+Nothing is guessed: the round itself gives its verdict on the group (`group_verdict`).
 """
 
 from collections import Counter
@@ -52,9 +52,9 @@ from allotment_proto.facts import PodRequest
 def explain_gang(
     state: ClusterState, key: str, as_of_ms: int, *, advised: bool = True
 ) -> GangExplanation:
-    """Explain the group ``<namespace>/<name>``. Without `advised` no change is tried that would let
-    it start, which may take long on many nodes: `advise` does that alone. Raises KeyError for a
-    group that nobody named.
+    """Explain the group ``<namespace>/<name>``. Without `advised` it does not try changes that
+    would let the group start, which may take long on many nodes: `advise` does that alone. Raises
+    KeyError for a group that neither a PodGroup nor a pod names.
     """
     group = state.groups[key]
     namespace, _, name = key.partition("/")

@@ -448,7 +448,7 @@ def _card_room(about: About) -> Iterator[str]:
 
 
 def _card_holders(about: About, found: Sequence[_Suitable]) -> str:
-    """Who holds parts of these cards, and of how many if of several."""
+    """The pods that hold parts of these cards, and the number of cards if several."""
     held = Counter[str]()
     for each in found:
         for uid in {key[0] for key in each.card.holders}:
@@ -550,7 +550,7 @@ def _who(state: ClusterState, uid: str) -> str:
 
 
 def _holders(held: Counter[str], shown: Callable[[int], str]) -> str:
-    """``default/hog 6 cards, default/fair 2 cards``; empty if nobody uses any."""
+    """``default/hog 6 cards, default/fair 2 cards``; empty if the cards are idle."""
     found = sorted(((n, who) for who, n in held.items() if n), key=lambda item: (-item[0], item[1]))
     named = [f"{who} {shown(number)}".rstrip() for number, who in found[:_HOLDERS_SHOWN]]
     more = len(found) - len(named)

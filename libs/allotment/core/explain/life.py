@@ -1,4 +1,4 @@
-"""The shape of one pod's story, from its ask to its end with cause: `pod_story` makes it.
+"""The structs of one pod's story, from its request to its end with cause: `pod_story` fills them.
 
 These structs are JSON, as those of `schema` are. A trace follows from them without another look at
 the log: `trace_id` is the trace, each of the `phases` a span with its service, start and end, each
@@ -20,8 +20,9 @@ kubelet has started it, until it ends, from its deletion until it is gone."""
 SUCCEEDED, FAILED, EVICTED = "Succeeded", "Failed", "Evicted"
 REFUSED_BY_NODE, NODE_GONE, DISRUPTED = "RefusedByNode", "NodeGone", "Disrupted"
 DELETED_WAITING, DELETED = "DeletedWhileWaiting", "Deleted"
-"""How a pod ends. ``Evicted`` is by a decision of ours, ``Disrupted`` by somebody else whom
-Kubernetes names, ``Deleted`` by somebody whom nobody names."""
+"""How a pod ends. ``Evicted``: by a decision of ours. ``Disrupted``: by another actor that
+Kubernetes names. ``Deleted``: by an unknown actor.
+"""
 
 
 class _Sparse(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -181,8 +182,9 @@ class Relative(_Sparse, frozen=True, kw_only=True):
 
 
 class Life(_Sparse, frozen=True, kw_only=True):
-    """One pod's story. `seen_ms` is when the log first tells of it, `created_ms` what Kubernetes
-    says. `timeline` is the same in lines; inside an explanation it stands beside.
+    """One pod's story. `seen_ms` is the time of its first record in the log, `created_ms` that of
+    its creation in Kubernetes. `timeline` is the same in lines; an explanation has it as a field of
+    its own instead.
     """
 
     schema: str

@@ -1,18 +1,19 @@
-"""The lives of all pods that are not over, for whoever exports their traces.
+"""The lives of all pods that are not over, for the export of their traces.
 
-A `PodStory` reads every record for one name. Here each record goes to those lives only that it is
-about, found by uid, node or group, so that following a cluster costs what its records hold.
+A `PodStory` reads every record for one name. Here each record goes only to the lives that it is
+about, found by uid, node or group, so that the cost of following a cluster depends on its records
+alone.
 
 What of a pod's trace is final is given out in parts, each span once: when the pod begins to run,
 when it is over (then with the span that covers its life), and while it waits or is being bound each
-time that something final was not given for a while. What was final up to a record (`since_seq`) is
-taken as given: that is how a follower goes on after a restart.
+time that something final was not given for a while. Everything that was final up to a record
+(`since_seq`) counts as given out already: this is how a follower continues after a restart.
 
 A pod that runs costs little memory: the decisions about it are let go with the part in which they
 were given, and of a pod outside the sample, which may end badly yet, what they say of others. At
 most `limit` lives are followed. Of more, pods outside the sample are let go first that run longest;
-pods that come beyond that are left out. Who is left out is counted, once, and no pod is ever
-followed from the middle of its life.
+pods that come beyond that are left out. Each pod that is left out is counted once, and no pod is
+ever followed from the middle of its life.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -53,7 +54,7 @@ class Part(NamedTuple):
 
 
 class _Kept:
-    """A life, and what is known of it beside: where it is indexed, and what was given out."""
+    """A life with its bookkeeping: where it is indexed, and what was given out."""
 
     __slots__ = ("given_seq", "group", "is_chosen", "is_running", "node", "story")
 
@@ -82,8 +83,9 @@ class Lives:
         self._since_seq = _NOT_BEGUN if since_seq is None else since_seq
         self._limit = limit
         self._passed_by: set[str] = set()
-        """Pods that are there and not followed: known before the first record, from a snapshot, of
-        others, or too many. Nobody here would know how their lives began."""
+        """Existing pods that are not followed: known before the first record, from a snapshot, of
+        other schedulers, or too many. The beginning of their lives is unknown here.
+        """
         self._kept: dict[str, _Kept] = {}
         self._outside: dict[str, None] = {}
         """Lives that run and are not in the sample, the longest first."""
@@ -154,7 +156,7 @@ class Lives:
         since_seq = max(kept.given_seq, self._since_seq)
         if not kept.is_chosen and _is_notable(story):
             if kept.is_chosen is False:
-                since_seq = 0  # whoever followed it, nothing of it was given out
+                since_seq = 0  # nothing of it was given out before
             kept.is_chosen = True
         elif kept.is_chosen is None and is_settled:
             kept.is_chosen = self._choose(uid)
@@ -262,7 +264,7 @@ class Lives:
         return (bare,) if bare in self._kept else self._in_group.get(preemptor, ())
 
     def _link(self, event: Event) -> None:
-        """Who is to hear later of whom."""
+        """Keep track of which pods' later events belong to which lives."""
         match event:
             case Decided():
                 for placement in event.placements:
@@ -305,7 +307,7 @@ def _move(index: dict[str, dict[str, None]], uid: str, before: str, after: str) 
 
 
 def _is_news(event: PodObserved) -> bool:
-    """Whether there is a story to follow: a pod that is over was told of, or never will be."""
+    """Whether there is a story to follow: not of a pod that is over, or that runs already."""
     return event.phase not in ENDED and not (event.node and event.phase != "Pending")
 
 

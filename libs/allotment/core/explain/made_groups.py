@@ -1,4 +1,4 @@
-"""Groups that were made for pods: they are named by a uid, which tells nobody whose they are."""
+"""Groups that were created for pods: their names are uids, which do not show whose they are."""
 
 from collections.abc import Sequence
 

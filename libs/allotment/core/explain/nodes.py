@@ -67,12 +67,12 @@ _OTHER = reasons.Step("other", "everything else")
 _CLOSEST_SHOWN = 3
 _HOLDERS_SHOWN = 3
 _REQUESTS_MAX = 64
-"""So many different requests of one group are tried on empty nodes."""
+"""How many different requests of one group are tried on empty nodes."""
 
 
 def group_short_even_empty(state: ClusterState, group: Group) -> int | None:
-    """How many members of a group can run together at most if nobody else held anything, if that is
-    less than its minimum; None if it is not, if the group has its minimum, or if there is no node.
+    """How many members of a group can run together at most on empty nodes, if that is less than its
+    minimum; None if it is not, if the group has its minimum, or if there is no node.
 
     A bound, request by request and without trying: fewer may find a place, never more.
     """
@@ -206,7 +206,9 @@ def _host_steps(
 
 
 def _backlog_steps(state: ClusterState, node: Node, pod: PodObserved) -> Iterator[HostStep]:
-    """How many pods a node's device plugins have to serve, and whether it is passed over for it."""
+    """How many pods wait for a node's device plugins, and whether another node is preferred for
+    that.
+    """
     if node.fact is None or not pod.request.devices or not node.backlog:
         return
     waits, count, more = patience(pod, state), node.backlog, ""

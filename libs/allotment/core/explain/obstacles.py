@@ -44,7 +44,7 @@ def present(state: ClusterState) -> list[Node]:
 
 
 def emptied(node: Node) -> Node:
-    """The node as it would be if nobody held anything, ready and not cordoned."""
+    """The node as it would be if it was empty, ready and not cordoned."""
     fact = node.fact
     assert fact is not None
     twin = Node(node.name, node.row)
@@ -100,8 +100,9 @@ class Emptied:
         return any(self.refuses(node, request) is None for node in there) if there else None
 
     def _look(self, request: PodRequest) -> Around:
-        """What rules about other pods find: nobody to keep away from, and to be near those who run
-        now, for they are no obstacle."""
+        """What rules about other pods find: no pods to keep away from, and the running pods to be
+        near to, because they are no obstacle.
+        """
         if request not in self._around:
             there = present(self._state)
             around = look_around([self.twin(node) for node in there], request)

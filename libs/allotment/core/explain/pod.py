@@ -199,9 +199,9 @@ def _advice(
 
 
 def _general(status: Status) -> str:
-    """What can be done about the cause of a pod that waits, whoever the pod is."""
+    """General advice about the cause of a waiting pod, the same for all pods."""
     if status.phase != "Pending" or status.fits_empty_cluster is False:
-        return ""  # what never fits hears nothing about waiting
+        return ""  # no advice to wait for a pod that never fits
     reason = REASONS.get(status.cause)
     return "" if reason is None else reason.advice
 
@@ -327,8 +327,8 @@ def _group_note(state: ClusterState, fact: PodObserved) -> tuple[str, ...]:
 
 
 def beside(state: ClusterState, fact: PodObserved, *, waits: bool) -> tuple[str, ...]:
-    """What is wrong beside all nodes: the scheduler that the pod names, and a queue that does not
-    exist; with the names that there are.
+    """Causes that have nothing to do with nodes: the scheduler that the pod names, or a queue that
+    does not exist; each with the names that exist.
     """
     ours = state.policy.scheduler_names
     if not waits:

@@ -50,10 +50,10 @@ REFUSED = "refused"
 UNCHANGED = "unchanged"
 PASSED_OVER = "skipped"
 SHORT = "short"
-"""Its group did not get its minimum, or is not let in: `Attempt.code` and `.message` say why."""
+"""Its group lacks its minimum, or is not admitted: `Attempt.code` and `.message` say why."""
 
 _SCHEDULER, _BINDER, _PLUGIN, _KUBELET = "scheduler", "binder", "device plugin", "kubelet"
-"""Who works on a phase, or is waited for."""
+"""Who works on a phase, or what it waits for."""
 
 _RUNNING = "Running"
 _GENERATED_CHARS = 5
@@ -245,14 +245,14 @@ class PodLife:
                 pass
 
     def forget_past(self) -> None:
-        """Let go of the decisions about it, and of all lines: where it is and how it came there
-        stays known. For whoever follows thousands of pods for weeks.
+        """Drop the decisions about it, and all lines; where it is and how it was placed is kept.
+        For callers that follow thousands of pods for weeks.
         """
         self.attempts.clear()
         self.forget_others()
 
     def forget_others(self) -> None:
-        """Let go of all lines, and of what the decisions about it say of other pods."""
+        """Drop all lines, and what the decisions about it say of other pods."""
         self.moments.clear()
         self.refused = None
         kept = [_without_others(attempt) for attempt in self.attempts]
@@ -444,8 +444,7 @@ class PodLife:
             span.last_attempt = moment
 
     def _look_at_claim(self, moment: Moment, state: ClusterState) -> None:
-        """Say once when the pod's annotations claim something else than what is booked, or what
-        nobody can read."""
+        """Record once when the pod's annotations differ from its booking, or are unreadable."""
         pod = state.pods.get(self.uid)
         problem = None if pod is None else mismatch(pod) or unreadable(pod)
         said = "" if problem is None else problem_text(problem)
@@ -637,7 +636,7 @@ def _why_waiting(state: ClusterState, pod: Pod, why: Why | None) -> tuple[str, s
     text = _why_text(state, pod, code) if why is None else why.text
     key: object = (code, text, nominated)
     if pod.refusal is not None and pod.refusal.problem is None and fact.problem is None:
-        key = (code, nominated)  # nodes come and go: the counts beside it are not another cause
+        key = (code, nominated)  # nodes come and go: different counts are not another cause
     if nominated:
         text += f"; nominated for {nominated}, where pods are evicted for it"
     return code, text, key

@@ -173,7 +173,7 @@ def _gang_view(state: ClusterState, key: str, group: Group) -> GangView:
 
 
 def group_cause(state: ClusterState, pod: Pod) -> tuple[str, str]:
-    """Why a pod's group waits, as code and text: it was not let in, or lacks its minimum."""
+    """Why a pod's group waits, as code and text: it is not admitted, or lacks its minimum."""
     return _cause_of(state, pod.fact.group)
 
 

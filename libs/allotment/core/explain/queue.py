@@ -1,6 +1,7 @@
-"""What a queue may have, what it has, and whom it keeps waiting, at one sequence.
+"""What a queue may have, what it has, and which groups wait in it, at one sequence.
 
-The limits are those of the plugin that is in force: the same books that decide are shown.
+The limits are those of the active plugin: they come from the same books that the scheduler decides
+on.
 """
 
 from allotment.core.explain.made_groups import owner_of

@@ -51,9 +51,9 @@ class Reason(_Sparse, frozen=True, kw_only=True):
 
 
 class Quota(_Sparse, frozen=True, kw_only=True):
-    """A limit of a queue, or of the whole cluster, that does not cover what is wanted, in Volcano's
-    amounts. `promised`: what others were let in for and do not hold yet. `unit_bytes`: what one of
-    a resource stands for that is memory of cards. `text`: the same in words.
+    """A limit of a queue, or of the whole cluster, that does not cover the request, in Volcano's
+    amounts. `promised`: what other groups were admitted for and do not hold yet. `unit_bytes`: what
+    one of a resource stands for that is memory of cards. `text`: the same in words.
     """
 
     queue: str
@@ -70,7 +70,7 @@ class Status(_Sparse, frozen=True, kw_only=True):
     """`cause` is a reason code. `latency_ms` is from first seen to reserved, `bound_ms` to bound.
 
     `fits_now` counts nodes that would take a waiting pod at this sequence. `fits_empty_cluster`:
-    whether it would fit if nobody held anything and no node was cordoned or unready.
+    whether it would fit if all nodes were empty, ready and not cordoned.
     """
 
     phase: str
@@ -92,14 +92,17 @@ class Status(_Sparse, frozen=True, kw_only=True):
     group_name: str = ""
     """That group, as ``<namespace>/<name>``, if pods of it start together."""
     waits: str = ""
-    """Why a reserved pod is not bound yet, if its node's device plugin has to be through with
-    another one first."""
+    """Why a reserved pod is not bound yet, if its node's device plugin has to serve another pod
+    first.
+    """
     nominated: str = ""
-    """The node that is kept for it, because others had to go for it."""
+    """The node that is kept for it, because other pods were evicted for it."""
     evicted_for: str = ""
-    """Whom it makes room for: a group, or ``pod <namespace>/<name>``."""
+    """What it makes room for: a group, or ``pod <namespace>/<name>``."""
     never_preempts: bool = False
-    """Nobody is evicted for it, because of its `preemptionPolicy`, though others are for others."""
+    """No pod is evicted for it, because of its `preemptionPolicy`, although the policy evicts for
+    other pods.
+    """
     scheduler: str = ""
     """The scheduler that it names, where that is not this one."""
     answers_to: tuple[str, ...] = ()
@@ -141,8 +144,8 @@ class DeviceAsk(_Fact, frozen=True, kw_only=True):
 
 class Request(_Sparse, frozen=True, kw_only=True):
     """`gpus` counts cards over all containers; the amounts are the first container's, per card.
-    `unrecorded`: the resources of cards that a pod asks another scheduler for; nobody records of
-    those how much.
+    `unrecorded`: the card resources that a pod requests from another scheduler; their amounts are
+    not recorded.
     """
 
     gpus: int = 0
@@ -460,7 +463,7 @@ class Said(_Fact, frozen=True, kw_only=True):
 
 
 class Gate(_Sparse, frozen=True, kw_only=True):
-    """The gate of its queue: the decision that let it in, or what was said of it there, and what
+    """The gate of its queue: the decision that admitted it, or the last verdict on it, and what
     would be said now.
     """
 
@@ -480,7 +483,7 @@ class Kept(_Sparse, frozen=True, kw_only=True):
 
 
 class Leaving(_Fact, frozen=True, kw_only=True):
-    """A pod that was told to make room."""
+    """A pod that is evicted to make room."""
 
     namespace: str
     name: str
@@ -517,8 +520,8 @@ class Wanted(_Fact, frozen=True, kw_only=True):
 
 
 class GangExplanation(_Sparse, frozen=True, kw_only=True):
-    """Where a group stands, and why. `never_preempts`: nobody is evicted for it, or for some of its
-    pods that wait, because of a `preemptionPolicy`.
+    """Where a group stands, and why. `never_preempts`: no pod is evicted for it, or for some of its
+    waiting pods, because of a `preemptionPolicy`.
     """
 
     schema: str
@@ -538,7 +541,7 @@ class GangExplanation(_Sparse, frozen=True, kw_only=True):
     units: dict[str, int] = {}
     """What one of a resource stands for, in bytes, if it is memory of cards."""
     min_resources: dict[str, int] = {}
-    """What it is let in for, in Volcano's amounts."""
+    """What it is admitted for, in Volcano's amounts."""
     problem: Reason | None = None
     gate: Gate | None = None
     said: Said | None = None
@@ -588,8 +591,8 @@ class QueueGroup(_Sparse, frozen=True, kw_only=True):
 
 
 class QueueHolder(_Sparse, frozen=True, kw_only=True):
-    """A group, or a pod without one, that has a part of a queue's quota: what its `pods` with a
-    place have of it, and what it was let in for and does not have yet.
+    """A group, or a pod without one, that uses a part of a queue's quota: how much its `pods` with
+    a place use, and what it was admitted for and does not use yet.
     """
 
     queue: str
@@ -604,7 +607,7 @@ class QueueHolder(_Sparse, frozen=True, kw_only=True):
 
 
 class QueueExplanation(_Sparse, frozen=True, kw_only=True):
-    """What a queue may have, has, and whom it keeps waiting."""
+    """What a queue may have, what it has, and which groups wait in it."""
 
     schema: str
     subject: Subject
@@ -624,7 +627,7 @@ class QueueExplanation(_Sparse, frozen=True, kw_only=True):
     waiting: tuple[QueueGroup, ...] = ()
     kept: tuple[Kept, ...] = ()
     holders: tuple[QueueHolder, ...] = ()
-    """Who has its quota, the largest part in front; only if somebody waits for some of it."""
+    """The users of its quota, the largest part first; only if a group or pod waits for quota."""
     units: dict[str, int] = {}
     """What one of a resource stands for, in bytes, if it is memory of cards."""
 

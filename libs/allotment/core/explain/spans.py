@@ -2,8 +2,8 @@
 
 The trace is the pod: its id is the pod's uid. One span covers the pod's life; below it is one for
 each phase, below these one for each attempt, and one for each service's stage of an attempt. Every
-id follows from the uid and from what the span is about, so that the same story gives the same spans
-again, whoever makes them and whenever.
+id follows from the uid and from what the span is about, so that the same story always gives the
+same spans.
 
 Times are those of the story: phases by the log's clock, stages by their service's. A parent
 encloses its children: a stage that its service's clock puts outside its attempt is moved inside,
@@ -50,7 +50,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class SpanView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One span. Ids are lower-case hexadecimal, times Unix microseconds.
 
-    `service` is who did the work, or is waited for. Without an end the thing still goes on:
+    `service` did the work, or the pod waits for it. A span without an end is still in progress:
     `end_us` is then the moment of the story, and `is_open` is set. `error` is OpenTelemetry's
     `error.type`.
     """
@@ -86,8 +86,8 @@ def spans_of(found: Life) -> list[SpanView]:
 
 
 def final_spans(found: Life, since_seq: int) -> list[SpanView]:
-    """Of the spans of a story those that nothing can change any more, and that came to be so after
-    the record `since_seq`: phases and attempts that ended, and the whole of a life that is over.
+    """The spans of a story that became final after the record `since_seq`: phases and attempts that
+    ended, and the whole of a life that is over.
     """
     ended = {
         span_id(found.subject.uid, "phase", phase.name, phase.start_seq)

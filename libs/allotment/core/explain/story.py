@@ -69,10 +69,10 @@ class PodSubject:
         self.name = name
         self._uids: set[str] = set()
         self._groups: dict[str, str] = {}
-        """By uid of a pod that is there, its group; of one without, what stands for it."""
+        """By uid of an existing pod, its group; without a group, the name that stands for it."""
         self._nodes: dict[str, str] = {}
         self._others: set[str] = set()
-        """Who was evicted for the pod, or gains by its own eviction."""
+        """The pods that were evicted for the pod, or that gain by its own eviction."""
         self._victims: set[str] = set()
         self._lost: set[str] = set()
         """Nodes of the pod that are gone."""
@@ -293,8 +293,9 @@ def of_no_event(topic: str, by: str) -> tuple[str, str]:
 
 
 def corrected_text(event: Corrected, *, is_named: bool = True) -> str:
-    """What a pod holds in place of what was decided, or that nobody knows. `is_named`: with the pod
-    whose record it was, which the owner of this one need not know."""
+    """What a pod holds instead of what was decided, or that this is unknown. `is_named`: include
+    the name of the pod whose record was used, which the owner of this pod need not know.
+    """
     said = event.message if is_named else "its device plugin served it with another pod's record"
     if not event.served:
         return f"{said}; the books still say {claim_text(event.was)}"
@@ -403,7 +404,7 @@ def _decided_line(event: Decided, only: Collection[str] | None) -> str:
 
 
 def _for_whom(event: Decided, eviction: Eviction) -> str:
-    """Who is to get the room of a pod, as people know it: a group, or a pod without one."""
+    """The pod or group that gets the room of an evicted pod, by its name."""
     if not eviction.preemptor.startswith(SINGLE):
         return eviction.preemptor
     named = (n for n in event.nominations if n.preemptor == eviction.preemptor)

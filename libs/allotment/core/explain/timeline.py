@@ -107,7 +107,7 @@ def _relative_of(state: ClusterState, told: PodLife, *, is_of_owner: bool = Fals
 def neighbours(
     state: ClusterState, story: PodStory, told: PodLife, kin: PodLife | None = None
 ) -> tuple[Relative | None, Relative | None]:
-    """Who came before and after a pod: of its name, else of its owner. `kin` is the life of the one
+    """The pods before and after a pod: of its name, else of its owner. `kin` is the life of the one
     before it of its owner; without it only that pod's name is known.
     """
     uids = list(story.lives)
@@ -287,7 +287,9 @@ def _evicted_for(told: PodLife) -> EvictedFor | None:
 
 
 def _gains_text(told: PodLife) -> str:
-    """Who got room by an eviction: those that are placed; until one is, who is nominated."""
+    """The pods that got room by an eviction: those that are placed; until one is, those that are
+    nominated.
+    """
     if told.eviction is None:
         return ""
     gains = told.eviction.gains.values()
@@ -350,8 +352,8 @@ def _tries(told: PodLife) -> Iterator[Try]:
 
 
 def _timeline(told: PodLife) -> list[Line]:
-    """All lines in the order of their times; equal times keep the order of the log. Those that are
-    only of interest to who looks into the scheduler itself are marked as details.
+    """All lines in the order of their times; equal times keep the order of the log. Lines about the
+    scheduler's own steps are marked as details.
     """
     first_ms = told.first.time_ms
     lines = [_line(first_ms, moment, moment.text) for moment in told.moments]

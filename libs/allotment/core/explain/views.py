@@ -40,8 +40,7 @@ PERCENT = frozenset((0, 100))
 class HolderView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One container's part of a card. `seq` is the decision's, 0 if others bound the pod.
 
-    `phase` is ``reserved``, ``bound``, or ``perhaps``: nobody can read which of the node's cards
-    the pod holds.
+    `phase` is ``reserved``, ``bound``, or ``perhaps``: the pod's cards on the node are unreadable.
     """
 
     namespace: str
@@ -140,7 +139,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def plain(extended: Amounts) -> dict[str, int]:
-    """The resources that are only counted: those of device families are told as devices."""
+    """The resources that are only counted, without those of device families, which are shown as
+    devices.
+    """
     return {name: amount for name, amount in extended if name not in _FAMILY_RESOURCES}
 
 
@@ -151,7 +152,7 @@ def model_text(model: str) -> str:
 
 
 def device_name(node: Node | None, holding: Holding) -> str:
-    """``GPU-3``: the card's index on its node; its id when the node does not list it (any more)."""
+    """``GPU-3``: the card's index on its node; its id when the node does not list it."""
     ledger = node.ledgers.get(holding.family) if node is not None else None
     card = ledger.by_id.get(holding.card) if ledger is not None else None
     return holding.card if card is None else card_name(card)
@@ -220,7 +221,7 @@ def _card_view(state: ClusterState, node: Node, family: str, card: Card) -> Card
 
 
 def holders_of(state: ClusterState, card: Card) -> tuple[HolderView, ...]:
-    """Who holds parts of a card, the largest part first."""
+    """The holders of parts of a card, the largest part first."""
     return _largest_first(
         _holder_view(state, key[0], key[1], holding, perhaps=key in card.perhaps)
         for key, holding in card.holders.items()
@@ -269,7 +270,7 @@ def _largest_first(views: Iterable[HolderView]) -> tuple[HolderView, ...]:
 
 
 def counted_of(state: ClusterState, node: Node) -> list[CountedView]:
-    """The counted GPU resources of a node, and others that somebody holds."""
+    """The counted GPU resources of a node, and others that pods hold."""
     views = []
     for name, total in plain(node.fact.extended).items() if node.fact else ():
         shares = []
@@ -378,12 +379,12 @@ class _Counts:
 
 
 def is_idle(card: CardView) -> bool:
-    """Whether nobody holds any of it."""
+    """Whether the card is idle."""
     return card.slots == card.free_slots
 
 
 def is_full(card: CardView) -> bool:
-    """Whether it takes nothing more, because a slot, memory or compute of it is used up."""
+    """Whether it accepts no more pods, because a slot, memory or compute of it is used up."""
     return (
         card.free_slots <= 0
         or (card.memory_bytes > 0 and card.free_memory_bytes <= 0)
@@ -392,8 +393,8 @@ def is_full(card: CardView) -> bool:
 
 
 def usable_compute(card: CardView) -> int:
-    """The compute that is free and can be had. Whoever takes a chip by its memory, or whole, books
-    none of its AI cores, and leaves none to others all the same.
+    """The free compute that pods can use. A pod that takes a chip by its memory, or whole, books no
+    AI cores, but leaves none to other pods.
     """
     is_percent = card.compute_percent in PERCENT
     return 0 if is_full(card) and not is_percent else card.free_compute_percent
@@ -574,7 +575,9 @@ def _health_text(state: ClusterState, place: tuple[str, str, str]) -> str:
 
 
 def _overbooked(state: ClusterState, node: Node, fact: NodeObserved) -> Iterator[NodeProblem]:
-    """What the node's pods hold beyond what it offers by now, by resource, with who holds most."""
+    """What the node's pods hold beyond what it offers now, by resource, with the pod that holds
+    most.
+    """
     units = memory_units(state.devices)
     held: dict[str, Counter[str]] = {}
     for each in node.allocations.values():
@@ -612,7 +615,7 @@ def _unhealthy_text(card: Card, why: str) -> str:
 
 
 def _holders_text(node: Node, card: Card) -> str:
-    """Who holds parts of a card: the first by name, and how many more."""
+    """The holders of parts of a card: the first by name, and how many more."""
     facts = (node.allocations[uid].fact for uid in {uid for uid, _, _ in card.holders})
     names = sorted(f"{fact.namespace}/{fact.name}" for fact in facts if fact is not None)
     if not names:
@@ -622,8 +625,9 @@ def _holders_text(node: Node, card: Card) -> str:
 
 
 def _quarantine(state: ClusterState, node: Node) -> Iterator[NodeProblem]:
-    """The pods that hold cards of the node of which nobody can tell which, or write records with
-    which others are served, and what that costs."""
+    """The pods that hold unknown cards of the node, or write records with which other pods are
+    served, and what that costs.
+    """
     for uid in sorted(node.forgers):
         fact, said = state.pods[uid].fact, forged(state.pods[uid])
         if said is not None:

@@ -25,14 +25,15 @@ from allotment_proto.events import PodObserved, QuotaShort
 from allotment_proto.facts import PodRequest, Problem
 
 _ASKED_MOST = 50_000
-"""So many nodes are asked for all requests together, before the counted cause has to do for more
-requests: about a second."""
+"""How many nodes are asked for all requests together, before further requests get the counted
+cause: about a second.
+"""
 ASKED_OFTEN = 5_000
-"""The same for who asks again with each record, or with each scrape."""
+"""The same for callers that ask again at each record, or at each scrape."""
 
 
 _BARRED = frozenset((reasons.Cure.QUEUE, reasons.Cure.GROUP, reasons.Cure.TEXT))
-"""What ends refusals that no node would change."""
+"""What ends rejections that no node would change."""
 
 
 class Why(NamedTuple):
@@ -150,8 +151,9 @@ class Whys:
         )
 
     def _minimum(self, pod: Pod, code: str) -> str:
-        """How many pods the group needs, without how many there are or fit: that changes, and
-        nobody is told anew each time."""
+        """How many pods the group needs. It leaves out how many exist or fit, because the text must
+        not change with these numbers.
+        """
         group = self._state.groups.get(pod.fact.group)
         if group is None or group.fact is None:
             return ""
@@ -226,8 +228,9 @@ class Whys:
         return self.nodes(self._asked[key])
 
     def unhelped(self, fact: PodObserved) -> int:
-        """How many nodes would refuse a pod whoever was evicted for it; 0 once too many were
-        asked."""
+        """How many nodes would reject a pod whichever pods were evicted for it; 0 once too many
+        were asked.
+        """
         found = self.nodes_of(fact)
         if found is None:
             return 0
@@ -239,8 +242,9 @@ class Whys:
         )
 
     def is_never(self, pod: Pod, *, or_invalid: bool = False) -> bool:
-        """Whether no node would take a pod even if no other ran. A request that cannot be read is
-        no answer of nodes: it counts if asked for."""
+        """Whether no node would take a pod even if no other ran. With `or_invalid` a request that
+        cannot be read counts too.
+        """
         problem = pod.fact.problem
         if problem is not None:
             known = reasons.REASONS.get(problem.code)
@@ -256,7 +260,7 @@ class Whys:
 
 
 def _is_general(problem: Problem) -> bool:
-    """Whether it says no more than its code does: what members hear that were not tried."""
+    """Whether it adds nothing to its code: the text for members that were not tried."""
     return problem.message.startswith(_text(problem.code))
 
 

@@ -1,7 +1,7 @@
-"""The words of an explanation: sentences and amounts made of its structs, and of nothing else.
+"""The words of an explanation: sentences and amounts, made from its structs alone.
 
 Screens and pages are two renderings of one explanation, so both take their words from here. Times
-of day are not told here: whoever shows them knows the reader's zone.
+of day are worded elsewhere, where the reader's time zone is known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -182,7 +182,7 @@ def _status_text(found: PodExplanation) -> str:
 
 
 def because_texts(found: PodExplanation) -> list[str]:
-    """What stands behind the cause of a pod that waits, beside its first sentence."""
+    """The details behind the cause of a waiting pod, without its first sentence."""
     status = found.status
     texts = [quota.text for quota in status.quota]
     if status.refused is not None and not status.quota and not status.notes:
@@ -264,7 +264,7 @@ def held_text(device: Held) -> str:
 
 
 def card_text(device: Held) -> str:
-    """Which card it is; a card that its node does not list any more is known by its id alone."""
+    """Which card it is; a card that its node no longer lists is known by its id alone."""
     if not device.model:
         return "not listed by the node now"
     return f"{model_text(device.model)}, {device.id}"
@@ -366,7 +366,7 @@ def _lack_text(name: str, amount: int, whole: int) -> str:
 
 
 def holder_text(holder: Holder, whole: int = 100) -> str:
-    """Who holds a part of a card, and how much."""
+    """The holder of a part of a card, and how much it holds."""
     piece = f" [{holder.instance}]" if holder.instance else ""
     if not holder.memory_bytes:
         return f"{holder.namespace}/{holder.name}{piece}"
@@ -462,7 +462,7 @@ def _gate_never(found: GangExplanation) -> str:
 
 
 def gate_text(found: GangExplanation) -> str:
-    """Whether its queue lets a group in."""
+    """Whether its queue admits a group."""
     gate = found.gate
     assert gate is not None
     if gate.let_in:
@@ -473,7 +473,7 @@ def gate_text(found: GangExplanation) -> str:
 
 
 def member_text(member: Member) -> str:
-    """What keeps a member from its place."""
+    """Why a member has no place."""
     if member.reason is None:
         return ""
     if member.reasons:

@@ -73,9 +73,7 @@ _FAMILY_OF = {code: family.name for family in FAMILIES.values() for code in fami
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where the configuration of a kind that is in force was read, and the record that says so (0:
-    none, it is built in).
-    """
+    """Where the active configuration of a kind was read, and its record (0: it is built in)."""
 
     kind: str
     source: str
@@ -83,7 +81,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def sources(state: ClusterState) -> tuple[Source, ...]:
-    """Where the scheduler's and the devices' configuration in force are from."""
+    """Where the scheduler's and the devices' active configurations come from."""
     seqs = {SCHEDULER_CONFIG: state.policy_seq, DEVICE_CONFIG: state.devices_seq}
     return tuple(
         Source(kind, state.config_sources.get(kind, "built in"), seq) for kind, seq in seqs.items()
