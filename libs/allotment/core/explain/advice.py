@@ -55,8 +55,8 @@ _SYSTEM = "system-"
 _SHOWN_MAX = 8
 """How many changes are offered at most."""
 ROUNDS_MAX = 12
-"""In how many rounds changes are tried at most, where queues have a say, or pods start together.
-Each is opened on the whole state.
+"""How many rounds may try changes at most, where queues limit pods, or pods start together. Each is
+opened on the whole state.
 """
 _KEPT_MAX = 3
 """How many changes are enough that help a pod which its queue rejects."""
@@ -65,7 +65,9 @@ _MOVES_MAX = 2
 _QUEUES_MAX = 4
 """How many other queues are tried, and how many holders whose end might help."""
 _CLASSES_MAX = 64
-"""Of how many PriorityClasses the lowest that helps is looked for, in two rounds a halving."""
+"""How many PriorityClasses the search for the lowest one that helps covers, at two rounds for each
+halving.
+"""
 _NAMED_MAX = 4
 """How many of the pods that would be evicted are named."""
 _THRESHOLDS_MAX = 256
@@ -110,7 +112,9 @@ def advice(
 
 
 def pod_advice(state: ClusterState, fact: PodObserved, ruled: PodVerdict) -> list[Advice]:
-    """What would make a pod fit now that waits by itself: `ruled` is what a round asks for it."""
+    """What would make a single waiting pod fit now: `ruled` is the request that a round makes for
+    it.
+    """
     if ruled.no is None:  # the queue allows this much, so it allows less
         request = situated(ruled.tries[-1], state)
         found = found_on(Bench(state, present(state)), request)
@@ -151,8 +155,9 @@ def empty_advice(state: ClusterState, request: PodRequest) -> list[Advice]:
 
 
 def gang_advice(state: ClusterState, key: str, ruled: GroupVerdict) -> list[Advice]:
-    """What would let a group have its minimum now; where nothing would, what would let more of it
-    fit."""
+    """What would let a group reach its minimum now; if nothing would, what would let more of it
+    fit.
+    """
     uids = [uid for uid in state.groups[key].members if uid in state.pending]
     wanted = ruled.wanted
     if len(uids) < wanted or not wanted or ruled.invalid is not None:
@@ -278,7 +283,7 @@ def _for_members(
 def _most_for_all(
     state: ClusterState, uids: Sequence[str], offers: Sequence[Offer], wanted: int
 ) -> Offer | None:
-    """The first of offers, which ask for less and less, with which so many members fit."""
+    """The first of the offers, sorted by falling amounts, with which enough members fit."""
 
     def is_enough(offer: Offer) -> bool:
         return len(_placed(carried_out(state, uids, Asks(offer.edit)), uids)) >= wanted

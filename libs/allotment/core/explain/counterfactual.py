@@ -55,26 +55,27 @@ _SEARCH_MAX = 64
 """How many nodes are asked at most to find the largest amount that fits."""
 _ENDS_NODES_MAX = 32
 _ENDS_PODS_MAX = 24
-"""On how many nodes, and of how many pods on each, it is asked whether their end makes room."""
+"""How many nodes, and how many pods on each, are checked for whether the end of pods makes room."""
 _KINDS = 24
 """How many kinds of change there are at most for one pod: see `asked_most`."""
 WHOLE = 1000
-"""The size of a change that gives up all of something. Sizes are permille of the request."""
+"""The size of a change that drops a whole amount. Sizes are permille of the request."""
 _MEANT, ADDED, _REPLACED, DROPPED = 50, 100, 150, 200
-"""The sizes of changes that reduce no amount: a typo is corrected, a taint accepted, a requirement
-dropped.
+"""The sizes of changes that reduce no amount: a typo is corrected, a taint accepted, a value
+replaced, a requirement dropped.
 """
 _HOSTNAME = "kubernetes.io/hostname"
-"""Who selects a node that exists by its name means that one: another one comes after what can be
-done about it."""
+"""A pod that selects an existing node by its name needs that node: offers of other nodes come after
+the changes that help on it.
+"""
 _REMOVED = "− "
 """In front of a line that is to be removed from the manifest."""
 OTHERS = 2000
-"""Changes that are not the pod's own come after all that are."""
+"""Changes outside the pod come after all changes of the pod."""
 _MIB = 1 << 20
 
 Edit = Callable[[PodRequest], PodRequest]
-"""Makes of a request the one that is asked for instead."""
+"""Turns a request into the changed one."""
 
 
 class Asks(NamedTuple):
@@ -139,8 +140,8 @@ class Offer(NamedTuple):
 
 
 class Bench:
-    """Nodes that are asked, and how often they were. With `empty` they are asked as if no pod ran
-    in the cluster.
+    """The nodes to ask, and how often they were asked. With `empty` they answer as if no pod ran in
+    the cluster.
     """
 
     def __init__(
@@ -178,7 +179,9 @@ class Bench:
 
 
 def asked_most(nodes: int) -> int:
-    """The most nodes that `found_on` asks of so many: each a few times for each kind of change."""
+    """The most checks that `found_on` makes for so many nodes: a few on each node for each kind
+    of change.
+    """
     kinds = _KINDS * (2 * _EACH_MAX * nodes + _SEARCH_MAX)
     return kinds + _ENDS_NODES_MAX * (2 * _ENDS_PODS_MAX + 1)
 
@@ -257,7 +260,7 @@ def toleration_text(taint: Taint) -> str:
 
 
 def _toleration_json(taint: Taint) -> dict[str, str]:
-    """The toleration of a taint, as it stands in a manifest."""
+    """The toleration of a taint, as in a manifest."""
     equal = {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
     exists = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
     return equal if taint.value else exists
@@ -294,7 +297,7 @@ def wrong_labels(node: Node, request: PodRequest) -> list[tuple[str, str]]:
 
 
 def _values(key: str, value: str, nodes: Sequence[Node]) -> list[str]:
-    """The label's values on nodes, the one that may be meant in front, then the most frequent."""
+    """The label's values on nodes: first the one that may be meant, then the most frequent."""
     there = _common(node.labels.get(key) for node in nodes)
     near = get_close_matches(value, there, 1)
     return list(dict.fromkeys([*near, *there]))[:_EACH_MAX]
@@ -491,7 +494,7 @@ class Amount(NamedTuple):
     """One amount that a request names, of which less can be asked for."""
 
     resource: str
-    """By which name nodes and quotas count it; empty if they do not."""
+    """The name under which nodes and quotas count it; empty if they do not."""
     asked: int
     edit: Callable[[int], Edit]
     free: Callable[[Node], Sequence[int]]
@@ -693,7 +696,9 @@ def _cards(state: ClusterState, request: PodRequest) -> Iterator[Amount]:
 
 
 def _corrected(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterator[Offer]:
-    """What was probably meant: names of others or misspelt ones, amounts in another unit."""
+    """What was probably meant: another name instead of a misspelt one, or an amount in another
+    unit.
+    """
     found = meant(bench.state, request)
     if not found or corrected(bench.state, request, found) is None:
         return
@@ -973,7 +978,7 @@ _T = TypeVar("_T", bound=Hashable)
 
 
 def _common(found: Iterable[_T | None]) -> list[_T]:
-    """What occurs, the most frequent first; nothing (None) is left out."""
+    """The distinct values, the most frequent first, without None."""
     counts = Counter(one for one in found if one is not None)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
     return [one for one, _ in ordered[:_EACH_MAX]]

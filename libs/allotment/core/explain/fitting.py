@@ -68,7 +68,7 @@ class FitPod(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a round would do with pods that are made now. `skipped`: documents without pods;
-    `assumed`: what was taken for granted of their cluster.
+    `assumed`: assumptions about their cluster.
     """
 
     schema: str
@@ -132,7 +132,7 @@ def _placed(state: ClusterState, fact: PodObserved, placement: Placement) -> Fit
 
 
 class _Nodes(NamedTuple):
-    """What the nodes say to a request."""
+    """What the nodes answer to a request."""
 
     answers: Sequence[str]
     funnel: tuple[Step, ...]
@@ -216,7 +216,7 @@ class _Unplaced:
     def _advised(
         self, fact: PodObserved, ruled: PodVerdict, asked: PodRequest, *, never: bool
     ) -> tuple[Counterfactual, ...]:
-        """What would help, without the end of pods that are only asked about."""
+        """What would help, without the end of pods that are not in the cluster."""
         key: Hashable = asked
         if not never and self._state.is_gang(fact.group):
             key = fact.group
@@ -232,5 +232,5 @@ class _Unplaced:
         return self._advice[key]
 
     def _ends(self, names: object) -> bool:
-        """Whether a change ends a pod that is only asked about."""
+        """Whether a change ends a pod that is not in the cluster."""
         return isinstance(names, tuple) and not self._placed.isdisjoint(names)

@@ -133,7 +133,7 @@ class GangAdvice(NamedTuple):
 
 
 def advise(state: ClusterState, key: str) -> GangAdvice:
-    """What would let a group start that waits, each change tried on this state."""
+    """What would let a waiting group start, each change tried on this state."""
     group = state.groups[key]
     found = None if group.fact is None else group_verdict(state, key)
     return _advice(state, key, found) if isinstance(found, GroupVerdict) else GangAdvice(())
@@ -148,8 +148,8 @@ def _advice(state: ClusterState, key: str, ruled: GroupVerdict) -> GangAdvice:
 
 
 def _wants(state: ClusterState, group: Group, ruled: GroupVerdict) -> Iterator[Wanted]:
-    """What its waiting pods ask for, also those whose request cannot be granted as it is: for the
-    round those ask for nothing.
+    """What its waiting pods request, including pods with an invalid request: for the round these
+    request nothing.
     """
     counts = Counter(dict(ruled.wants))
     facts = (state.pods[uid].fact for uid in group.members if uid in state.pending)

@@ -1,8 +1,8 @@
-"""What stands behind the counted reasons: which taint, label, model, holder or amount, in words.
+"""The details behind the counted reasons: which taint, label, model, holder or amount, in words.
 
-A reason code says what kind of thing is in the way. Its reader needs the thing itself, and what
-there is instead. Everything is read off the nodes that are about it, by the functions with which
-they refuse.
+A reason code names the kind of obstacle. Its reader needs the obstacle itself, and the alternatives
+that exist. All details come from the nodes that reject the pod for it, by the functions that
+reject.
 """
 
 from collections import Counter
@@ -92,7 +92,7 @@ def _of(
 
 
 def _general(code: str, about: About) -> tuple[str, ...]:
-    """What the table says of a code that has no words of its own."""
+    """The table's text for a code without words of its own."""
     kept = texts_of(about.request, [(code, 1)])
     if kept:
         return kept
@@ -146,7 +146,7 @@ def _taints(about: About) -> Iterator[str]:
 
 
 def _labels(about: About) -> Iterator[str]:
-    """Which labels of the selector are not there, and what those nodes have instead."""
+    """Which labels of the selector are missing, and what those nodes have instead."""
     nodes = about.nodes
     counts = Counter(label for node in nodes for label in wrong_labels(node, about.request))
     for (key, value), number in counts.most_common(_SHOWN):
@@ -344,7 +344,7 @@ def _cards(about: About) -> Iterator[str]:
 
 
 def _no_devices(about: About) -> Iterator[str]:
-    """Which of the things that the pod asks for are nowhere together."""
+    """Which of the requested resources no node has together."""
     state, request = about.state, about.request
     families = list(dict.fromkeys(wanted.family for wanted in request.devices))
     plain = [name for name, _ in plain_resources(state, request) if name.endswith("/gpu")]
@@ -409,7 +409,9 @@ def _suitable(about: About) -> Iterator[_Suitable]:
 
 
 def _card_room(about: About) -> Iterator[str]:
-    """That suitable cards are in use, and by whom; or that a card is too small even when idle."""
+    """That suitable cards are in use, and by which pods; or that a card is too small even when
+    idle.
+    """
     found = list(_suitable(about))
     if about.is_lasting or not found:
         yield from _too_small(about)

@@ -51,7 +51,7 @@ class Ask(_Sparse, frozen=True, kw_only=True):
 class Phase(_Sparse, frozen=True, kw_only=True):
     """A part of the pod's life, between two records; without `end` it lasts.
 
-    `service` is who works on it or is waited for. Of the phase ``waiting`` there is one for each
+    `service` works on it, or the pod waits for it. The phase ``waiting`` has one part for each
     cause, in turn: `code` is the reason's, `text` the words of the last answer, `attempts` how many
     decisions found that cause, the last of them at `last_attempt_ms`.
     """
@@ -114,8 +114,8 @@ class Gain(_Sparse, frozen=True, kw_only=True):
 
 
 class EvictedFor(_Sparse, frozen=True, kw_only=True):
-    """The decision that evicted the pod: to which end (``preempt`` or ``reclaim``), for whom, and
-    who gained by it.
+    """The decision that evicted the pod: by which action (``preempt`` or ``reclaim``), for which
+    pod or group, and which pods gained by it.
     """
 
     decision: int

@@ -9,11 +9,11 @@ when it is over (then with the span that covers its life), and while it waits or
 time that something final was not given for a while. Everything that was final up to a record
 (`since_seq`) counts as given out already: this is how a follower continues after a restart.
 
-A pod that runs costs little memory: the decisions about it are let go with the part in which they
-were given, and of a pod outside the sample, which may end badly yet, what they say of others. At
-most `limit` lives are followed. Of more, pods outside the sample are let go first that run longest;
-pods that come beyond that are left out. Each pod that is left out is counted once, and no pod is
-ever followed from the middle of its life.
+A pod that runs costs little memory: the decisions about it are dropped with the part in which they
+were given out; of a pod outside the sample, which may still end badly, only what they say of other
+pods is dropped. At most `limit` lives are followed. Beyond that, the pods outside the sample that
+run longest are dropped first; further pods are left out. Each pod that is left out is counted once,
+and no pod is ever followed from the middle of its life.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -135,7 +135,7 @@ class Lives:
         self._since_seq = seq
 
     def parts(self, state: ClusterState, now_ms: int, most: int) -> Iterator[Part]:
-        """What is due of at most so many pods; `now_ms` is the log's clock."""
+        """What is due of a limited number of pods; `now_ms` is the log's clock."""
         for _ in range(min(most, len(self._due))):
             uid = next(iter(self._due))
             del self._due[uid]
@@ -206,7 +206,7 @@ class Lives:
         return True
 
     def _ends_unheard(self, uid: str) -> None:
-        """A pod ends badly, or will. If it was let go, that is the trace which is missing."""
+        """Count a pod that ends badly, or will, if its life was dropped: its trace is missing."""
         if uid in self._let_go:
             self._let_go.discard(uid)
             self.left_out += 1

@@ -11,8 +11,8 @@ from allotment_proto.events import PodObserved
 
 
 def owner_of(state: ClusterState, namespace: str, name: str) -> str:
-    """Whose pods a group has that is named by a uid: the pod that has this uid, else what stands
-    before the generated ends of their names; empty for other groups, and where names differ.
+    """The owner of a group that is named by a uid: the pod with this uid, else the common prefix of
+    its pods' generated names; empty for other groups, and where prefixes differ.
     """
     group = state.groups.get(f"{namespace}/{name}")
     if group is None or not name.startswith(MADE_GROUP):
@@ -28,8 +28,8 @@ def owner_of(state: ClusterState, namespace: str, name: str) -> str:
 def place_in_queue(
     state: ClusterState, waiting: Sequence[str], name: str, whys: Whys
 ) -> Place | None:
-    """The place of a group (`NAMESPACE/NAME`) or of a lone pod (`pod NAMESPACE/NAME`) among those
-    who wait; None if it does not.
+    """The place of a group (`NAMESPACE/NAME`) or of a lone pod (`pod NAMESPACE/NAME`) in the
+    waiting line; None if it does not wait.
     """
     if name not in waiting:
         return None

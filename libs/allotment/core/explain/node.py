@@ -1,6 +1,6 @@
-"""A node from its own side: what it has, who is on it, and what it answers to the pods that wait.
+"""One node: what it has, which pods are on it, and its verdict on the waiting pods.
 
-What is asked of the node is asked by the checks that decide (`nodes.node_steps`).
+The checks that decide give the verdicts (`nodes.node_steps`).
 """
 
 from collections import Counter

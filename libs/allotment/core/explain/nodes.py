@@ -1,8 +1,9 @@
-"""What the nodes answer for a pod: where they were lost, every step on one, what nearly takes it.
+"""The nodes' answers to a pod: at which step they drop out, every step on one node, and what nearly
+takes the pod.
 
-Nodes and cards are asked by the checks that decide (`predicates`, `choosing`); here are only words.
-For the closest cards those count alone that the pod accepts (selected, of a wanted model, healthy),
-on nodes that accept the pod: on others no release would help.
+The checks that decide (`predicates`, `choosing`) ask nodes and cards; this module only words the
+answers. For the closest cards those count alone that the pod accepts (selected, of a wanted model,
+healthy), on nodes that accept the pod: on others no release would help.
 """
 
 from collections import Counter
@@ -167,8 +168,8 @@ def node_steps(state: ClusterState, node: Node, request: PodRequest, pod: PodObs
 def _host_steps(
     state: ClusterState, node: Node, request: PodRequest, around: Around
 ) -> Iterator[HostStep]:
-    """Every check that `fits` asks of the node itself, in the same order: the checks are its own,
-    only the words are made here.
+    """Every check that `fits` makes on the node itself, in the same order: only the words are added
+    here.
     """
     fact, policy = node.fact, state.policy
     if fact is None:
@@ -223,7 +224,7 @@ def _backlog_steps(state: ClusterState, node: Node, pod: PodObserved) -> Iterato
 def _family_steps(
     ledger: Ledger, request: PodRequest, asks: Sequence[DeviceRequest]
 ) -> Iterator[HostStep]:
-    """What is asked of a node's cards together, where the answer is not the usual one."""
+    """The checks of a node's cards as a whole, where the answer is not the usual one."""
     family = ledger.family
     if ledger.blocked is not None:
         yield _step(f"{family} books", ledger.blocked, reasons.REASONS[ledger.blocked].text)

@@ -23,8 +23,9 @@ from allotment_proto.facts import ALONE, PodRequest, Toleration
 
 FITS = "fits"
 _SAMPLED = 64
-"""Of the nodes with one first obstacle so many are asked for their others; the rest counts as
-alike if these agree."""
+"""How many nodes with the same first obstacle are asked for their other obstacles; if these agree,
+the rest counts as equal.
+"""
 
 
 class Gap(NamedTuple):
@@ -69,7 +70,7 @@ def _in_use(fact: NodeObserved) -> NodeObserved:
 _OUT_OF_USE = frozenset(
     (CORDON_TAINT, "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 )
-"""Taints that go when a node is uncordoned, or is ready again."""
+"""Taints that disappear when a node is uncordoned, or is ready again."""
 
 
 class Emptied:
@@ -95,7 +96,7 @@ class Emptied:
         return answer if isinstance(answer, str) else None
 
     def takes(self, request: PodRequest) -> bool | None:
-        """Whether some node takes the request; None where there is no node to ask."""
+        """Whether some node takes the request; None if the cluster has no node."""
         there = present(self._state)
         return any(self.refuses(node, request) is None for node in there) if there else None
 

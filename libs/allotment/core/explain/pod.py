@@ -176,7 +176,7 @@ class Advice(NamedTuple):
 
 
 def advise(state: ClusterState, fact: PodObserved) -> Advice:
-    """What would make a pod fit that waits, each change tried on this state."""
+    """What would make a waiting pod fit, each change tried on this state."""
     whys = Whys(state)
     asked = whys.asked(fact)
     return _advice(state, fact, whys.ruled(fact), asked, whys.nodes(asked).answers)

@@ -1,7 +1,7 @@
 """Collects pods' lives from the log: the records of one pod into phases, attempts and its end.
 
-A `PodLife` is one pod (one uid); a `PodStory` follows the pods that carry one name, and
-finds out who came before and after. What they collected becomes a `life.Life` in `told`.
+A `PodLife` is one pod (one uid); a `PodStory` follows the pods that carry one name, and finds the
+pods before and after each. What they collected becomes a `life.Life` in `told`.
 """
 
 from collections import deque
@@ -58,7 +58,7 @@ _SCHEDULER, _BINDER, _PLUGIN, _KUBELET = "scheduler", "binder", "device plugin",
 _RUNNING = "Running"
 _GENERATED_CHARS = 5
 _GENERATED_ALPHABET = frozenset("bcdfghjklmnpqrstvwxz2456789")
-"""How names end that Kubernetes makes of a `generateName`."""
+"""The ending that Kubernetes adds to a `generateName`."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +115,7 @@ class Span:
 
 
 class EvictionHere(msgspec.Struct, kw_only=True):
-    """The decision that evicted the pod, and who gains by it."""
+    """The decision that evicted the pod, and the pods that gain by it."""
 
     moment: Moment
     eviction: Eviction
@@ -320,7 +320,7 @@ class PodLife:
             self._enter(life.STARTING, _KUBELET, moment).node = span.node
 
     def _came_on(self, before: str, moment: Moment) -> None:
-        """Its phase in Kubernetes is another one than before."""
+        """Record that its phase in Kubernetes has changed."""
         phase = self.fact.phase
         if phase == before:
             return
@@ -423,7 +423,7 @@ class PodLife:
             gains[placement.uid] = msgspec.structs.replace(gain, node=placement.node, decision=seq)
 
     def _look_why(self, moment: Moment, state: ClusterState, *, is_tried: bool = False) -> None:
-        """While it waits: for what, from now on."""
+        """Record what the pod waits for from now on."""
         pod = state.pods.get(self.uid)
         if pod is None or self.deleting is not None or self._is_over():
             return
@@ -620,7 +620,7 @@ class _Owners:
 
 
 def generated_base(name: str) -> str:
-    """What stands before the five characters that `generateName` adds; empty for other names."""
+    """The name without the five characters that `generateName` adds; empty for other names."""
     base, dash, suffix = name.rpartition("-")
     is_generated = len(suffix) == _GENERATED_CHARS and _GENERATED_ALPHABET.issuperset(suffix)
     return base if dash and is_generated else ""

@@ -231,7 +231,7 @@ def asks_text(devices: tuple[DeviceRequest, ...], extended: Amounts) -> str:
 
 
 def asked_by(fact: PodObserved) -> PodRequest:
-    """What a pod asks for, also one whose request cannot be granted as it is."""
+    """What a pod requests, even if the request is invalid."""
     return fact.request if fact.asks is None else fact.asks
 
 

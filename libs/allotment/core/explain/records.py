@@ -70,7 +70,7 @@ class Wanted(NamedTuple):
 
 
 def stood_on(envelope: Envelope) -> list[str]:
-    """What the events of a record say that they follow from."""
+    """The records that the events of a record name as their basis."""
     found: list[str] = []
     for event in envelope.events:
         if isinstance(event, Decided):

@@ -108,17 +108,17 @@ class Status(_Sparse, frozen=True, kw_only=True):
     answers_to: tuple[str, ...] = ()
     """The names that this scheduler answers to, where the pod names another."""
     refused: Reason | None = None
-    """Why its queue lets it have nothing now, whatever is free."""
+    """Why its queue allows it nothing now, whatever is free."""
     quota: tuple[Quota, ...] = ()
     """Which limits of its queue refuse it, if it is that."""
     notes: tuple[str, ...] = ()
-    """What stands behind reasons that are about others: for whom nodes are kept."""
+    """The details behind reasons about other pods: for which pods nodes are kept."""
 
 
 class OpenProblem(_Sparse, frozen=True, kw_only=True):
-    """A problem of what a placed pod stands on, as `allot doctor` words it: of its node, its card,
-    its device plugin or its own annotations. `since` is when it began (RFC 3339), empty if unknown;
-    `place` is where on the node it was found.
+    """A problem of a placed pod's node, card, device plugin or own annotations, as `allot doctor`
+    words it. `since` is when it began (RFC 3339), empty if unknown; `place` is where on the node it
+    was found.
     """
 
     severity: str
@@ -184,7 +184,9 @@ class Holder(_Fact, frozen=True, kw_only=True):
 
 
 class Closest(_Sparse, frozen=True, kw_only=True):
-    """A card (or a counted resource) that nearly takes the pod: what it lacks, and who holds it."""
+    """A card (or a counted resource) that nearly takes the pod: what it lacks, and which pods hold
+    it.
+    """
 
     node: str
     device: str
@@ -220,9 +222,9 @@ class Fragmentation(_Fact, frozen=True, kw_only=True):
 
 
 class Place(_Fact, frozen=True, kw_only=True):
-    """A position among those who wait, counted from 1. `never` of those ahead can never start:
-    their request is invalid, or fits no node even when it is empty. Of the others ahead `ahead` has
-    the first, by name.
+    """A position in the waiting line, counted from 1. `never` of those ahead can never start: their
+    request is invalid, or fits no node even when it is empty. Of the others ahead `ahead` has the
+    first, by name.
     """
 
     position: int
@@ -418,11 +420,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """What can be done about the cause, said of all pods that have it."""
     closest: tuple[Closest, ...] = ()
     in_queue: Place | None = None
-    """Its position among those who wait in its queue."""
+    """Its position in the waiting line of its queue."""
     queue: str = ""
     placement: Placed | None = None
     problems: tuple[OpenProblem, ...] = ()
-    """Open problems of what a placed pod stands on."""
+    """Open problems of a placed pod's node, card, device plugin or annotations."""
     candidates: tuple[Candidate, ...] = ()
     candidates_total: int = 0
     decided_by: DecidedBy | None = None
@@ -509,11 +511,11 @@ class GangStatus(_Sparse, frozen=True, kw_only=True):
     together: int | None = None
     fits_empty_cluster: bool | None = None
     at_most_empty: int | None = None
-    """So many of its minimum can run together on empty nodes, if that is less than the minimum."""
+    """How many of its members can run together on empty nodes, if that is less than its minimum."""
 
 
 class Wanted(_Fact, frozen=True, kw_only=True):
-    """What so many waiting pods of a group ask for, each."""
+    """What each of a number of equal waiting pods of a group requests."""
 
     pods: int
     request: Request

@@ -40,7 +40,7 @@ _US_PER_MS = 1_000
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Another trace that this one has to do with, a pod's or a cycle's: `why` says how."""
+    """A related trace, of a pod or of a cycle: `why` names the relation."""
 
     trace_id: str
     span_id: str

@@ -1,8 +1,8 @@
 """The log filtered into one object's story, and each event in one line of text.
 
-A pod, a node and a card are spoken of by events of several kinds: `Subject.takes` knows which, and
-remembers what it must (which uids carried the pod's name, who held the card). Feed it every event
-in log order.
+Events of several kinds concern a pod, a node or a card: `Subject.takes` selects them, and remembers
+what it needs for that (which uids had the pod's name, which pods held the card). Feed it every
+event in log order.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -142,7 +142,7 @@ class PodSubject:
 
 
 class GroupSubject:
-    """Every event about one PodGroup and about its pods, and who is evicted for it."""
+    """Every event about one PodGroup, its pods, and the pods that are evicted for it."""
 
     def __init__(self, namespace: str, name: str) -> None:
         self._key = f"{namespace}/{name}"

@@ -1,4 +1,5 @@
-"""A pod's collected life told: its end with cause, its phases and attempts, and the same in lines.
+"""A pod's collected life in words: its end with cause, its phases and attempts, and the same in
+lines.
 
 Stages of a cycle carry the clocks of their services, records the clock of the log.
 """
@@ -21,7 +22,7 @@ from allotment_proto.events import Ending, StageTime
 from allotment_proto.facts import ALONE, Toleration
 
 _QUEUED_SHOWN_MS = 10_000
-"""Waiting for the turn alone is worth a line from so long on."""
+"""The shortest wait for a pod's turn that gets a line."""
 _GAINS_SHOWN = 4
 _USUALLY_TOLERATED = frozenset(("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"))
 _NOT_OF_ADMISSION = frozenset(
@@ -253,7 +254,7 @@ def _cause(told: PodLife, ending: Ending, run_ms: int | None) -> tuple[str, str,
 
 
 def _is_refused_by_node(told: PodLife, ending: Ending) -> bool:
-    """Whether kubelet, or a device plugin that it asked, did not take the pod."""
+    """Whether kubelet, or a device plugin that it asked, rejected the pod."""
     fact = told.fact
     is_refusal = bool(fact.reason) and fact.reason not in _NOT_OF_ADMISSION
     return told.ran is None and bool(fact.node) and is_refusal and not ending.exit_code

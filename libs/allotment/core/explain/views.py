@@ -1,7 +1,7 @@
 """Nodes and cards of a state as plain facts: what `get`, `ledger` and the pages show.
 
 The structs are the JSON (camelCase, integers with their unit in the name); text is made from them,
-so nothing is known to one form only.
+so both forms have the same content.
 """
 
 from collections import Counter
@@ -97,7 +97,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CountedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A resource that is only counted (`nvidia.com/gpu`), and who has how much of it."""
+    """A resource that is only counted (`nvidia.com/gpu`), and which pods hold how much of it."""
 
     node: str
     resource: str

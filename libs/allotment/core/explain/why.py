@@ -2,8 +2,8 @@
 
 A decision counts nodes by the first check that each fails; the count alone cannot say which of them
 came nearest. So the nodes are asked again on the state of the reader, with every obstacle of theirs
-(`obstacles`), and the nearest ones name the cause. What a queue or a gang answered is taken from
-the log as it was said.
+(`obstacles`), and the nearest ones name the cause. The answers of queues and gangs come from the
+log unchanged.
 """
 
 from collections import Counter

@@ -155,7 +155,9 @@ def _whole(ask: DeviceAsk, request: Request) -> int:
 
 
 def status_text(found: PodExplanation) -> str:
-    """Where a pod is in its life, since when, and the problems of what it stands on."""
+    """Where a pod is in its life, since when, and the problems of its node, cards and device
+    plugin.
+    """
     codes = dict.fromkeys(one.code for one in found.problems)
     return _status_text(found) + (f"; open problems: {', '.join(codes)}" if codes else "")
 
@@ -389,7 +391,7 @@ def amount_text(resource: str, amount: int | None, units: Mapping[str, int]) -> 
 
 
 def place_text(place: Place, among: str) -> str:
-    """A position, and who is ahead."""
+    """A position, and the groups and pods ahead."""
     text = f"position {place.position} of {place.length} {among}"
     if place.never:
         text += f"; {place.never} of those ahead can never start as they are"
@@ -415,7 +417,7 @@ def kept_text(kept: Kept) -> str:
 
 
 def gang_status_text(found: GangExplanation) -> str:
-    """Where a group stands, and since when."""
+    """The status of a group, and since when it has it."""
     status = found.status
     age = age_text(status.since_seconds)
     match status.phase:

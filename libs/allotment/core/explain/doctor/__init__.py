@@ -3,12 +3,13 @@
 * `summary_of`: nodes, cards, and the pods that wait by cause.
 * `findings`: all problems that follow from one state.
 * `work_of`, `of_standstill`: no decisions although a pod fits, from two states.
-* `of_pod`: the problems of what one pod stands on; `Began`: since when problems of nodes are open.
+* `of_pod`: the problems of one pod's node, cards and device plugin; `Began`: since when problems of
+  nodes are open.
 * `of_drift`: differences between the log and the API server.
 * `of_log`, `of_leases`: about the stream that holds the log, and which replicas are active.
 
-Everything is pure: what has to be asked of NATS, of services and of the API server is asked by the
-caller and handed in.
+Everything is pure: the caller queries NATS, the services and the API server, and passes the answers
+in.
 """
 
 from allotment.core.explain.doctor.began import Began, Moment, Open

@@ -1,7 +1,7 @@
 """Since when problems of nodes are open, from the log read backwards.
 
-A state has a node's newest fact only. The problem began with the oldest of the node's facts that
-have it without a gap up to the newest.
+A state has only the newest fact of a node. The problem began with the oldest of the node's facts
+that have it without a gap up to the newest.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,9 @@ class Moment(NamedTuple):
 
 
 class Began:
-    """Finds the records with which problems began; records are handed in from the newest on."""
+    """Finds the records with which problems began. Pass in the records from the newest to the
+    oldest.
+    """
 
     def __init__(self, problems: Iterable[Open]) -> None:
         self.found: dict[Open, Moment] = {}

@@ -296,8 +296,8 @@ def _of_bindings(state: ClusterState) -> Iterator[Finding]:
 
 
 def of_pod(state: ClusterState, pod: Pod, time_ms: int) -> list[Finding]:
-    """The problems of what a pod with a place stands on: its node, its cards, its device plugin and
-    what its annotations claim. None for a pod without a place.
+    """The problems of a placed pod's node, cards, device plugin and annotations. None for a pod
+    without a place.
     """
     held = pod.allocation
     node = None if held is None else state.nodes.get(held.node)
@@ -410,7 +410,7 @@ def _of_pods(state: ClusterState, pods: Iterable[Pod], now_s: int) -> Iterator[F
 
 
 def _forgers_of(state: ClusterState, node: str) -> Iterator[str]:
-    """The pods that wrote records for a node that no scheduler gave them."""
+    """The pods that wrote records for a node on which no scheduler placed them."""
     for pod in state.pods.values():
         if pod.forged and node in pod.forged:
             yield f"{pod.fact.namespace}/{pod.fact.name}"
@@ -455,7 +455,7 @@ def _advice_of(code: str) -> str:
 
 
 def _of_guarantees(state: ClusterState) -> Iterator[Finding]:
-    """Queues that are guaranteed more than there is, so that all others get nothing."""
+    """Queues with guarantees above the cluster's capacity, so that all others get nothing."""
     for found in guaranteed(state):
         if found.is_too_much:
             yield Finding(

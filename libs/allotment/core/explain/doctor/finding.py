@@ -9,17 +9,18 @@ from allotment_proto.events import DEVICE_CONFIG, SCHEDULER_CONFIG, PodObserved
 
 ERROR, WARNING = "error", "warning"
 PLATFORM, TENANT = "platform", "tenant"
-"""Whose problem: that of the people who run the cluster, or that of the owners of the pods, who ask
-for something that their request, queue or group does not give them."""
+"""Whether the problem is one of the people who run the cluster (platform), or of the owners of pods
+whose request, queue or group does not allow what they want (tenant).
+"""
 _Natural = list[tuple[bool, int, str]]
 LOG, ANNOTATION, PLUGIN = "log", "annotation", "plugin"
-"""Who can be wrong."""
+"""The sources that can be wrong."""
 _FIRST: tuple[str | tuple[str, ...], ...] = (
     "service ",
     "stream ",
     (f"{SCHEDULER_CONFIG} configuration ", f"{DEVICE_CONFIG} configuration "),
 )
-"""How the subjects begin of what comes first."""
+"""The prefixes of subjects that come first."""
 _PODS_NAMED = 3
 PODS_MAX = 100
 """At most this many pods are listed in JSON; the text names `_PODS_NAMED`."""

@@ -25,7 +25,7 @@ from allotment_proto.events import PodObserved
 
 _CODE = "KeepsOthersOff"
 _LOOKS_MAX = 256
-"""Waiting pods with so many different labels are looked at."""
+"""How many different sets of labels of waiting pods are checked."""
 _PART = 2
 """A pod that keeps others off fewer than one in this many nodes is not reported."""
 _Look = tuple[str, tuple[tuple[str, str], ...]]
@@ -69,7 +69,7 @@ def _closes(state: ClusterState, pod: Pod) -> Iterator[tuple[str, str]]:
 
 
 def _is_about(pod: Pod, key: str, look: _Look) -> bool:
-    """Whether a pod keeps off pods of another namespace that look so."""
+    """Whether a pod's anti-affinity keeps pods of another namespace with these labels off."""
     return look[0] != pod.fact.namespace and any(
         term.topology_key == key and selects(term, *look) for term in pod.fact.request.company.away
     )

@@ -9,7 +9,7 @@ from allotment.core.units import age_text, bytes_text
 
 _NEARLY_FULL_PCT = 80
 _FULL_PCT = 98
-"""What is left then may be too little for the next record."""
+"""Above this the space left may be too small for the next record."""
 _CERTIFICATE_LEFT_S = 30 * 24 * 3600
 _MIB = 1 << 20
 _NOBODY_ACTIVE = "NobodyActive"
@@ -38,7 +38,7 @@ class Copy(NamedTuple):
 
 class LogStream(NamedTuple):
     """What the server says of the stream. `wrong` are settings that can lose history, `warnings`
-    those that are merely worth a word. `grown_ms` is how old its oldest record is.
+    are less serious ones. `grown_ms` is how old its oldest record is.
     """
 
     name: str
@@ -54,12 +54,12 @@ class LogStream(NamedTuple):
 
 
 def of_log(stream: LogStream) -> list[Finding]:
-    """What stands out about the log's stream."""
+    """The problems of the log's stream."""
     return [*_fullness(stream), *_settings(stream), *_copies(stream), *_certificate(stream)]
 
 
 def of_leases(holders: Mapping[str, str]) -> list[Finding]:
-    """What stands out about who is active: by service its active replica, "" for none."""
+    """The problems of active replicas: by service its active replica, "" for none."""
     idle = [name for name, holder in holders.items() if not holder]
     if idle and len(idle) == len(holders):
         return [

@@ -1,6 +1,6 @@
 """No decisions although a pod fits, or no Bindings: found from the log alone.
 
-A service that is frozen, gone or cut off appends nothing, and so does one that has nothing to do.
+A service that is frozen, gone or cut off appends nothing; neither does one that has nothing to do.
 To tell them apart, this runs the scorer's round and checks reservations as the binder does, on the
 state of `IDLE_AFTER_S` ago and on the newest. Work that is due on both was not done by any service.
 """
@@ -24,8 +24,7 @@ from allotment.core.units import age_text, rfc3339
 from allotment_proto.events import PodObserved
 
 IDLE_AFTER_S = 30
-"""A pod that fits is decided about and bound within about a second, in a large cluster within a
-few."""
+"""A pod that fits is placed and bound within about a second, in a large cluster within a few."""
 _NOT_TRIED = Tried({}, ())
 
 
