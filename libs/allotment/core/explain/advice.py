@@ -97,9 +97,9 @@ class Advice(msgspec.Struct, frozen=True):
 def advice(
     state: ClusterState, fact: PodObserved, ruled: PodVerdict, asked: PodRequest, *, never: bool
 ) -> tuple[Counterfactual, ...]:
-    """What would make a pod fit that waits for us: by itself, or its whole group if its pods start
-    together. `asked` is its request as nodes are asked; `never`: not even an empty cluster takes
-    it, so that nothing is said about waiting.
+    """What would make a pod of ours that waits fit: alone, or with its whole group if its pods
+    start together. `asked` is its request as nodes are asked; `never`: not even an empty cluster
+    takes it, so waiting is no option.
     """
     if never:
         found = empty_advice(state, asked)
@@ -248,7 +248,9 @@ def _displaced(
 
 
 def _placed(state: ClusterState, uids: Iterable[str]) -> list[Placement]:
-    """Places for pods, each next to those before it, as far as there are some; queues aside."""
+    """Places for the pods, each in addition to those before it, as long as there is room; queues
+    aside.
+    """
     ranker, found = Evaluator(state), []
     ranker.begin()
     for uid in uids:

@@ -23,8 +23,9 @@ def short_text(memory_mib: int, compute: int, *, is_percent: bool) -> str:
 
 
 def part_text(memory_bytes: int, compute: int, whole: int) -> str:
-    """``2.9 GiB memory, 50% compute``; of an NPU what is not given out is left out. A pod that asks
-    for no share of compute is not held to any."""
+    """``2.9 GiB memory, 50% compute``; of an NPU what is not given out is left out. A pod that
+    requests no share of compute is not limited to one.
+    """
     if whole == 100:
         share = f"{compute}% compute" if compute else "no compute limit"
         return f"{bytes_text(memory_bytes)} memory, {share}"

@@ -96,9 +96,9 @@ def _codes(
 
 
 def _earlier(decided: Decided, uid: str) -> set[str]:
-    """The pods that had their places when this one was asked for. Placements are in the order in
-    which they were made, unless some of them were dropped: then those of a whole are together. Of
-    what was dropped, or found no place, only the batch tells an order.
+    """The pods that had their places when this one was tried. Placements are in the order in which
+    they were made, unless some of them were dropped: then those of a whole are together. For pods
+    that were dropped, or found no place, only the batch gives an order.
     """
     order = {uid: number for number, uid in enumerate(decided.batch)}
     mine = order[uid]

@@ -57,7 +57,7 @@ _ENDS_NODES_MAX = 32
 _ENDS_PODS_MAX = 24
 """How many nodes, and how many pods on each, are checked for whether the end of pods makes room."""
 _KINDS = 24
-"""How many kinds of change there are at most for one pod: see `asked_most`."""
+"""The most kinds of change for one pod: see `asked_most`."""
 WHOLE = 1000
 """The size of a change that drops a whole amount. Sizes are permille of the request."""
 _MEANT, ADDED, _REPLACED, DROPPED = 50, 100, 150, 200
@@ -491,7 +491,7 @@ def _cards_named(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> It
 
 
 class Amount(NamedTuple):
-    """One amount that a request names, of which less can be asked for."""
+    """One amount of a request that can be lowered."""
 
     resource: str
     """The name under which nodes and quotas count it; empty if they do not."""
@@ -557,7 +557,7 @@ def _lower(amounts: Named) -> "Source":
 
 def _largest(bench: Bench, nodes: Sequence[Node], request: PodRequest, amount: Amount) -> int:
     """The largest amount below the one asked for with which some node takes the request, 0 if there
-    is none. Nodes that do not take even the least amount are not asked again.
+    is none. Nodes that reject even the least amount are not asked again.
     """
     if amount.asked <= amount.least:
         return 0
@@ -633,7 +633,7 @@ def _count_of(name: str, asked: int) -> Amount:
 
 
 def _without_counted(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterator[Offer]:
-    """Of a pod that asks for several things, those that are only counted each left out."""
+    """For a pod that requests several resources: each of its counted resources left out."""
     plain = plain_resources(bench.state, request)
     if not request.devices and len(plain) < 2:
         return
@@ -651,7 +651,7 @@ def _without_counted(bench: Bench, nodes: Sequence[Node], request: PodRequest) -
 
 
 def _without_devices(bench: Bench, nodes: Sequence[Node], request: PodRequest) -> Iterator[Offer]:
-    """Of a pod that asks for cards in two ways, those that are only counted."""
+    """For a pod that requests cards in two ways: those that are only counted."""
     mine = _of_devices(bench.state, request)
     if not request.devices or not plain_resources(bench.state, request):
         return

@@ -51,7 +51,7 @@ class Differing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
 
     @property
     def mark(self) -> str:
-        """``+`` for what is in the second state only, ``-`` in the first only, ``~`` in both."""
+        """``+`` for objects in the second state only, ``-`` in the first only, ``~`` in both."""
         return _MARKS[self.how]
 
 
@@ -70,7 +70,7 @@ def differences(
 
 
 def _compared_by_name(before: ClusterState, after: ClusterState) -> Iterator[Differing]:
-    """Of several pods of one name the youngest."""
+    """The youngest of several pods of one name."""
     one, other = ({_name(pod): pod for pod in _views(state)} for state in (before, after))
     return _compared("pod", one, other, _OF_PODS)
 
@@ -156,7 +156,7 @@ def _configuration(before: ClusterState, after: ClusterState) -> Iterator[Differ
 
 
 def _text(value: object) -> str:
-    """A value in short words: nothing for what is empty."""
+    """A value in short words: no text for an empty value."""
     match value:
         case str():
             return value

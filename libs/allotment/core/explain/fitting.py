@@ -1,7 +1,8 @@
-"""Would these pods fit now: a round over pods that are not in the cluster, and what is in the way.
+"""Would these pods fit now: a round over pods that are not in the cluster, and what keeps the
+others from fitting.
 
-The state is the caller's own and is used up: the pods are in it as if they had just been made, and
-those that find a place take it. The others are explained like any pod that waits.
+The state must be the caller's own, because this changes it: the pods are in it as if they had just
+been created, and those that find a place take it. The others are explained like any pod that waits.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -139,7 +140,7 @@ class _Nodes(NamedTuple):
     lacks: tuple[Lack, ...]
     notes: tuple[str, ...]
     ever: bool | None
-    """Whether one would take it if it was empty; None where there is none."""
+    """Whether a node would take it if it was empty; None if the cluster has no node."""
 
 
 class _Unplaced:

@@ -314,7 +314,7 @@ def _pods(about: About) -> Iterator[str]:
 
 
 def _attached(about: About) -> Iterator[str]:
-    """Of which driver a node has as many volumes as it can attach; the node with the most room."""
+    """For each driver whose volume limit the nodes exceed, the node with the most room."""
     over = {
         driver.driver: max(
             (each.limit - each.attached, node.name, each)
@@ -459,7 +459,7 @@ def _card_holders(about: About, found: Sequence[_Suitable]) -> str:
 
 
 def _too_small(about: About) -> Iterator[str]:
-    """More memory is asked of one card than any has that the pod accepts."""
+    """The pod requests more memory per card than any card that it accepts has."""
     for wanted in about.request.devices:
         cards = [
             card

@@ -41,7 +41,9 @@ from allotment_proto.events import (
 
 _LIVES_MAX = 20_000
 _LINGER_MS = 30_000
-"""After so long what is final of a pod that waits is given out, by the log's clock."""
+"""How long, by the log's clock, the final spans of a waiting pod are held before they are given
+out.
+"""
 _SLOW_MS = 60_000
 _NOT_BEGUN = 1 << 63
 
@@ -65,7 +67,7 @@ class _Kept:
         self.is_running = False
         """Whether its beginning to run was seen here."""
         self.is_chosen: bool | None = None
-        """Whether its trace is given out, once that is known. No may become yes, by its end."""
+        """Whether its trace is given out; None until known. False may become True later."""
 
 
 class Lives:
@@ -76,7 +78,7 @@ class Lives:
     def __init__(
         self, choose: Callable[[str], bool], since_seq: int | None = 0, limit: int = _LIVES_MAX
     ) -> None:
-        """Without `since_seq` nothing is given out before `begin_after` says it."""
+        """Without `since_seq` nothing is given out until `begin_after` is called."""
         self.left_out = 0
         """Pods that got no trace, or none of their bad end, because there were too many."""
         self._choose = choose
@@ -90,11 +92,11 @@ class Lives:
         self._outside: dict[str, None] = {}
         """Lives that run and are not in the sample, the longest first."""
         self._let_go: set[str] = set()
-        """Of those the ones that made room for others, and are there."""
+        """Existing pods whose lives were dropped to make room for other lives."""
         self._on_node: dict[str, dict[str, None]] = {}
         self._in_group: dict[str, dict[str, None]] = {}
         self._stranded: dict[str, dict[str, None]] = {}
-        """By node that is gone, the lives that were there."""
+        """By removed node, the lives that were on it."""
         self._displacers: dict[str, dict[str, None]] = {}
         """By victim, the pods that it was evicted for."""
         self._victims: dict[str, dict[str, None]] = {}
@@ -131,7 +133,7 @@ class Lives:
         self._passed_by.update(uids)
 
     def begin_after(self, seq: int) -> None:
-        """What is final up to this record is taken as given, all else is given out."""
+        """Count everything that is final up to this record as given out; give out the rest."""
         self._since_seq = seq
 
     def parts(self, state: ClusterState, now_ms: int, most: int) -> Iterator[Part]:
@@ -187,7 +189,7 @@ class Lives:
         self._note(event.uid, kept, moment)
 
     def _is_followed(self, event: PodObserved, state: ClusterState) -> bool:
-        """Whether a pod that is not followed is from now on: it is asked once of each."""
+        """Whether to follow a pod from now on. The first call for a pod decides."""
         if event.uid in self._passed_by:
             if event.phase == "Failed":
                 self._ends_unheard(event.uid)

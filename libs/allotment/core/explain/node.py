@@ -48,7 +48,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def fits(self) -> bool:
-        """Whether the node would take the pods as far as it is asked alone."""
+        """Whether the node would take the pods, apart from queues and groups."""
         return self.verdict == FITS
 
 

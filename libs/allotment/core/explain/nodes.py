@@ -255,7 +255,9 @@ def _volume_steps(question: Question) -> Iterator[HostStep]:
 def _detail(
     name: str, node: Node, fact: NodeObserved, request: PodRequest, refused: str | None
 ) -> str:
-    """What a check looked at; of one without words of its own, what is the case if it refuses."""
+    """What a check looked at; for a check without words of its own, the reason for which it
+    rejects.
+    """
     match name:
         case "nodeReady":
             return "Ready condition"
@@ -311,9 +313,9 @@ def _label(node: Node, key: str) -> str:
 def closest(
     state: ClusterState, request: PodRequest, cause: str = "", *, never: bool = False
 ) -> list[Closest]:
-    """What lacks least of what the cause says is lacking: cards, in permille of what is asked for;
-    of CPU, memory, numbers of cards and counted resources the nodes. `never`: not even an empty
-    cluster takes the request, so the largest cards are named.
+    """What is closest to fitting, by the resource that the cause names: cards, in permille of what
+    is asked for; of CPU, memory, numbers of cards and counted resources the nodes. `never`: not
+    even an empty cluster takes the request, so the largest cards are named.
     """
     if cause in (reasons.INSUFFICIENT_CPU, reasons.INSUFFICIENT_MEMORY):
         hosts = sorted(_hosts(state, request, cause), key=lambda entry: entry[:2])
@@ -335,8 +337,8 @@ def closest(
 
 
 def fragmentation(state: ClusterState, request: PodRequest) -> Fragmentation | None:
-    """What of the cards that the pod accepts would do together, and no card has it: memory, or the
-    compute that goes with it. None where it is neither.
+    """The resource that the pod's accepted cards have in total, but no single card has: memory, or
+    the compute that goes with it. None where it is neither.
     """
     free, largest, largest_usable, needed = 0, 0, 0, 0
     compute_free, compute_most, compute_needed = 0, 0, 0

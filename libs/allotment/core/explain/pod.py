@@ -208,7 +208,7 @@ def _general(status: Status) -> str:
 
 def fits_empty_cluster(state: ClusterState, request: PodRequest) -> bool | None:
     """Whether a node would take it if no pod ran in the cluster; cordons and outages do not count.
-    None where there is no node to ask.
+    None if the cluster has no node.
     """
     return Emptied(state).takes(request)
 
@@ -364,8 +364,8 @@ def _node_steps(
     name: str,
     before: ClusterState | None,
 ) -> NodeSteps:
-    """Every step on one node: of a placed pod at its decision, since now it would be asked for a
-    second copy of the pod. A node that came later is asked as it is now.
+    """Every step on one node: of a placed pod at its decision, because now it would have to take a
+    second copy of the pod. A node that was added later is checked as it is now.
     """
     fact, placed = told.fact, told.placed
     if placed is not None and before is not None:

@@ -577,7 +577,7 @@ class PodStory:
 
 
 class _Owners:
-    """Which pod takes the place of which, where an owner makes pods under new names.
+    """Which pod replaces which, where an owner creates pods under new names.
 
     The first pod of an owner that is seen after another one failed, or was deleted before it
     succeeded, takes that one's place. Only pods with generated names are asked for: others have

@@ -251,9 +251,10 @@ class Change(_Sparse, frozen=True, kw_only=True):
     value: bool | int | str | tuple[str, ...] | dict[str, str] | None = None
     target: str = ""
     line: str = ""
-    """What to write in the manifest, as YAML on one line, with a minus sign in front of what is to
-    be removed; of another object the command. Empty where `path` and `value` say it, or where it is
-    spread over several lines."""
+    """What to write in the manifest, as YAML on one line, with a minus sign in front of lines to
+    remove; for another object the command. Empty where `path` and `value` say it, or where it is
+    spread over several lines.
+    """
 
 
 class Counterfactual(_Sparse, frozen=True, kw_only=True):
@@ -574,8 +575,8 @@ class Limit(_Sparse, frozen=True, kw_only=True):
 
 
 class QueueGroup(_Sparse, frozen=True, kw_only=True):
-    """A group, or a pod without one, that waits in a queue, and why. Of a group that was made for
-    pods, and is named by a uid, `owner` says whose they are.
+    """A group, or a pod without one, that waits in a queue, and why. For a group that was created
+    for pods, and is named by a uid, `owner` names their owner.
     """
 
     position: int

@@ -1,4 +1,4 @@
-"""A pod's story as the spans of one trace: what a tracing backend is given, and what is drawn.
+"""A pod's story as the spans of one trace: for tracing backends and for drawings.
 
 The trace is the pod: its id is the pod's uid. One span covers the pod's life; below it is one for
 each phase, below these one for each attempt, and one for each service's stage of an attempt. Every

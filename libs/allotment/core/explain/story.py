@@ -59,9 +59,9 @@ class Everything:
 class PodSubject:
     """Every event of the story of the pods of one name.
 
-    These are the events about the pods themselves; while a pod is there what is decided and seen of
-    its group, and that its node goes and comes back; who is evicted for it; and if it is evicted
-    itself, what the pods get that it was evicted for.
+    These are the events about the pods themselves; while a pod exists, decisions and observations
+    about its group, and the loss and return of its node; the pods that are evicted for it; and if
+    it is evicted itself, the places of the pods that it was evicted for.
     """
 
     def __init__(self, namespace: str, name: str) -> None:
@@ -75,7 +75,7 @@ class PodSubject:
         """The pods that were evicted for the pod, or that gain by its own eviction."""
         self._victims: set[str] = set()
         self._lost: set[str] = set()
-        """Nodes of the pod that are gone."""
+        """Removed nodes of the pod."""
 
     @property
     def only(self) -> Collection[str] | None:

@@ -181,8 +181,8 @@ def _toleration_text(toleration: Toleration) -> str:
 def _end_of(told: PodLife) -> End | None:
     """How the pod ended, or ends; None while nothing ends it.
 
-    Of several causes the one counts that was there first: a pod that is evicted is deleted after
-    that, and its containers are stopped and fail after that.
+    Of several causes the first one counts: a pod that is evicted is deleted after that, and its
+    containers are stopped and fail after that.
     """
     at = told.deleting or told.ended or told.gone
     if at is None:

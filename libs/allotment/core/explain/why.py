@@ -136,8 +136,9 @@ class Whys:
         return Why(code, message or _text(code))
 
     def _quota_text(self, short: Sequence[QuotaShort]) -> str:
-        """Which limits refuse a pod, with what is in use of each, and what others are guaranteed
-        where that is the limit; empty if none does."""
+        """The limits that reject a pod, each with its use, and with the guarantees of others where
+        these are the limit; empty if none rejects it.
+        """
         amounts = "; ".join(reasons.quota_text(each, names_queue=False) for each in short)
         queue = next((each.queue for each in short), "")
         if queue:
@@ -216,7 +217,9 @@ class Whys:
         return Why(counted, f"{fits} now; the scheduler retries the pod")
 
     def nodes_of(self, fact: PodObserved) -> NodesSay | None:
-        """What the nodes answer to a pod; None once too many were asked for others."""
+        """What the nodes answer to a pod; None once other requests have used up the limit of nodes
+        asked.
+        """
         key = (
             *(fact.request, fact.group, fact.queue, fact.namespace, fact.local_claims),
             *(fact.labels if self._state.keep_away else (), fact.owner),

@@ -312,7 +312,7 @@ def step_text(step: Step, request: Request) -> str:
 
 
 class NearWords(NamedTuple):
-    """What is free of a card, or of what is counted, the compute apart, and what it lacks."""
+    """What is free of a card or a counted resource, its compute separately, and what it lacks."""
 
     free: str
     free_compute: str
@@ -335,7 +335,7 @@ def _free_count(entry: Closest) -> str:
 
 
 def _free_memory(entry: Closest) -> str:
-    """Of chips whose memory is not given out by amount there is nothing to say."""
+    """Empty for chips whose memory is not given out by amount."""
     if (
         entry.compute_whole != 100
         and not entry.free_memory_bytes

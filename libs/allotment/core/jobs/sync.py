@@ -1,4 +1,4 @@
-"""One look at a Job, one plan: what to write, to end and to make.
+"""One sync of a Job, one plan: what to write, end and create.
 
 A plan is made from what is, not from what changed, so that it can be made again after a crash at
 any point: a version tells pods and PodGroups of an earlier life, a mark tells pods that we are

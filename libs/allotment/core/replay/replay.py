@@ -1,6 +1,6 @@
 """Recompute every decision of a log and compare it, bit for bit, with the record.
 
-A `Decided` says on which sequence its batch was placed (`basis`) and on which the binder asked
+A `Decided` says on which sequence its batch was placed (`basis`) and on which the binder checked
 again (`checked`, not before `basis`); both lie before the record itself. One fold is enough, if it
 knows beforehand where to stop:
 

@@ -51,7 +51,7 @@ class CardKind(NamedTuple):
 
 
 _UNLISTED = CardKind(0, 100, 1)
-"""Of a card that its node did not list compute counts as percent, and the rest is not known."""
+"""For a card that its node did not list, compute counts as percent, and the rest is unknown."""
 
 
 class _Amounts(NamedTuple):

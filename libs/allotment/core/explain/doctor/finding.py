@@ -79,7 +79,7 @@ def _rank(finding: Finding) -> tuple[bool, tuple[str, ...], bool, int, str, _Nat
 
 
 def _natural(text: str) -> _Natural:
-    """Sorts numbers within a text by what they are: line 2 comes before line 10."""
+    """Sorts numbers within a text by their value: line 2 comes before line 10."""
     return [
         (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
         for part in re.split(r"([0-9]{1,18})", text)

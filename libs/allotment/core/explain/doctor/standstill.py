@@ -29,8 +29,8 @@ _NOT_TRIED = Tried({}, ())
 
 
 class Work(NamedTuple):
-    """What there is to do on a state: pods about which a round says something new, and pods with a
-    place that nothing keeps from being bound.
+    """The work that is due on a state: pods for which a round has a new result, and reserved pods
+    that can be bound.
     """
 
     tried: Tried

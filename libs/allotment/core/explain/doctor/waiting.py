@@ -77,7 +77,7 @@ def of_waiting(state: ClusterState, time_ms: int, whys: Whys) -> list[Finding]:
 
 
 def _capped(findings: list[Finding]) -> Iterator[Finding]:
-    """Of a namespace's findings with one code, those about the most pods and one about the rest."""
+    """A namespace's findings with one code: those about the most pods, and one about the rest."""
     alike: dict[tuple[str, tuple[str, ...]], list[Finding]] = {}
     for each in findings:
         alike.setdefault((each.code, each.namespaces), []).append(each)
