@@ -108,10 +108,10 @@ def told(state: ClusterState, whys: Whys, notice: Refused, readers: Readers) -> 
 def _beside(pod: Pod, why: Why, message: str) -> tuple[str, ...]:
     """What the scheduler said, where it says more than the cause."""
     problem = None if pod.refusal is None else pod.refusal.problem
+    if problem is not None and problem.code in OF_CLUSTER:
+        return ()  # the cause has the amounts
     if problem is not None and problem.code == why.code and pod.refusal is not None:
         return (problem.message,) if pod.refusal.quota else ()
-    if problem is not None and problem.code in OF_CLUSTER:
-        return ()
     said = message.removeprefix(f"{why.code}: ")
     if said in why.text:
         return ()

@@ -15,7 +15,14 @@ from allotment.core.ledger.state import apply
 from allotment.core.queues.turns import in_turns
 from allotment_filter.groups import Groups
 from allotment_filter.waiting import Waiting
-from allotment_proto.events import Envelope, Event, PodGone, PolicyLoaded, QueueObserved
+from allotment_proto.events import (
+    Envelope,
+    Event,
+    PodGone,
+    PolicyLoaded,
+    PriorityClassObserved,
+    QueueObserved,
+)
 from allotment_proto.facts import PluginUse, Policy
 from tests import build
 
@@ -50,6 +57,9 @@ class Lines:
         self.last_pick: dict[str, int] = {}
         self.since: dict[str, int] = {}
         self.tell(PolicyLoaded(policy=POLICY, source="test", text_sha256=""))
+        for value in (0, 1):
+            name = f"class-{value}"
+            self.tell(PriorityClassObserved(uid=name, name=name, rv=1, value=value))
         if by_queues:
             self.tell(QueueObserved(uid="q", name="default", rv=1))
 
@@ -71,6 +81,7 @@ class Lines:
             name=uid,
             created_ms=pod.number,
             priority=-pod.level,
+            priority_class=f"class-{-pod.level}",
             rv=rv,
             labels=(("rv", str(rv)),),
         )

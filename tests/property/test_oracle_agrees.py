@@ -28,8 +28,13 @@ def clusters(draw: st.DrawFn) -> list[Event]:
 
 
 def shared(node: NodeObserved) -> NodeObserved:
-    """The node with cards that are shared by amounts: the oracle knows no others."""
+    """The node with cards that are shared by amounts: the oracle knows no others. None of them is
+    whole for another plugin as well.
+    """
     replace = msgspec.structs.replace
+    if node.inventories:
+        extended = tuple(item for item in node.extended if item[0] != "nvidia.com/gpu")
+        node = replace(node, extended=extended)
     inventories = (
         replace(
             inventory,

@@ -184,7 +184,7 @@ SITUATIONS: dict[str, Row] = {
             lambda log: log.add("whole", 0, extended=((GPU, 2),)),
             running("x", build.request(extended=((GPU, 1),))),
         ),
-        (f"{GPU}: 2 requested", "1 free", "whole", "default/x"),
+        (f"1 of 2 {GPU} in use, 2 requested", "not enough room in the cluster", "no queue quota"),
     ),
     "Insufficient nvidia.com/gpu, on no node": Row(pod(WHOLE), (GPU, "no node")),
     "3 node(s) had untolerated taint {dedicated: serving}": Row(
