@@ -1,8 +1,8 @@
 """The filter: owns the order. Opens one cycle after another for the pods that are due.
 
 A cycle is over when its decision is seen in the log, when the binder says that it had nothing to
-write, or when nothing is heard of it until its deadline: then the same pods are simply due again.
-While scorer or binder say that they work on it, the deadline is put off.
+write, or when no service reports on it before its deadline: then the same pods are due again.
+While the scorer or the binder reports progress, the filter extends the deadline.
 
 The state is read off the event loop; what a record changes in the order is noted on it.
 """
@@ -53,13 +53,13 @@ FAILED_PAUSE_MAX_S = 0.1
 """While a pod is looked for that makes cycles fail, others wait for their turn."""
 ORDER = "order"
 ORDER_AGAIN_S = 1.0
-"""After a defect in computing the order it is tried again so late."""
+"""How long the filter waits before it retries after a defect in computing the order."""
 
 Context = ServiceContext[FilterSettings]
 
 
 class _Found(NamedTuple):
-    """A batch that is due, and what is to be done with it beside sending it on its way."""
+    """A batch that is due, and what to do with it in addition to sending it."""
 
     batch: Batch
     offered: Callable[[], None]
@@ -125,7 +125,7 @@ class Filter:
         self._effort = Effort()
         self._groups: Groups | None = None
         self._waiting: Waiting | None = None
-        """Who waits, in order, while there are no queues."""
+        """The waiting pods in order, while there are no queues."""
         world.fold.listeners.append(self._on_record)
 
     def _on_record(self, record: Record, envelope: Envelope) -> None:
@@ -196,15 +196,15 @@ class Filter:
                 await anyio.sleep(min(GATHER_S_MAX, time.monotonic() - begun_s))
 
     async def _start_over(self, error: Exception) -> None:
-        """Forget all that was kept of the order: it is made anew from the state."""
+        """Discard the order that was kept: the next batch rebuilds it from the state."""
         self.ctx.log.error("defect; the order of pods is recomputed", error=error)
         self.ctx.refusals.refuse(ORDER, "Batch", error)
         self._groups = self._feasibility = self._waiting = None
         await anyio.sleep(ORDER_AGAIN_S)
 
     def _look(self) -> tuple[_Found | None, int]:
-        """The pods that are due, and up to which record that takes account of: of none if some who
-        are much work were passed over. Those are looked at next, after the records that wait.
+        """The pods that are due, and the last record they take into account: none if costly pods
+        were skipped. The filter looks at those next, after the records that wait.
         """
         found, state = self._next(), self.world.fold.state
         groups = self._groups if state.is_batched else None
@@ -277,7 +277,7 @@ class Filter:
         return None if allotment_board.is_loading() else NodeRanker(state)
 
     def _give_time(self, state: ClusterState) -> None:
-        """A pod may be heard of before its PodGroup: it is not refused at once."""
+        """A pod may arrive before its PodGroup, so the filter does not refuse it at once."""
         missing = set(without_group(state))
         for uid in self._awaited - missing:
             self.held_back.pop(uid, None)
@@ -350,7 +350,7 @@ class Filter:
             is_over = not reached.cancelled_caught
         if not is_over:
             self.reissued += 1
-            if flight.is_under_way:  # by the news of it: each that is issued again begins anew
+            if flight.is_under_way:  # set by reports; unset in each cycle that is reissued
                 self._patience = min(2 * self._patience, PATIENCE_MAX)
             self.ctx.log.warning("no answer about a cycle, issuing it again", cycle=flight.cycle)
             return
@@ -368,8 +368,8 @@ class Filter:
         await anyio.sleep(min(pause_s, most_s))
 
     def _narrow(self, uids: Sequence[str]) -> None:
-        """A cycle raised an error. Halves find the pod or group that it is about; that one waits,
-        the longer the more often it failed, so that it holds up nobody else.
+        """A cycle raised an error. Halving the batch finds the pod or group that caused it. That
+        one waits longer after each failure, so that it does not hold up other pods.
         """
         units = {self._unit(uid) for uid in uids}
         if len(units) > 1:

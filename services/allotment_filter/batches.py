@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 
 class Round(NamedTuple):
-    """One pass over the pending pods: a batch (perhaps empty) and the pods tried in vain."""
+    """One scan of the pending pods: a batch (perhaps empty) and the pods tried in vain."""
 
     batch: Batch
     in_vain: tuple[str, ...]

@@ -1,13 +1,13 @@
-"""How much work the pods of a batch are, beside their number.
+"""How much work the pods of a batch are, in addition to their number.
 
 A pod costs a decision next to nothing if nodes answer it each for itself. A rule about other pods
 is asked of every pod and node for each pod that has it, and a term of node affinity of every node
-for each different request. Others of other namespaces wait while a batch is decided; so one that is
-much work is sent on its way with fewer pods.
+for each different request. Others of other namespaces wait while a batch is decided; so the
+filter sends a costly batch with fewer pods.
 
-Costly pods for which a batch has no effort left are passed over, and all others go on: nobody waits
-behind them, whatever the order. Of those that were passed over some are chosen for the next batch,
-and have their part of its effort: the namespaces take turns, and in each those that waited longest
+Costly pods for which a batch has no effort left are skipped, and all others proceed: no pod waits
+behind them, whatever the order. Some of the skipped pods are chosen for the next batch and get a
+share of its effort: the namespaces take turns, and in each those that waited longest
 come first. So pods in front that are due again and again do not keep out those behind them.
 """
 
@@ -30,19 +30,19 @@ class Effort:
 
     def __init__(self) -> None:
         self._chosen: dict[str, int] = {}
-        """Who was passed over and comes with this batch, and what it costs."""
+        """The skipped pods that come with this batch, and what each costs."""
         self._left = EFFORT_MAX
         """What is left of the effort for all others."""
         self._is_first = True
         self._requests: set[PodRequest] = set()
         self._passed_over: dict[str, dict[str, int]] = {}
-        """By namespace, who was passed over, in order, and what it costs."""
+        """By namespace, the skipped pods in order, and what each costs."""
         self._served: dict[tuple[str, str], int] = {}
         """When a namespace, or a job of it, had its last turn: the later the greater."""
 
     @property
     def has_passed_over(self) -> bool:
-        """Whether the batch that was chosen last left somebody behind."""
+        """Whether the batch that was chosen last skipped a pod."""
         return bool(self._passed_over)
 
     def begin(self) -> None:
@@ -97,7 +97,7 @@ class Effort:
             del self._served[next(iter(self._served))]
 
     def _choose(self) -> dict[str, int]:
-        """Some of those who were passed over; the first, whatever it costs."""
+        """Some of the skipped pods; the first, whatever it costs."""
         chosen, spent = dict[str, int](), 0
         names = sorted(self._passed_over, key=lambda name: self._turn_of(name, ""))
         for job, cost in take_turns(map(self._in_order, names)):
@@ -108,7 +108,7 @@ class Effort:
         return chosen
 
     def _in_order(self, namespace: str) -> Iterator[tuple[str, int]]:
-        """Who was passed over of a namespace, those in front whose last turn is longest ago."""
+        """The skipped pods of a namespace; those whose last turn is longest ago come first."""
         jobs = self._passed_over[namespace]
         return iter(sorted(jobs.items(), key=lambda each: self._turn_of(namespace, each[0])))
 

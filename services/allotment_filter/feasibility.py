@@ -1,4 +1,4 @@
-"""Feasibility cache: on how many nodes each class of pods fits, counted anew only if it may differ.
+"""Feasibility cache: on how many nodes each class of pods fits, recounted only if it may differ.
 
 A change of the state concerns one node, so it can take at most one away from the nodes on which a
 request fits. While fewer changes have happened than nodes fitted when they were last counted, the
@@ -93,7 +93,7 @@ class FeasibilityCache:
             self._ranker.end()
 
     def follow(self) -> None:
-        """Bring the ranker up to date: for when there is time, as nobody may ask for long."""
+        """Bring the ranker up to date while the filter is idle: the next query may be far off."""
         state = self.state
         if state.changes_dropped + len(state.changes) - self._followed >= FOLLOW_CHANGES:
             self._open()

@@ -56,14 +56,14 @@ class Groups:
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing is known of who waits."""
+        """The set of waiting groups is unknown."""
         self.lines = Lines(self._is_due)
         ranker = self._ranker
         self.parked = None if ranker is None else Parked(self.lines, self.rounds, ranker)
         self.effort = Effort()
         self._is_quiet = False
-        """Nobody was due, nor held back, when that was asked last; and since then (`_may_be_due`)
-        nothing happened that changes it."""
+        """No pod was due or held back at the last check, and nothing has changed that since
+        (`_may_be_due`)."""
         self._woken_seq = -1
         self._followed = -1
         self._last: GroupBatch | None = None
@@ -74,8 +74,8 @@ class Groups:
         batch_max: int = BATCH_MAX,
     ) -> GroupBatch | None:
         """The next groups to try; None if none is due. Pods in `held_back` keep their group out;
-        groups and single pods that are `in_cycle`, one that is not over, are passed over. Where
-        that fails it is done without those on which it does.
+        groups and single pods that are `in_cycle`, one that is not over, are skipped. If
+        the check fails on some groups, they are left out.
         """
         try:
             return self._next_batch(held_back, batch_max)
@@ -195,8 +195,8 @@ class Groups:
         )
 
     def _is_news(self, job: str) -> bool:
-        """Whether a group is another one than the one that was tried: its pods may not all have
-        been told."""
+        """Whether this group is not the one that was tried: some of its pods may not have got
+        the answer yet."""
         group = None if job.startswith(SINGLE) else self.state.groups[job]
         return group is not None and group.changed_seq > max(
             self._tried.get(job, 0), group.short_basis

@@ -1,7 +1,6 @@
-"""Who waits but has no part in the order: groups without their queue, pods without their PodGroup.
+"""Waiting work outside the order: groups without their queue, pods without their PodGroup.
 
-They are worth a cycle for one thing, their refusal, and again only when something about them or the
-order changed.
+Each gets one cycle, which refuses it, and another only after it or the order changed.
 """
 
 from collections.abc import Iterator, Mapping

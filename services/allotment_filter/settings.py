@@ -9,7 +9,7 @@ from allotment.core.placement.cycle import BATCH_MAX
 
 
 class FilterSettings(CommonSettings, frozen=True, kw_only=True):
-    """What the filter needs beside what every service does."""
+    """The filter's settings in addition to those that every service has."""
 
     batch_max: Annotated[int, Meta(description="most pods in one cycle", ge=1, le=BATCH_MAX)] = (
         BATCH_MAX

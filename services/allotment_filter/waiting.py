@@ -49,9 +49,7 @@ class Waiting:
 
     def in_turns(self, is_due: Callable[[Pod], bool]) -> Iterator[Pod]:
         """The pods that are due, in order."""
-        if len(self._positions) != len(
-            self.state.pending
-        ):  # a record that was passed over, perhaps
+        if len(self._positions) != len(self.state.pending):  # perhaps a record that was skipped
             self._sort_anew()
         pods = self.state.pods
 
