@@ -65,9 +65,7 @@ _MOVES_MAX = 2
 _QUEUES_MAX = 4
 """How many other queues are tried, and how many holders whose end might help."""
 _CLASSES_MAX = 64
-"""How many PriorityClasses the search for the lowest one that helps covers, at two rounds for each
-halving.
-"""
+"""How many PriorityClasses are searched for the lowest that helps; a halving takes two rounds."""
 _NAMED_MAX = 4
 """How many of the pods that would be evicted are named."""
 _THRESHOLDS_MAX = 256

@@ -313,9 +313,9 @@ def _label(node: Node, key: str) -> str:
 def closest(
     state: ClusterState, request: PodRequest, cause: str = "", *, never: bool = False
 ) -> list[Closest]:
-    """What is closest to fitting, by the resource that the cause names: cards, in permille of what
-    is asked for; of CPU, memory, numbers of cards and counted resources the nodes. `never`: not
-    even an empty cluster takes the request, so the largest cards are named.
+    """What is closest to fitting, by the resource that the cause names: cards, by the permille of
+    the request that they lack; nodes for CPU, memory, numbers of cards and counted resources.
+    `never`: not even an empty cluster takes the request, so the largest cards are named.
     """
     if cause in (reasons.INSUFFICIENT_CPU, reasons.INSUFFICIENT_MEMORY):
         hosts = sorted(_hosts(state, request, cause), key=lambda entry: entry[:2])

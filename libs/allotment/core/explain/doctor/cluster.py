@@ -410,7 +410,7 @@ def _of_pods(state: ClusterState, pods: Iterable[Pod], now_s: int) -> Iterator[F
 
 
 def _forgers_of(state: ClusterState, node: str) -> Iterator[str]:
-    """The pods that wrote records for a node on which no scheduler placed them."""
+    """The pods with records for the node that no scheduler wrote."""
     for pod in state.pods.values():
         if pod.forged and node in pod.forged:
             yield f"{pod.fact.namespace}/{pod.fact.name}"
