@@ -32,9 +32,6 @@ def shared(node: NodeObserved) -> NodeObserved:
     whole for another plugin as well.
     """
     replace = msgspec.structs.replace
-    if node.inventories:
-        extended = tuple(item for item in node.extended if item[0] != "nvidia.com/gpu")
-        node = replace(node, extended=extended)
     inventories = (
         replace(
             inventory,
@@ -44,7 +41,7 @@ def shared(node: NodeObserved) -> NodeObserved:
         )
         for inventory in node.inventories
     )
-    return replace(node, inventories=tuple(inventories))
+    return replace(node, inventories=tuple(inventories), listed_twice=())
 
 
 def alone(pod: PodObserved) -> PodObserved:
