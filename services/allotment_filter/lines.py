@@ -1,10 +1,10 @@
-"""Who waits in which queue, in order: kept from batch to batch; only what changed is sorted anew.
+"""The order of waiting jobs by queue, kept from batch to batch; only changed jobs are sorted again.
 
 A job's place in its queue follows from the job and from what the cluster has. Where the queues
 stand among each other changes with every allocation, and is asked each time.
 
 Among those that nothing else orders the namespaces take turns, if the policy lets them: a namespace
-of which a batch had somebody goes behind those of which it had nobody. So each is offered to a
+with a job in a batch goes behind those without one. So each is offered to a
 round once before any is offered twice. Whom the round gives a place first does not follow from
 here but from the log (`allotment.core.queues.turns`).
 """
@@ -25,7 +25,7 @@ T = TypeVar("T", bound=object)
 
 
 class Entry(NamedTuple):
-    """When somebody arrived, and who. Total: arrivals differ in the uid at least."""
+    """When a job arrived, and its uid. Total: arrivals differ in the uid at least."""
 
     arrival: Key
     uid: str
@@ -92,7 +92,7 @@ class Line:
 
     def __init__(self) -> None:
         self._rows: dict[Order, OrderedDict[str, _Row]] = {}
-        """By level, the namespaces with somebody there, the next one to have its turn in front."""
+        """By level, the namespaces that have jobs there, the next one in turn first."""
         self._levels: list[Order] = []
         """The keys of `_rows` in order."""
 
@@ -107,8 +107,8 @@ class Line:
         row.add(position.entry)
 
     def replace(self, old: Position | None, new: Position | None) -> None:
-        """Take a position out, if it is there, and add another. A namespace that keeps somebody in
-        its level keeps its turn.
+        """Take a position out, if it is there, and add another. A namespace that still has
+        a job in its level keeps its turn.
         """
         was_there = old is not None and (new is None or old in self)
         if new is not None:
@@ -121,7 +121,7 @@ class Line:
         return row is not None and position.entry in row
 
     def take_out_all(self, positions: Iterable[Position]) -> None:
-        """Take many positions out: each row that has any is written anew once."""
+        """Take many positions out: each row that has any is rewritten once."""
         gone: dict[tuple[Order, str], set[str]] = {}
         some: dict[tuple[Order, str], Position] = {}
         for position in positions:
@@ -140,8 +140,8 @@ class Line:
             rows.move_to_end(position.namespace)
 
     def in_turns(self, found: Callable[[str], T | None]) -> Iterator[T]:
-        """What is found for the uids, in order; those for which there is nothing are passed over
-        and take nobody's turn. Look no further at it once the line was changed.
+        """What is found for the uids, in order; those without a result are skipped and use
+        up no turn. Do not read on after the line changes.
         """
         for level in self._levels:
             rows = self._rows[level].values()
@@ -192,8 +192,8 @@ def _found(row: Iterable[Entry], found: Callable[[str], T | None]) -> Iterator[T
 
 
 class Lines:
-    """The jobs of one world that wait at a gate or for places. Who is found not to be due is passed
-    over until something changes about the job, or all are woken.
+    """The jobs of one world that wait at a gate or for places. A job that is
+    not due is skipped until something changes about it, or all are woken.
 
     `is_due` says whether a job is worth a try. `sorted_in` and `visited` count the jobs that were
     given a place, and those that were looked at.
@@ -214,7 +214,7 @@ class Lines:
         self._open: dict[str, Line] = {}
         """The same without those who were found not to be due."""
         self._parked: dict[Hashable, dict[str, Line]] = {}
-        """Those who are in neither until somebody puts them back, by what they are parked under."""
+        """The jobs that are in neither until they are put back, by what they are parked under."""
         self._parked_under: dict[str, Hashable] = {}
         self._idle: dict[str, set[str]] = {}
         """By queue, who was found not to be due and is still in `_open`."""
@@ -265,7 +265,7 @@ class Lines:
         return self._parked_under.keys()
 
     def first_parked(self, under: Hashable) -> str | None:
-        """One of those who are parked there; None if none is any more."""
+        """One of the jobs that are parked there; None if there is none."""
         lines = self._parked.get(under, {}).values()
         return next((uid for line in lines for uid in line.in_turns(str)), None)
 
@@ -297,7 +297,7 @@ class Lines:
                         lines[name].had_its_turn(position)
 
     def in_turns(self, session: Session) -> Iterator[str]:
-        """Who is due (by uid), in job order within a queue, queues taking turns in queue order."""
+        """The uids of due jobs, in job order within a queue; queues take turns in queue order."""
         names = list(self._open)
         if len(names) > 1:  # where one alone stands is not worth counting what it deserves
             names.sort(key=session.queue_key)
@@ -340,7 +340,7 @@ class Lines:
 
     def _positions_of(self, session: Session, uids: Iterable[str]) -> list[tuple[str, Position]]:
         """The positions of those who wait of these jobs, and their queues, in order of arrival: so
-        namespaces that nobody of waited come in that order, too.
+        namespaces without a waiting job before come in that order, too.
         """
         found = []
         for uid in uids:

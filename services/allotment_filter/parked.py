@@ -1,8 +1,8 @@
-"""Pods and groups that would be told once more what they were told: passed over, class by class.
+"""Pods and groups that would get the same answer again: skipped, class by class.
 
 In a full cluster thousands wait, and whenever a pod ends room has appeared somewhere. Mostly it is
 room for none of them. A class of pods that ask the same is asked about once, instead of each of
-them in a cycle: while it fits nowhere for the reasons that its pods were told, or its queue refuses
+them in a cycle: while it fits nowhere for the reasons that its pods got, or its queue refuses
 it as before, they stay parked.
 
 Where a class fits that did not, no more of it are worth a try than there is room for: the first of
@@ -51,7 +51,7 @@ class _Lone(NamedTuple):
     scope: str
     """For whom nodes are held back, if nodes refused them; see `ClusterState.scope_of`."""
     priority_class: str = ""
-    """What their queue goes by beside the request, if that refused them."""
+    """What their queue checks in addition to the request, if the queue refused them."""
     code: str = ""
     """Why their queue refused them; empty: nodes did."""
 
@@ -72,7 +72,7 @@ class Worth(Enum):
     A_TRY = "a try"
     LATER = "later"
     """This batch has as many of its class as there is room for, and it cannot be parked with them:
-    it was told something else."""
+    it got another answer."""
 
 
 class Parked:
@@ -85,7 +85,7 @@ class Parked:
         self, lines: Lines, rounds: Rounds, ranker: Callable[[], WholeRanker | None]
     ) -> None:
         """`ranker` makes one that asks the nodes of the state, None as long as it cannot. It is
-        made when it is needed: that is once somebody waits whom nodes refused.
+        made when it is needed: that is once a pod waits that nodes refused.
         """
         self.state = rounds.state
         self.asked = 0
@@ -95,7 +95,7 @@ class Parked:
         self._make_ranker = ranker
         self._made: FeasibilityCache | None = None
         self._told: dict[Class, Refusal] = {}
-        """By class, what those who are parked were told."""
+        """By class, the answer that its parked pods got."""
         self._fitting: set[Class] = set()
         """The classes that fit somewhere now: of those who are parked as many are put back as there
         is room for."""
@@ -105,11 +105,11 @@ class Parked:
         self._offered: dict[Class, list[str]] = {}
         """Those that it has."""
         self._times: dict[Class, int] = {}
-        """Of classes of whom nobody got a place: how many times the room is tried."""
+        """Of classes without a placed pod: how many times the room is tried."""
 
     def wake(self, session: Session, woken_seq: int, batch_max: int) -> None:
-        """A new batch is chosen: put those back who may get a place now, or are to be told
-        something else. All are asked about when `woken_seq` is another one than before.
+        """A new batch is chosen: put those back that may get a place now, or need
+        another answer. All are asked about when `woken_seq` is another one than before.
         """
         self._left.clear()
         self._offered.clear()
@@ -173,7 +173,7 @@ class Parked:
                 return self._in_turn(under, pod, batch_max)
             self._times.pop(under, None)
             if not same_refusal(refusal, found.refusal):
-                return Worth.A_TRY  # it is to be told something else
+                return Worth.A_TRY  # it needs another answer
         self._told[under] = refusal
         return under
 
@@ -189,7 +189,7 @@ class Parked:
             self._times.clear()
 
     def follow(self) -> None:
-        """Look at what changed on nodes while there is time, if somebody is parked."""
+        """Check what changed on nodes while the filter is idle, if any pod is parked."""
         if self._made is not None and self._told:
             self._made.follow()
 
@@ -214,7 +214,7 @@ class Parked:
         """Under what a job can be parked whose first pod was refused; None if it cannot be."""
         fact, refusal = pod.fact, pod.refusal
         if refusal is None or fact.problem is not None or self._rounds.may_evict:
-            return None  # or somebody may have to go for it
+            return None  # or it may need an eviction
         if refusal.problem is not None:
             is_alike = job.startswith(SINGLE) and _ONE_BY_ONE.isdisjoint(session.plugin_names)
             code = refusal.problem.code
@@ -244,7 +244,7 @@ class Parked:
 
     def _is_by_itself(self, fact: PodObserved) -> bool:
         """Whether each node's answer follows from that node alone: it has no rules about others nor
-        volumes, and nobody has to keep away from it.
+        volumes, and no pod has to keep away from it.
         """
         return (
             fact.problem is None
@@ -255,7 +255,7 @@ class Parked:
         )
 
     def _refuses(self, session: Session, pod: Pod, told: Refusal) -> bool:
-        """Whether its queue refuses pods of a kind as they were told."""
+        """Whether its queue still refuses pods of a kind for the recorded reason."""
         self.asked += 1
         no, problem = session.refuses(SINGLE + pod.fact.uid), told.problem
         return (
@@ -274,7 +274,7 @@ class Parked:
         if left is None:
             left = self._room_for(under, fact, batch_max)
             if left < 1:
-                return Worth.A_TRY  # some of a group fit, and it is to be told
+                return Worth.A_TRY  # some of a group fit, and it needs that answer
         if left > 0:
             self._left[part] = left - 1
             self._offered.setdefault(under, []).append(fact.uid)
@@ -303,7 +303,7 @@ class Parked:
         return min(room * self._times.get(under, 1), batch_max)
 
     def _give_up(self, under: Class) -> None:
-        """Nobody of the class is parked any more."""
+        """The class has no parked pods left."""
         self._told.pop(under, None)
         self._fitting.discard(under)
         self._lines.put_back(under)

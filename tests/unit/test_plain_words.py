@@ -16,8 +16,6 @@ REMARKS_UNCLEAN = (
     "libs/allotment_board/",
     "libs/allotment_lab/",
     "services/allotment_binder/",
-    "services/allotment_filter/lines.py",
-    "services/allotment_filter/parked.py",
     "services/allotment_watcher/",
 )
 """Folders where docstrings or comments still have odd words. It only gets shorter."""
