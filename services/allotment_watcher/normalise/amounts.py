@@ -1,4 +1,4 @@
-"""What a pod takes of its host, beside cards: CPU, memory, and resources that are only counted."""
+"""What a pod takes of its host, apart from cards: CPU, memory, and counted resources."""
 
 from collections.abc import Mapping, Sequence
 
@@ -73,7 +73,7 @@ def _of_containers(pod: objects.PodObject, source: PodSource, lens: Lens) -> pod
 
 
 def _own(pod: objects.PodObject, containers: pod_totals.Amounts, lens: Lens) -> dict[str, int]:
-    """What the pod requests itself, beside its containers."""
+    """What the pod itself requests, in addition to its containers."""
     resources = pod.spec.resources
     if resources is None:
         return {}

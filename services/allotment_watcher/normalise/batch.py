@@ -204,7 +204,7 @@ def _span_ms(annotations: Mapping[str, str], problems: list[Problem]) -> int:
 
 
 def _owner(meta: objects.Meta) -> str:
-    """The uid of who owns an object, its controller if there is one; empty if nobody does."""
+    """The uid of an object's owner, its controller if there is one; empty if it has no owner."""
     owners = sorted(meta.owner_references or (), key=lambda owner: not owner.controller)
     return owners[0].uid if owners else ""
 

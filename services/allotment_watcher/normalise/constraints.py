@@ -208,7 +208,7 @@ def _spread(given: objects.SpreadConstraint, namespace: str, labels: Labels) -> 
 
 
 def _ports(spec: objects.PodSpec) -> Iterable[HostPort]:
-    """Of containers that run beside each other; on the host's network every port is the host's."""
+    """Of containers that run at the same time; on the host's network every port is the host's."""
     for container in spec.containers or ():
         yield from _ports_of(container, spec)
     for container in spec.init_containers or ():

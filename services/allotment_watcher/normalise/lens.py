@@ -48,8 +48,8 @@ class Lens:
         return _read_of(policy) == _read_of(self.policy)
 
     def families_assigned(self, annotations: Mapping[str, str]) -> list[str]:
-        """The device families of which a pod's annotations may tell what it holds. Of most pods
-        none, of nearly all others one: nobody needs to read the rest.
+        """The device families of which a pod's annotations may tell what it holds. Most pods
+        have none, nearly all others one: the rest need not be read.
         """
         written = annotations.keys()
         return [n for n, places in self._assignments.items() if not written.isdisjoint(places)]

@@ -25,7 +25,7 @@ TRUE = frozenset(("1", "t", "T", "true", "True", "TRUE"))
 """What Go's strconv.ParseBool takes for true; everything else counts as false."""
 PRIORITY_MAX = 2**31 - 1
 NEVER_PREEMPTS = "Never"
-"""The `preemptionPolicy` of pods and PriorityClasses for which nobody is evicted."""
+"""The `preemptionPolicy` of pods and PriorityClasses that never preempt other pods."""
 
 Texts = Mapping[str, str]
 

@@ -1,4 +1,4 @@
-"""Annotations of a pod that nobody reads although somebody meant something by them.
+"""A pod's annotations that are ignored because their keys are misspelt or foreign.
 
 A key that is spelt otherwise than ours is no error to Kubernetes: the pod starts as if nothing had
 been asked. So keys that are almost one that is read are recorded, each with the one that was
@@ -44,7 +44,7 @@ READ = frozenset(
         task_topology.TASK_ORDER,
     )
 )
-"""What users write on a pod, and somebody reads."""
+"""The annotations that users write on a pod and that a service reads."""
 _KNOWN = frozenset(
     (
         *READ,
@@ -72,7 +72,7 @@ _NAMES_IN = {
 def misnamed(
     annotations: Mapping[str, str], labels: Mapping[str, str], lens: Lens
 ) -> tuple[tuple[str, str], ...]:
-    """The keys that nobody reads and that were meant for one that is read, each with that one, or
+    """The ignored keys that were meant for one that is read, each with that one, or
     with the limits that say as much: the first few in order."""
     families, config = lens.policy.families, lens.config
     of_labels = (

@@ -3,7 +3,7 @@
 A spec says what is wanted. What the kubelet has set aside, and what the containers run with, stands
 in the status. A pod that shrinks holds the old amount until then, one that grows may get the new
 one at any moment. So each amount counts as the largest of the three. What the kubelet will never
-grant (*infeasible*) does not count: else whoever may resize a pod could ask for all of its node.
+grant (*infeasible*) does not count: else a user who may resize a pod could claim its whole node.
 Source: Kubernetes `component-helpers/resource`, with `UseStatusResources`.
 """
 
@@ -95,7 +95,7 @@ def _most(
 def _largest(
     wanted: Mapping[str, objects.Amount], *held: Mapping[str, objects.Amount]
 ) -> dict[str, objects.Amount]:
-    """By resource the largest amount, as it is written; what is held counts if it can be read."""
+    """The largest amount by resource, as spelt there; what is held counts if it can be read."""
     most = dict(wanted)
     for amounts in held:
         for name, amount in amounts.items():
