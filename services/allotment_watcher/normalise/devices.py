@@ -240,7 +240,7 @@ def _bounded(unplaced: list[DeviceRequest]) -> tuple[DeviceRequest, ...]:
 def _whole_cards(
     family: Family, source: PodSource, most: Mapping[int, int]
 ) -> tuple[DeviceRequest, ...]:
-    """What containers can have at most if nobody can read how much of a card they ask for."""
+    """What containers can have at most if their card request is unreadable."""
     return tuple(
         DeviceRequest(family.name, index, source.containers[index].name, count, 0, 100, 100)
         for index, count in sorted(most.items())

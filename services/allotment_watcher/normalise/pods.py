@@ -35,7 +35,7 @@ REQUEST_BYTES_MAX = 16 * 1024
 KINDS_REMEMBERED = 512
 ERROR_CHARS_MAX = 300
 ENDING_CHARS_MAX = 500
-"""Of each text about a pod's end: enough for kubelet's sentences, whoever else wrote one."""
+"""Of each text about a pod's end: enough for kubelet's sentences, and a bound on others."""
 _GRACE_S_MAX = 1 << 33
 """Go's durations reach no further."""
 DISRUPTION = "DisruptionTarget"
@@ -170,7 +170,7 @@ def _read(pod: objects.PodObject, lens: Lens, asks: PodRequest | None) -> PodReq
 
 
 def _grace_s(pod: objects.PodObject) -> int:
-    """How long a pod may take to end; 0 if that is so short that others can wait for it."""
+    """How long a pod may take to end; 0 if others can wait for it."""
     given = pod.metadata.deletion_grace_period_seconds
     grace_s = pod.spec.termination_grace_period_seconds if given is None else given
     return min(grace_s, _GRACE_S_MAX) if grace_s is not None and grace_s > NEAR_S else 0
@@ -239,8 +239,8 @@ def unreadable_pod_fact(
     """The fact about a pod that exists but does not fit the API's types.
 
     Without a version, so that it never displaces what was read of the pod before: its cards must
-    not count as free because an annotation broke. Nobody knows what one that runs and was never
-    read holds: until it can be read or is gone, its node's cards take nothing new.
+    not count as free because an annotation broke. What a running pod holds that was never
+    read is unknown: until it is readable or gone, its node's cards get no new pods.
     """
     error = error[:ERROR_CHARS_MAX]
     node = seen.spec.node_name or ""
@@ -376,7 +376,7 @@ def _running(
 ) -> PodRequest:
     """What a pod that runs although we would refuse it takes of its host, as far as it says so.
 
-    Of too many resources only those count that its node has: nobody can take others of it.
+    Of too many resources only those count that its node has: it has no others.
     """
     try:
         cpu_milli, memory_bytes, extended = of_host(pod, source, lens)
