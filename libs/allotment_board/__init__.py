@@ -188,7 +188,7 @@ class NodeRanker:
         self._in_use.end()
 
     def open_ahead(self) -> None:
-        """Do while nobody waits what the board would do for the next pod."""
+        """Do the board's work for the next pod while no pod waits."""
         self._choose()
         if self._board is not None:
             self._board.open_ahead()

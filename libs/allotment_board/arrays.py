@@ -149,7 +149,7 @@ class Arrays:
         what a milli-CPU adds, how much memory (bytes) there is, and what a KiB adds."""
 
     def _allocate(self, cards: int) -> None:
-        """Make all arrays anew, for the nodes that have a name and so many cards each."""
+        """Rebuild all arrays for the nodes that have a name and so many cards each."""
         nodes = len(self.names)
         self.depth = cards
         self.nodes = 0

@@ -6,7 +6,7 @@ Amounts are *free* amounts, so that every rule is `free >= need`. Cards that are
 but their use share a *kind*; a request's needs are looked up by kind. `column_arrays` says what the
 arrays hold.
 
-A node that joins makes all positions anew (they are in name order, so that the first of equals is
+A node that joins rebuilds all positions (they are in name order, so that the first of equals is
 the one at the lowest position); one that changes or leaves touches its own position only.
 """
 
@@ -152,7 +152,7 @@ class Columns(Arrays):
     # ---- following the state
 
     def _follow(self, recent: list[Change]) -> bool:
-        """Take over changes one by one; False if positions have to be made anew."""
+        """Take over changes one by one; False if positions must be rebuilt."""
         rows, positions, crowd = self.state.rows, self._position, self.crowd
         written: set[int] = set()
         counts = crowd.counts
@@ -201,7 +201,7 @@ class Columns(Arrays):
         return True
 
     def _drop_absent(self) -> None:
-        """Some node was forgotten: mark every position whose node is not there any more."""
+        """Some node was forgotten: mark every position whose node no longer exists."""
         for name, position in self._position.items():
             if self.present[position]:
                 node = self.state.nodes.get(name)

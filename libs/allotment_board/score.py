@@ -67,7 +67,7 @@ class Scorer:
         """Room for what the loops find at the positions of one call."""
 
     def prepare(self, row: Row) -> None:
-        """What a new row needs beside its columns."""
+        """What a new row needs in addition to its columns."""
         request, nodes = row.shape.request, len(self._columns)
         if request.company != ALONE or request.attachments:
             row.rules = Rules(self._columns, request, self._switches)
@@ -111,7 +111,7 @@ class Scorer:
             self._compare(row, more, order, at)
 
     def _call(self, in_use: Loops, row: Row) -> Call:
-        """What these loops take for the row, beside positions."""
+        """The row's arguments of these loops, without positions."""
         columns, more, encoded = self._columns, row.more, row.encoded
         assert encoded is not None
         mask = admitted_cards(row, columns)

@@ -126,7 +126,7 @@ class More:
         """What a node earns beside the others."""
 
     def take_over_fixed(self, at: Ints) -> None:
-        """Add up anew what positions earn whatever is in use there."""
+        """Recompute what positions earn whatever is in use there."""
         if not len(self.fixed):
             return
         fixed: Ints = np.zeros(len(at), np.int64)

@@ -1,6 +1,6 @@
 """The highest ranks of a row, kept in order while single ranks change.
 
-A row of ranks has one entry a node, and a decision asks for the best four. Finding them anew costs
+A row of ranks has one entry a node, and a decision asks for the best four. Finding them again costs
 as much as the row is long. So the best `_KEEP` positions are kept, with a floor: whatever is not
 kept ranks below the floor. A rank that changes is moved, enters or leaves (`keep`); only when
 fewer than asked for are left above the floor is the row searched again.
