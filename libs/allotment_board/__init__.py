@@ -40,8 +40,8 @@ a floor, so the cost of a decision hardly grows with the nodes. Reasons are made
 
 Each rule of `fits` and of the scores is said once more as a loop over the columns (`loops.py`,
 `choice.py` for cards, `values.py` for `fill-ahead`, `term_loops.py` for the plugins' terms). A
-request is told to them as one table of numbers (`encode.py`; `plan.py` says what stands where): an
-array that is handed over costs about as much as a position that is scored. NumPy fills the columns
+request reaches them as one table of numbers (`encode.py`; `plan.py` gives the layout): passing an
+array costs about as much as scoring a position. NumPy fills the columns
 and compares nodes with each other.
 
 The loops run compiled or as they are, with the same integers, so it does not matter to any

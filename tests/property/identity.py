@@ -54,7 +54,7 @@ def seen_again(world: World, a: int, b: int, c: int) -> None:
 
 
 def made_again(world: World, a: int, b: int, c: int) -> None:
-    """A PodGroup of the same name, in some queue; whether or not the end of the old one is told."""
+    """A PodGroup of the same name, in some queue; the log may or may not have the old one's end."""
     name = f"g{a}"
     known = world.state.groups.get(f"default/{name}")
     if known is not None and known.fact is not None and b % 2:

@@ -13,6 +13,7 @@ from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment_proto.events import Event, MixLearned, NodeObserved, PodObserved, PolicyLoaded
+from tests.build import decided
 from tests.strategies import every_policy
 from tests.strategies.life import lives
 
@@ -78,21 +79,30 @@ def test_every_refusing_node_has_its_first_obstacle_in_a_gap(events: list[Event]
         assert why.text
 
 
-@settings(max_examples=80)
-@given(lives(every_policy))
-def test_who_waits_for_pods_to_end_waits_for_pods_that_are_there(events: list[Event]) -> None:
+def test_who_waits_for_pods_to_end_waits_for_pods_that_are_there() -> None:
     """On every node that counts some pod runs, and without its pods the node takes the request."""
-    state = folded(events)
-    whys = Whys(state)
-    for uid in state.pending:
-        fact = state.pods[uid].fact
-        if fact.problem is not None or fact.gated:
-            continue
-        asked = whys.asked(fact)
-        waits = waiting_for(state, asked)
-        if waits is None or waits.kind != "Release":
-            continue
-        held = [node for node in present(state) if node.allocations]
-        assert 0 < waits.nodes <= len(held)
-        ends = [node for node in held if Emptied(state).refuses(node, asked) is None]
-        assert waits.nodes <= len(ends)
+    waiting = 0
+
+    @settings(max_examples=80)
+    @given(lives(every_policy))
+    def in_every_life(events: list[Event]) -> None:
+        nonlocal waiting
+        state = folded(events)
+        placed = run_cycle(state, tuple(state.pending), Evaluator(state)).placements
+        apply(state, decided(*placed), state.seq + 1)
+        whys = Whys(state)
+        for uid in state.pending:
+            fact = state.pods[uid].fact
+            if fact.problem is not None or fact.gated:
+                continue
+            asked = whys.asked(fact)
+            waits = waiting_for(state, asked)
+            if waits is None or waits.kind != "Release":
+                continue
+            waiting += 1
+            held = [node for node in present(state) if node.allocations]
+            ends = [node for node in held if Emptied(state).refuses(node, asked) is None]
+            assert 0 < waits.nodes <= len(ends)
+
+    in_every_life()
+    assert waiting, "no generated pod waits for others to end"

@@ -252,7 +252,8 @@ class TestCorners:
         world.job("top", 2, priority="high", members=2)
         assert len(world.decide().evictions) == 2
 
-    def test_nobody_goes_for_a_group_that_is_not_let_in(self) -> None:
+    @pytest.mark.parametrize(("cpu_milli", "going"), [(100, 1), (1_500, 0)])
+    def test_nobody_goes_for_a_group_that_is_not_let_in(self, cpu_milli: int, going: int) -> None:
         world = Contest(build.node("n1", 2))
         policy = msgspec.structs.replace(CAPACITY, actions=("enqueue", "allocate", "preempt"))
         world.tell(PolicyLoaded(policy=policy, source="", text_sha256=""))
@@ -260,11 +261,10 @@ class TestCorners:
         low = world.job("low", 2)
         world.decide()
         bound(world, *low)
-        world.tell(
-            group("top", 1, priority_class="high", phase="Pending", min_resources=(("cpu", 1_500),))
-        )
+        least = (("cpu", cpu_milli),)
+        world.tell(group("top", 1, priority_class="high", phase="Pending", min_resources=least))
         world.pods("top", 1)
-        assert world.decide().evictions == ()
+        assert len(world.decide().evictions) == going
 
     def test_nobody_goes_for_a_closed_queue(self) -> None:
         world = Contest(build.node("n1", 2))
