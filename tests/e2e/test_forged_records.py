@@ -41,6 +41,11 @@ def create(
     stack.call("POST", PODS, {"metadata": metadata, "spec": whole})
 
 
+def bind(stack: Stack, name: str, node: str) -> None:
+    target = {"kind": "Node", "name": node}
+    stack.call("POST", f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": target})
+
+
 def cards(stack: Stack, node: str = "g") -> list[Json]:
     return [card for card in stack.books()["cards"] if card["node"] == node]
 
@@ -164,8 +169,14 @@ def test_who_serves_himself_more_than_he_may_have_is_booked_with_it(stack: Stack
 
 
 def test_a_claim_that_nobody_can_read_costs_the_card_that_its_pod_gets(stack: Stack) -> None:
+    """The pod is bound once the log has its record: its plugin erases it, and where the watcher
+    never saw it, the pod's share is kept on each card that it can be on.
+    """
     record = {**forged(stack), keys.VGPU_IDS: "???"}
-    create(stack, "one", vgpu(15_000), record, schedulerName="other", nodeName="g")
+    create(stack, "one", vgpu(15_000), record, schedulerName="other")
+    uid = stack.pod("one")["metadata"]["uid"]
+    stack.until(lambda: uid in fold(stack.records()).pods, "the log has the pod")
+    bind(stack, "one", "g")
     run(stack, "one")
     names = [f"v{number}" for number in range(3)]
     for name in names:
