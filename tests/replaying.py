@@ -7,8 +7,7 @@ import pytest
 import allotment_board
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
-from allotment.core.placement.evaluator import Evaluator
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Evaluator, Ranker
 from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_board import NodeRanker
 
@@ -28,7 +27,7 @@ def replayed(
     records: Sequence[Record],
     first: int = 1,
     last: int | None = None,
-    make_ranker: Callable[[ClusterState], WholeRanker] = NodeRanker,
+    make_ranker: Callable[[ClusterState], Ranker] = NodeRanker,
 ) -> Report:
     """Every decision made again by one of them."""
     index = Index(first, last)

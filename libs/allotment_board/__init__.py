@@ -178,11 +178,8 @@ class NodeRanker:
     def assume(self, placement: Placement) -> None:
         self._in_use.assume(placement)
 
-    def mark(self) -> int:
-        return self._in_use.mark()
-
-    def undo(self, mark: int) -> None:
-        self._in_use.undo(mark)
+    def take_back(self) -> None:
+        self._in_use.take_back()
 
     def end(self) -> None:
         self._in_use.end()

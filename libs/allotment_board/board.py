@@ -121,20 +121,17 @@ class Board:
         """Charge a placement until `end`."""
         self._assumed.append(placement)
 
-    def mark(self) -> int:
-        """Where the list of what is assumed stands, for `undo`."""
-        return len(self._assumed)
-
-    def undo(self, mark: int) -> None:
-        """Give back exactly what was assumed since the mark."""
-        while self._booked > mark:
+    def take_back(self) -> None:
+        """Give back the placement that was assumed last."""
+        placement = self._assumed.pop()
+        if self._booked > len(self._assumed):
             self._booked -= 1
-            self._columns.book(self._assumed[self._booked], -1)
-        del self._assumed[mark:]
+            self._columns.book(placement, -1)
 
     def end(self) -> None:
         """Give back everything that was assumed."""
-        self.undo(0)
+        while self._assumed:
+            self.take_back()
 
     def holds_at_most(self, request: PodRequest, wanted: int) -> int:
         """An upper bound of how many pods with this request fit; `wanted` if that is reached."""

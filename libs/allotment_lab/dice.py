@@ -44,6 +44,13 @@ class Dice:
         self._trial.assume(placement)
         self._ranker.assume(placement)
 
+    def take_back(self) -> None:
+        self._trial.take_back(self._ranker.assumed[-1])
+        self._ranker.take_back()
+
+    def holds_at_most(self, request: PodRequest, wanted: int) -> int:
+        return self._ranker.holds_at_most(request, wanted)
+
     def end(self) -> None:
         self._ranker.end()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.policies.typical import Mix
 from allotment.core.queues.phases import close
 from allotment.core.queues.round.deadlines import has_passed
@@ -46,7 +46,7 @@ class InQueues(ComeAndGo):
     def __init__(
         self,
         simulation: Simulation,
-        ranker: WholeRanker,
+        ranker: Ranker,
         mix: Mix,
         facts: Sequence[tuple[int, Event]],
     ) -> None:

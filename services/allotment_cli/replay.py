@@ -9,8 +9,7 @@ import click
 import msgspec
 
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.evaluator import Evaluator
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Evaluator, Ranker
 from allotment.core.replay.again import RAISED
 from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_board import NodeRanker
@@ -113,7 +112,7 @@ async def run(
         return ReplayDocument(from_seq, to_seq, verify, replayer.report())
 
 
-def _ranker(plain: bool, decisions: int, state: ClusterState) -> WholeRanker:
+def _ranker(plain: bool, decisions: int, state: ClusterState) -> Ranker:
     if plain:
         return Evaluator(state)
     # Without compiled loops the answers are the same, and slower.

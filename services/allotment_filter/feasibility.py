@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.cycle import refuse
-from allotment.core.placement.evaluator import REQUESTS_MAX
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import REQUESTS_MAX, Ranker
 from allotment.core.placement.rules.interpod import situated
 from allotment_proto.events import PodObserved, Refusal
 from allotment_proto.facts import ALONE, PodRequest
@@ -31,7 +30,7 @@ class Feasibility(NamedTuple):
 class FeasibilityCache:
     """The last count of each class. Call `of` as often as needed, then `close` before a change."""
 
-    def __init__(self, state: ClusterState, ranker: WholeRanker) -> None:
+    def __init__(self, state: ClusterState, ranker: Ranker) -> None:
         self.state = state
         self.counted = 0
         """How often nodes were counted: the work done, for tests."""

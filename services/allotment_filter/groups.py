@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.placement.cycle import BATCH_MAX
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.queues.model import WAITING
 from allotment.core.queues.order import room_seq
 from allotment.core.queues.round.members import phase_of
@@ -42,7 +42,7 @@ class Groups:
     """What is due on one state, and the caller's memory of what was tried."""
 
     def __init__(
-        self, state: ClusterState, ranker: Callable[[], WholeRanker | None] | None = None
+        self, state: ClusterState, ranker: Callable[[], Ranker | None] | None = None
     ) -> None:
         """`ranker` makes one that asks the nodes (see `Parked`), if pods are to be parked."""
         self.state = state

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from allotment.core.ledger.model import SINGLE, Pod
 from allotment.core.placement.cycle import BATCH_MAX, same_refusal
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.session import Session
@@ -81,9 +81,7 @@ class Parked:
     Pods and groups stand in the lines, parked under their class.
     """
 
-    def __init__(
-        self, lines: Lines, rounds: Rounds, ranker: Callable[[], WholeRanker | None]
-    ) -> None:
+    def __init__(self, lines: Lines, rounds: Rounds, ranker: Callable[[], Ranker | None]) -> None:
         """`ranker` makes one that asks the nodes of the state, None as long as it cannot. It is
         made when it is needed: that is once a pod waits that nodes refused.
         """

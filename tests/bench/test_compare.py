@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "other",
     [
-        {"bench": "gang"},
+        {"bench": "batch"},
         {"machine": "another, 1 × Z80"},
         {"parameters": PARAMETERS | {"queue": ""}},
         {"parameters": PARAMETERS | {"policy": "spread"}},

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment.core.placement.evaluator import Evaluator, Place
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Evaluator, Place, Ranker
 from allotment.core.placement.rules.bounds import Bonus, Bound, Bounds, Excluded, bounded, bounds_of
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.reasons import (
@@ -103,7 +102,7 @@ def test_same_answers(
 
 def _same(state: ClusterState, board: Board, request: PodRequest) -> None:
     found: list[object] = []
-    rankers: tuple[WholeRanker, ...] = (board, Evaluator(state))
+    rankers: tuple[Ranker, ...] = (board, Evaluator(state))
     for ranker in rankers:
         ranker.begin()
         found += [ranker.rank(request), ranker.reasons(request), ranker.holds_at_most(request, 9)]

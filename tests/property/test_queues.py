@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core.placement.rules.card_names import Card
-from allotment.core.queues.actions.allocate import COMMITTED, KEPT, Turn, allocate
+from allotment.core.queues.actions.allocate import COMMITTED, KEPT, Turn
 from allotment.core.queues.actions.enqueue import enqueue
 from allotment.core.queues.model import (
     CHARGED_SET,
@@ -33,7 +33,7 @@ from allotment.core.queues.reservations import Hold
 from allotment.core.queues.resources import Resources, total_of
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
-from tests.unit.queues_parts import Toy, amounts, job, plugin, queue, session, task
+from tests.unit.queues_parts import Toy, allocate, amounts, job, plugin, queue, session, task
 
 MODELS = ("A", "B")
 CARDS = tuple(Card(name, "nvidia.com/gpu", 10_000) for name in MODELS)
@@ -227,7 +227,7 @@ def test_a_discarded_session_is_as_new(world: Any) -> None:
     found = opened(of, wanted, tiers)
     before = {name: found.queue_key(name) for name in QUEUES}
     list(allocate(found, toy(soon)))
-    found.undo(0)
+    found.statement.rollback()
     assert {name: found.queue_key(name) for name in QUEUES} == before
     for one in found.jobs.values():
         fresh = Job(one.view)

@@ -41,12 +41,12 @@ def left_in_the_middle(world: World, a: int, b: int, c: int) -> None:
     session = world.rounds.session()
     enqueue(session)
     for number, uid in enumerate(sorted(session.jobs)):
-        job, mark = session.jobs[uid], session.mark()
+        job, checkpoint = session.jobs[uid], session.statement.checkpoint()
         for task in session.due_tasks(job)[: 1 + b]:
             card = next(iter(session.cards(job, task) or ()), "")
             session.assume(job, task, Status.ALLOCATED, card)
         if number % 3 == c % 3:
-            session.undo(mark)
+            session.statement.rollback(checkpoint)
 
 
 ALL_OPS: tuple[Any, ...] = (

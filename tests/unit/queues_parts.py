@@ -1,12 +1,15 @@
 """Small jobs, queues and a toy cluster for tests of order and quota."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from allotment.core.placement.rules.card_names import Card
-from allotment.core.queues.actions.allocate import Hopeless, Placed, Promised
+from allotment.core.queues.actions import allocate as allocating
+from allotment.core.queues.actions import backfill as backfilling
+from allotment.core.queues.actions.allocate import Hopeless, Placed, Promised, Turn
 from allotment.core.queues.answers import No
 from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import (
@@ -21,6 +24,7 @@ from allotment.core.queues.model import (
 from allotment.core.queues.plugins.registry import PLUGINS, Configured, configure
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.session import Session
+from allotment.core.queues.statement import Statement
 from allotment.core.queues.work import World
 from allotment_proto.facts import PluginUse
 
@@ -138,15 +142,8 @@ class Toy:
         self.bound = bound
         self.calls: list[str] = []
         self.limits: list[Limits] = []
-        self._journal: list[tuple[dict[str, int], str, int]] = []
-
-    def mark(self) -> int:
-        return len(self._journal)
-
-    def undo(self, mark: int) -> None:
-        while len(self._journal) > mark:
-            books, node, amount = self._journal.pop()
-            books[node] += amount
+        self.statement = Statement()
+        """That of the session that asks; see `allocate` and `backfill`."""
 
     def hopeless(self, tasks: Sequence[Task], needed: int, limits: Limits) -> Hopeless | None:
         if not self.bound:
@@ -170,10 +167,23 @@ class Toy:
         for books, answer in ((self.free, Placed), (self.soon, Promised)):
             for node in open_:
                 if books.get(node, 0) >= need:
+                    left = books[node]
                     books[node] -= need
-                    self._journal.append((books, node, need))
+                    self.statement.did(partial(books.__setitem__, node, left))
                     return answer(node, self.model.get(node, "") if limits.cards else "")
         return short(len(self.free))
+
+
+def allocate(found: Session, toy: Toy, **asked: Any) -> Iterator[Turn]:
+    """The action on these nodes."""
+    toy.statement = found.statement
+    return allocating.allocate(found, toy, **asked)
+
+
+def backfill(found: Session, toy: Toy, **asked: Any) -> Iterator[Turn]:
+    """The action on these nodes."""
+    toy.statement = found.statement
+    return backfilling.backfill(found, toy, **asked)
 
 
 def short(nodes: int) -> No:

@@ -123,21 +123,20 @@ def test_what_nobody_asks_about_any_more_is_not_booked() -> None:
     assert board.scored - scored == 1, "b stands on a's place"
 
 
-def test_what_was_assumed_since_a_mark_is_given_back_whether_booked_or_not() -> None:
+def test_what_was_assumed_is_taken_back_whether_booked_or_not() -> None:
     state = state_of(*NODES, *map(pod, "abc"))
     board, afresh = Board(state), Board(state)
     board.begin()
     afresh.begin()
     wanted = [state.pods[uid].fact for uid in "abc"]
     for asked_between in (False, True):
-        marks = []
         for fact in wanted:
-            marks.append(board.mark())
             placed = cycle.place(fact, afresh if not asked_between else board)
             assert isinstance(placed, Placement)
             board.assume(placed)
         assert len(board.assumed) == 3
-        board.undo(marks[1])
+        board.take_back()
+        board.take_back()
         assert [placement.uid for placement in board.assumed] == ["a"]
-        board.undo(0)
+        board.take_back()
         assert board.rank(wanted[0].request) == afresh.rank(wanted[0].request)

@@ -185,20 +185,21 @@ def test_a_recheck_copies_only_nodes_that_are_looked_at_again(
     assert copied == ["n1"]
 
 
-def test_what_a_trial_assumed_since_a_mark_is_forgotten() -> None:
+def test_what_a_trial_takes_back_is_forgotten() -> None:
     state = build.state_of(build.node("n1"), *map(build.pod, "abc"))
     trial = Trial(state)
-    trial.assume(build.placement("a", "n1"))
-    mark = trial.mark()
-    trial.assume(build.placement("b", "n1"))
-    trial.undo(mark)
-    trial.assume(build.placement("c", "n1"))
+    a, b, c = (build.placement(uid, "n1") for uid in "abc")
+    trial.assume(a)
+    trial.assume(b)
+    assert trial.node("n1") is not None
+    trial.take_back(b)
+    trial.assume(c)
     node = trial.node("n1")
     assert node is not None
     assert list(node.allocations) == ["a", "c"]
     assert trial.placed == {"a", "c"}
     assert not state.nodes["n1"].allocations
-    trial.undo(mark)
+    trial.take_back(c)
     assert [list(n.allocations) for n in trial.nodes()] == [["a"]]
 
 

@@ -9,7 +9,6 @@ from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import run_cycle
-from allotment.core.placement.gang import Whole, place_whole
 from allotment.core.placement.least_busy import patience
 from allotment_board.board import Board
 from allotment_proto.events import GroupObserved, PodGone
@@ -112,13 +111,7 @@ def test_without_the_setting_pods_wait_behind_any_number() -> None:
 def test_a_gang_that_fits_on_busy_nodes_only_is_placed() -> None:
     state = cluster(1, 1)
     put(state, "a", "b")
-    for uid in ("m1", "m2", "m3"):
-        apply(state, pod(uid, SMALL), state.seq + 1)
-    board = Board(state)
-    board.begin()
-    found = place_whole([state.pods[uid].fact for uid in ("m1", "m2", "m3")], board)
-    board.end()
-    assert isinstance(found, Whole)
+    assert len(put(state, "m1", "m2", "m3")) == 3
 
 
 def test_both_rankers_take_the_busy_node_when_there_is_no_other() -> None:
@@ -196,12 +189,8 @@ def test_who_may_wait_for_one_pod_only_looks_for_an_idle_plugin_anyway() -> None
 
 def test_a_gang_stays_together_longer() -> None:
     state = in_use("n1", "n2", "n3", "n4")
-    board, uids = Board(state), gang(state, "g", 8)
-    board.begin()
-    found = place_whole([state.pods[uid].fact for uid in uids], board)
-    board.end()
-    assert isinstance(found, Whole)
-    assert {each.node for each in found.placements} == {"n1"}
+    found = run_cycle(state, gang(state, "g", 8), Board(state)).placements
+    assert [placement.node for placement in found] == ["n1"] * 8
     assert put(in_use("n1", "n2"), *"abcdef")[:2] == ["n1", "n2"], "who comes alone does not"
     alone = gang(state, "alone", 1)
     assert patience(state.pods[alone[0]].fact, state).idle_first

@@ -14,17 +14,25 @@ from allotment.core.queues.actions.allocate import (
     Placed,
     Promised,
     Turn,
-    allocate,
     cause_of,
     needs_continue,
 )
-from allotment.core.queues.actions.backfill import backfill
 from allotment.core.queues.model import Phase, Task
 from allotment.core.queues.reservations import Hold
 from allotment.core.queues.resources import Resources
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
-from tests.unit.queues_parts import Toy, amounts, job, plugin, queue, session, task
+from tests.unit.queues_parts import (
+    Toy,
+    allocate,
+    amounts,
+    backfill,
+    job,
+    plugin,
+    queue,
+    session,
+    task,
+)
 
 
 def run(found: Session, toy: Toy, **options: Any) -> list[Turn]:

@@ -220,12 +220,14 @@ def test_sliced_cards_fill_a_quota_of_one_card() -> None:
     members = [sliced(f"s{number}", 71_680) for number in range(3)]  # half an H200 each
     found = asked(*members, tier=FREE, card_quota=cards(H200=1))
     one = found.jobs["j"]
+    checkpoints = []
     for number in range(2):
         assert refusal(found, number) is None
+        checkpoints.append(found.statement.checkpoint())
         assert allowed(found, number) == ("NVIDIA-H200",), "there is no quota for the other model"
         found.assume(one, members[number], Status.ALLOCATED, "NVIDIA-H200")
     assert refusal(found, 2) == "InsufficientScalarQuota"
-    found.undo(1)
+    found.statement.rollback(checkpoints[1])
     assert refusal(found, 2) is None
 
 

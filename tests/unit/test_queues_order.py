@@ -54,7 +54,7 @@ def test_drf_follows_what_the_session_gives() -> None:
     assert order(found) == ["b", "a"]
     found.assume(second, second.view.tasks[0], Status.PIPELINED)
     assert order(found) == ["a", "b"]
-    found.undo(0)
+    found.statement.rollback()
     assert order(found) == ["a", "b"]
     assert first.allocated == Resources({GPU: 0})
 

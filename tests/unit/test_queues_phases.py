@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core.queues.actions.allocate import Turn, allocate
+from allotment.core.queues.actions.allocate import Turn
 from allotment.core.queues.model import Phase, Status
 from allotment.core.queues.phases import Condition, close, gang_condition, phase_after
 from allotment.core.queues.texts import (
@@ -15,7 +15,7 @@ from allotment.core.queues.texts import (
     pod_message,
 )
 from allotment.core.queues.work import Job
-from tests.unit.queues_parts import Toy, job, session, statuses, task
+from tests.unit.queues_parts import Toy, allocate, job, session, statuses, task
 
 FIT = "0/3 nodes are unavailable: 3 Insufficient nvidia.com/gpu."
 

@@ -8,7 +8,6 @@ from allotment.core.queues.actions.allocate import (
     COMMITTED,
     DISCARDED,
     Turn,
-    allocate,
     cause_of,
 )
 from allotment.core.queues.model import JobView, Status
@@ -23,7 +22,7 @@ from allotment.core.queues.reservations import (
 )
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
-from tests.unit.queues_parts import Toy, amounts, job, plugin, queue, session, task
+from tests.unit.queues_parts import Toy, allocate, amounts, job, plugin, queue, session, task
 
 RULE = Rule(patience=3)
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.placement.evaluator import Evaluator
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Evaluator, Ranker
 from allotment.core.placement.rules.bounds import Bonus, bonus_micro
 from allotment.core.queues.model import JobView, Status, Task
 from allotment.core.queues.plugins.task_topology import (
@@ -369,7 +368,7 @@ class TestPlaces:
         world = world_of(PS_AND_WORKERS, 2, 4)
         tell(world, "j-ps-0", "j-worker-0", "j-worker-1")
         (asked,) = verdict(world.state, world.state.pods["j-ps-0"].fact).tries
-        rankers: tuple[WholeRanker, ...] = (Board(world.state), Evaluator(world.state))
+        rankers: tuple[Ranker, ...] = (Board(world.state), Evaluator(world.state))
         for ranker in rankers:
             ranker.begin()
             best = ranker.rank(asked.request).best

@@ -17,7 +17,7 @@ import msgspec
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import Outcome, run_cycle
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.valued import Valued
 from allotment.core.placement.rules.predicates import fits
@@ -240,7 +240,7 @@ class Churn:
         )
         self._running += [placement.uid for placement in outcome.placements]
 
-    def decider(self, ranker: WholeRanker) -> Callable[[str], Outcome]:
+    def decider(self, ranker: Ranker) -> Callable[[str], Outcome]:
         """One cycle for one pod; while there are queues, one round."""
         if not self.state.is_batched:
             return lambda uid: run_cycle(self.state, (uid,), ranker)

@@ -11,7 +11,6 @@ bench = LazyGroup(
             "Cycles over queues and groups, most of which only run.",
         ),
         "full": ("allotment_lab.bench.full", "full", "A full cluster on which pods wait."),
-        "gang": ("allotment_lab.bench.gang", "gang", "Batches placed whole or not at all."),
         "pipeline": (
             "allotment_lab.bench.pipeline",
             "pipeline",

@@ -7,7 +7,7 @@ import click
 
 from allotment.adapters.service.heap import freeze_heap
 from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.groups import CARDS, Crowd, CrowdError
 from allotment_board import NodeRanker
@@ -37,7 +37,7 @@ class Cycle(NamedTuple):
 class Readers:
     """A filter and a scorer on one state, as the services have them."""
 
-    def __init__(self, state: ClusterState, ranker: WholeRanker) -> None:
+    def __init__(self, state: ClusterState, ranker: Ranker) -> None:
         self.groups = Groups(state, lambda: NodeRanker(state))
         self.rounds = Rounds(state)
         self.ranker = ranker

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.churn import Churn, shapes
 from allotment_board import NodeRanker
@@ -40,7 +40,7 @@ class End(NamedTuple):
 class Services:
     """A filter and a scorer on one state."""
 
-    def __init__(self, churn: Churn, ranker: WholeRanker, *, parks: bool) -> None:
+    def __init__(self, churn: Churn, ranker: Ranker, *, parks: bool) -> None:
         self._churn = churn
         self._ranker = ranker
         self._groups = Groups(churn.state, (lambda: NodeRanker(churn.state)) if parks else None)

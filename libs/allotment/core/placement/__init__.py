@@ -1,9 +1,9 @@
-"""Where pods fit: a batch, a gang, one pod node by node.
+"""Where pods fit: a batch, and one pod node by node.
 
 What others may use:
 
-* `cycle`, `gang`: a batch and a gang placed. `evaluator`: one pod, node by node. `least_busy`:
-  where it need not wait long for a device plugin.
+* `cycle`: a batch placed. `evaluator`: one pod, node by node. `least_busy`: where it need not wait
+  long for a device plugin.
 * `rules.predicates`: whether a pod fits on a node. `rules.scores`, `rules.terms`: how good the
   node is, and which plugins say so. `rules.switches`: which checks are on.
 * `rules.points`, `rules.score_term`, `rules.nodeorder`, `rules.resource_shares`, `rules.relative`,
@@ -17,8 +17,7 @@ What others may use:
   node takes a request. `devices.foreign`: what other schedulers call things.
 * `policies`, `policies.base`, `policies.best_fit`, `policies.fill_ahead`, `policies.learning`,
   `policies.typical`, `policies.valued`: device policies, and what they learn of typical pods.
-* `instances`, `unserved`: the smallest MIG instance that does, what no node offers. `overlay`:
-  changed nodes over a state.
+* `instances`, `unserved`: the smallest MIG instance that does, what no node offers.
 
 No larger MIG instance than has to be. A large instance on a card in use is worth more to
 binpack than a small one on an empty card, whatever it wastes. So where the best place gives an

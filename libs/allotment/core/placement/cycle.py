@@ -269,13 +269,14 @@ def _what_stands(
         uid = placement.uid
         number = minimum.get(uid, surplus.get(uid))
         if number is not None and (together := parts.pop(number, [])):
-            mark = trial.mark()
             codes = [recheck(state, trial, p) for p in together]
             if not any(codes):
                 kept += together
                 standing[number] = wholes[number]
             else:
-                trial.undo(mark)
+                for p, code in reversed([*zip(together, codes, strict=True)]):
+                    if code is None:
+                        trial.take_back(p)
                 dropped += [
                     Dropped(p, code or reasons.GANG_INCOMPLETE)
                     for p, code in zip(together, codes, strict=True)

@@ -8,7 +8,7 @@ answers are the same. `allot replay --verify --plain` makes recorded decisions a
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, nsmallest
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -18,7 +18,6 @@ from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import Rules, card_refusal, rules_of
 from allotment.core.placement.devices.free import Free, need_memory_mib
-from allotment.core.placement.overlay import Overlay
 from allotment.core.placement.rules.interpod import Around, look_around
 from allotment.core.placement.rules.predicates import fits
 from allotment.core.placement.rules.relative import relative_micro
@@ -48,15 +47,6 @@ Verdict = Place | str
 """A node's answer to a request: a place, or a reason code."""
 
 
-class Mark(NamedTuple):
-    """How a trial was before something was tried; see `Trial.mark`."""
-
-    nodes: int
-    changes: int
-    placed: frozenset[str]
-    local: int
-
-
 class Trial:
     """The nodes of a state with what this cycle assumed so far laid over them.
 
@@ -65,64 +55,55 @@ class Trial:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self._overlay = Overlay(state)
-        self._owed: dict[str, list[Placement]] = {}
-        """By node, what is assumed and not charged yet."""
-        self._changes: list[Node] = []
+        self._assumed: dict[str, list[Placement]] = {}
+        """By node, in order."""
+        self._copies: dict[str, tuple[Node, int]] = {}
+        """By node, a copy and how many of the assumed placements are charged on it."""
+        self.changed: list[str] = []
+        """The nodes on which something was assumed or taken back, in order."""
         self.placed: set[str] = set()
         """The pods that were placed on them."""
         self.local: list[Placement] = []
         """The placements that give volumes which are there already."""
 
-    @property
-    def changes(self) -> list[Node]:
-        """The copies in the order in which they were charged; what is owed is charged first."""
-        self._charge_all()
-        return self._changes
-
     def node(self, name: str) -> Node | None:
-        if name in self._owed:
-            self._charge(name)
-        return self._overlay.node(name)
+        assumed = self._assumed.get(name)
+        if not assumed:
+            return self.state.nodes.get(name)
+        copy, charged = self._copies.get(name) or (self.state.nodes[name].fork(), 0)
+        for placement in assumed[charged:]:
+            pod = self.state.pods.get(placement.uid)
+            fact = None if pod is None else pod.fact
+            tags = () if fact is None else fact.tags
+            copy.charge(allocation_of(placement, self.state.seq, tags, fact))
+        self._copies[name] = copy, len(assumed)
+        return copy
 
     def nodes(self) -> list[Node]:
         """All nodes that are there, with what is assumed."""
-        self._charge_all()
-        return self._overlay.nodes()
-
-    def mark(self) -> Mark:
-        """What is assumed now, for `undo`."""
-        placed, changes = frozenset(self.placed), len(self.changes)
-        return Mark(self._overlay.mark(), changes, placed, len(self.local))
-
-    def undo(self, mark: Mark) -> None:
-        """Forget what was assumed since the mark."""
-        self._owed.clear()
-        self._overlay.undo(mark.nodes)
-        del self._changes[mark.changes :]
-        self.placed = set(mark.placed)
-        del self.local[mark.local :]
+        found = (self.node(name) for name in self.state.nodes)
+        return [node for node in found if node is not None and node.fact is not None]
 
     def assume(self, placement: Placement) -> None:
         """Charge a placement on its node, as whoever looks from now on sees it."""
-        self._owed.setdefault(placement.node, []).append(placement)
+        self._assumed.setdefault(placement.node, []).append(placement)
+        self.changed.append(placement.node)
         self.placed.add(placement.uid)
         if placement.volumes:
             self.local.append(placement)
 
-    def _charge_all(self) -> None:
-        for name in tuple(self._owed):
-            self._charge(name)
-
-    def _charge(self, name: str) -> None:
-        """Charge what is owed on a copy of a node."""
-        node = self._overlay.change(name)
-        for placement in self._owed.pop(name):
-            pod = self.state.pods.get(placement.uid)
-            fact = None if pod is None else pod.fact
-            tags = () if fact is None else fact.tags
-            node.charge(allocation_of(placement, self.state.seq, tags, fact))
-        self._changes.append(node)
+    def take_back(self, placement: Placement) -> None:
+        """Forget a placement, the last one that was assumed and is still."""
+        name = placement.node
+        last = self._assumed[name].pop()
+        assert last is placement
+        _, charged = self._copies.get(name, (None, 0))
+        if charged > len(self._assumed[name]):
+            del self._copies[name]  # charged anew: what a release leaves may differ from before
+        self.changed.append(name)
+        self.placed.discard(placement.uid)
+        if placement.volumes:
+            self.local.pop()
 
 
 class _Row:
@@ -199,6 +180,12 @@ class Ranker(Protocol):
 
     def assume(self, placement: Placement) -> None: ...
 
+    def take_back(self) -> None:
+        """Forget the placement that was assumed last."""
+
+    def holds_at_most(self, request: PodRequest, wanted: int) -> int:
+        """An upper bound of how many pods with this request fit; `wanted` if that is reached."""
+
     def end(self) -> None: ...
 
 
@@ -229,17 +216,10 @@ class Evaluator:
         self._trial.assume(placement)
         self._assumed.append(placement)
 
-    def mark(self) -> int:
-        """How many placements are assumed, for `undo`."""
+    def take_back(self) -> None:
+        """Forget the placement that was assumed last."""
         assert self._trial is not None
-        return len(self._assumed)
-
-    def undo(self, mark: int) -> None:
-        """Forget what was assumed since the mark."""
-        del self._assumed[mark:]
-        self._trial = Trial(self.state)
-        for placement in self._assumed:
-            self._trial.assume(placement)
+        self._trial.take_back(self._assumed.pop())
 
     def holds_at_most(self, request: PodRequest, wanted: int) -> int:
         """An upper bound of how many pods with this request fit; `wanted` if that is reached.
@@ -301,10 +281,12 @@ class Evaluator:
             self._refresh(row, request)
             row.trial, row.trial_cursor = trial, 0
         if trial is not None:
-            for node in {n.row: n for n in trial.changes[row.trial_cursor :]}.values():
+            for name in dict.fromkeys(trial.changed[row.trial_cursor :]):
+                node = trial.node(name)
+                assert node is not None
                 row.update(node.row, self._ask(node, request))
                 row.stale.add(node.row)
-            row.trial_cursor = len(trial.changes)
+            row.trial_cursor = len(trial.changed)
         return row
 
     def _all(self, request: PodRequest, trial: Trial | None) -> Mapping[int, Verdict]:

@@ -266,7 +266,7 @@ class HoldsInForce:
             return ask()
         session = self._session
         queues = {*session.world.chain(job.queue)} - {ROOT}
-        mark = session.mark()
+        checkpoint = session.statement.checkpoint()
         for hold in self._promises:
             other = session.jobs[hold.job]
             if not self._binds(hold, job) or queues.isdisjoint(session.world.chain(other.queue)):
@@ -281,7 +281,7 @@ class HoldsInForce:
                     card = next(iter(session.cards(other, task) or ()), "")
                     session.assume(other, task, Status.PIPELINED, card)
         answer = ask()
-        session.undo(mark)
+        session.statement.rollback(checkpoint)
         return answer
 
     def _binds(self, hold: Hold, job: Job) -> bool:

@@ -1,12 +1,12 @@
 """A session: one round of decisions on a view, with all plugins opened on it.
 
 It answers by the rules of tiers (`votes`), and keeps everybody's books in step: `assume` gives a
-task a place, `undo` takes back everything since a `mark`, exactly. It is made for a round and
+task a place, a rollback of its `statement` takes it back exactly. It is made for a round and
 thrown away; once it is closed, nothing of its changes is left in its world.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
 
 from allotment.core.queues import votes
 from allotment.core.queues.answers import No
@@ -22,18 +22,11 @@ from allotment.core.queues.model import (
 )
 from allotment.core.queues.plugins.base import Order, Plugin
 from allotment.core.queues.plugins.registry import Configured
+from allotment.core.queues.statement import Statement
 from allotment.core.queues.timings import PLUGIN, OnStep, untimed
 from allotment.core.queues.turns import in_turns
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import QUEUE_UNKNOWN, SCHEDULER_DEFECT
-
-
-class _Entry(NamedTuple):
-    job: Job
-    task: Task
-    before: Status
-    card: str
-    is_vacated: bool = False
 
 
 class _Asked:
@@ -88,7 +81,8 @@ class Session:
         """By tier, and place in it."""
         self._points: dict[str, list[list[Plugin]]] = {}
         self._asked: _Asked | None = None
-        self._journal: list[_Entry] = []
+        self.statement = Statement()
+        """What was tried in this session, here and on the nodes."""
         self._let_in: list[Job] = []
         self._gate: dict[tuple[Hashable, ...], No | None] = {}
         """Votes at the gate as the books are now."""
@@ -148,7 +142,7 @@ class Session:
         return known
 
     def job_key(self, job: Job) -> Order:
-        if self._journal:
+        if self.statement:
             return self._job_key(job)
         return self.world.place_of(job, self._job_key)  # all is as it was when the session opened
 
@@ -363,9 +357,6 @@ class Session:
                 alone.assume(own, task, Status.ALLOCATED, card)
         return alone.job_ready(own)
 
-    def mark(self) -> int:
-        return len(self._journal)
-
     def assume(self, job: Job, task: Task, status: Status, card: str = "", node: str = "") -> None:
         """Give the task a place in everybody's books. `card` is one of `cards`, if it named any;
         `node` is empty where nobody asks for one.
@@ -376,7 +367,7 @@ class Session:
             job.given[task.uid] = node
         for plugin in charged:
             plugin.charge(job, task, card)
-        self._journal.append(_Entry(job, task, before, card))
+        self.statement.did(partial(self._take_back, job, task, before, card))
         self._forget_keys(job.queue)
 
     def vacate(self, job: Job, task: Task) -> None:
@@ -385,31 +376,27 @@ class Session:
         before = job.move(task, Status.RELEASING)
         for plugin in charged:
             plugin.release(job, task, "")
-        self._journal.append(_Entry(job, task, before, "", is_vacated=True))
+        self.statement.did(partial(self._return, job, task, before))
         self._forget_keys(job.queue)
 
-    def undo(self, mark: int) -> None:
-        """Take back what was assumed or vacated since the mark, the last first."""
-        # Backwards, because `before` is the status that the entry found: a task that was assumed,
-        # vacated and assumed again has its first status only after the first of the three.
-        while len(self._journal) > mark:
-            entry = self._journal.pop()
-            for plugin in self._ask.charged:
-                back = plugin.charge if entry.is_vacated else plugin.release
-                back(entry.job, entry.task, entry.card)
-            entry.job.move(entry.task, entry.before)
-            if not entry.is_vacated:
-                entry.job.given.pop(entry.task.uid, None)
-            self._forget_keys(entry.job.queue)
+    def _take_back(self, job: Job, task: Task, before: Status, card: str) -> None:
+        """The task has no place any more."""
+        for plugin in self._ask.charged:
+            plugin.release(job, task, card)
+        job.move(task, before)
+        job.given.pop(task.uid, None)
+        self._forget_keys(job.queue)
+
+    def _return(self, job: Job, task: Task, before: Status) -> None:
+        """The task need not leave its place."""
+        for plugin in self._ask.charged:
+            plugin.charge(job, task, "")
+        job.move(task, before)
+        self._forget_keys(job.queue)
 
     def close(self) -> None:
-        """Take back everything, so that another session can use the world. Not the plugins' books:
-        nobody asks this session again.
-        """
-        for entry in reversed(self._journal):
-            entry.job.move(entry.task, entry.before)
-            entry.job.given.pop(entry.task.uid, None)
-        self._journal.clear()
+        """Take back everything, so that another session can use the world."""
+        self.statement.rollback()
         for job in self._let_in:
             job.phase = job.view.phase
         self._let_in.clear()

@@ -12,7 +12,7 @@ import msgspec
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.cycle import Outcome, in_order, proposed, recheck_all, stamped
 from allotment.core.placement.devices import FAMILIES
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.queues.round.rounds import Rounds
 from allotment_proto.decided import RULES
 from allotment_proto.events import Decided
@@ -64,7 +64,7 @@ def remade(
     event: Decided,
     at_ms: int,
     states: Iterable[ClusterState],
-    make_ranker: Callable[[ClusterState], WholeRanker],
+    make_ranker: Callable[[ClusterState], Ranker],
 ) -> Remade:
     """Recompute a decision of the record `seq`. `states` are those at its basis, where it was
     checked, and right before its record, each only until the next one is asked for and each given
@@ -105,7 +105,7 @@ def looks_back(seq: int, event: Decided) -> Difference | None:
 
 
 def place_again(
-    seq: int, event: Decided, state: ClusterState, ranker: WholeRanker, rounds: Rounds
+    seq: int, event: Decided, state: ClusterState, ranker: Ranker, rounds: Rounds
 ) -> tuple[Finding, Outcome | None]:
     """The scorer's half: the whole batch on the state at `basis`, rejections included. After a
     finding of `RAISED`, create a new ranker and new rounds.
@@ -119,7 +119,7 @@ def place_again(
 
 
 def _place_again(
-    seq: int, event: Decided, state: ClusterState, ranker: WholeRanker, rounds: Rounds
+    seq: int, event: Decided, state: ClusterState, ranker: Ranker, rounds: Rounds
 ) -> tuple[Finding, Outcome | None]:
     reason = _why_not(event, state)
     if reason:

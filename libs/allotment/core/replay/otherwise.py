@@ -11,7 +11,7 @@ import msgspec
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import in_order, proposed
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.policies import POLICIES
 from allotment.core.queues.round.rounds import Rounds
 from allotment_proto.events import Decided, Placement, PolicyLoaded
@@ -40,7 +40,7 @@ def otherwise(
     before: ClusterState,
     event: Decided,
     names: Sequence[str],
-    make_ranker: Callable[[ClusterState], WholeRanker],
+    make_ranker: Callable[[ClusterState], Ranker],
 ) -> Iterator[Alternative]:
     """What each of these policies would have decided. `before` is the state at the decision's
     basis; this function changes it. Names that are not policies are left out.

@@ -24,8 +24,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import Record
 from allotment.core.placement.cycle import Outcome
-from allotment.core.placement.evaluator import Evaluator
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Evaluator, Ranker
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.replay.again import (
     RAISED,
@@ -117,7 +116,7 @@ class Replayer:
     def __init__(
         self,
         stops: Sequence[Stop],
-        make_ranker: Callable[[ClusterState], WholeRanker] = Evaluator,
+        make_ranker: Callable[[ClusterState], Ranker] = Evaluator,
     ) -> None:
         self.state = ClusterState()
         self._make_ranker = make_ranker

@@ -55,11 +55,9 @@ class Hopeless(NamedTuple):
 
 
 class PlacementPort(Protocol):
-    """Who knows where things fit. Its books follow `try_place`, and `undo` gives back exactly."""
-
-    def mark(self) -> int: ...
-
-    def undo(self, mark: int) -> None: ...
+    """Who knows where things fit. Its books follow `try_place`; how a place is given back is noted
+    in the session's statement.
+    """
 
     def hopeless(self, tasks: Sequence[Task], needed: int, limits: Limits) -> Hopeless | None:
         """Why `needed` of the tasks can never fit together now; None if they may. A cheap bound:
@@ -206,13 +204,12 @@ class _Round:
                 untried=tuple(task.uid for task in waiting[-2::-1]),
                 together=hopeless.together,
             )
-        mark, port_mark = self.session.mark(), self.port.mark()
+        checkpoint = self.session.statement.checkpoint()
         was_ready = self.session.job_ready(job)
         placed, refused = self._try(job, waiting)
         ending = self._ending(job)
         if ending == DISCARDED:
-            self.session.undo(mark)
-            self.port.undo(port_mark)
+            self.session.statement.rollback(checkpoint)
         elif ending == COMMITTED and waiting:
             heapq.heappush(self.queues[job.queue], (self._key(job), job.uid))
         return Turn(
@@ -251,7 +248,7 @@ class _Round:
             if lacking is not None:
                 refused += [(task.uid, lacking) for task in unit]
                 continue
-            mark, port_mark = self.session.mark(), self.port.mark()
+            checkpoint = self.session.statement.checkpoint()
             found: list[tuple[str, Placed | Promised]] = []
             is_tried, no = True, None
             for task in unit:
@@ -277,8 +274,7 @@ class _Round:
                 continue
             # of a sub group all find a place or none
             if found:
-                self.session.undo(mark)
-                self.port.undo(port_mark)
+                self.session.statement.rollback(checkpoint)
             short = unit[len(found)]
             refused.append((short.uid, no))
             refused += [(one.uid, beside(short, no)) for one in unit if one is not short]

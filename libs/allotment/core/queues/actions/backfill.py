@@ -64,7 +64,7 @@ def _without_request(session: Session, job: Job) -> list[Task]:
 def _turn(
     session: Session, port: PlacementPort, job: Job, tasks: Sequence[Task], limits: Limits
 ) -> Turn:
-    mark, port_mark = session.mark(), port.mark()
+    checkpoint = session.statement.checkpoint()
     before = job.ready_count
     placed: list[tuple[str, Placed | Promised]] = []
     refused: list[tuple[str, No]] = []
@@ -79,8 +79,7 @@ def _turn(
         placed.append((task.uid, answer))
     ready = session.job_ready(job) and (before > 0 or job.ready_count >= job.view.min_member)
     if not ready:
-        session.undo(mark)
-        port.undo(port_mark)
+        session.statement.rollback(checkpoint)
     return Turn(
         job.uid,
         job.queue,

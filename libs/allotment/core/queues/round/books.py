@@ -7,17 +7,19 @@ spared, the highest first.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from allotment.core.ledger.evictions import ending
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.state import allocation_of
-from allotment.core.placement.overlay import Overlay
 from allotment.core.placement.rules.bounds import kept_back
 from allotment.core.placement.rules.interpod import Around, look_around
 from allotment.core.placement.rules.predicates import Fit, fits
 from allotment.core.queues.model import Task
 from allotment.core.queues.round.kept import on_trial, put_promised
+from allotment.core.queues.round.overlay import Overlay
+from allotment.core.queues.statement import Statement
 from allotment.core.queues.timings import Checkpoint, unending
 from allotment_proto.events import Placement
 from allotment_proto.facts import ALONE, PodRequest
@@ -34,15 +36,6 @@ class Choice(NamedTuple):
     victims: tuple[Task, ...]
 
 
-class Mark(NamedTuple):
-    """How books were before something was tried; see `Books.mark`."""
-
-    nodes: int
-    freed: frozenset[str]
-    evicted_on: frozenset[str]
-    kept: frozenset[str]
-
-
 class Books:
     """What is free once all that is known to go is gone."""
 
@@ -50,11 +43,13 @@ class Books:
         self,
         state: ClusterState,
         assumed: Iterable[Placement],
+        statement: Statement,
         checkpoint: Checkpoint = unending,
     ) -> None:
         self._state = state
         self._checkpoint = checkpoint
-        self._nodes = Overlay(state)
+        self._statement = statement
+        self._nodes = Overlay(state, statement)
         self._freed: set[str] = set()
         """Nodes on which somebody goes."""
         self._evicted_on: set[str] = set()
@@ -80,21 +75,13 @@ class Books:
         """The nominated pods that are charged."""
         self.keep(self._promised)
 
-    def mark(self) -> Mark:
-        kept = frozenset(self._kept)
-        return Mark(self._nodes.mark(), self.freed(), frozenset(self._evicted_on), kept)
-
-    def undo(self, mark: Mark) -> None:
-        self._nodes.undo(mark.nodes)
-        self._freed, self._evicted_on = set(mark.freed), set(mark.evicted_on)
-        self._kept = set(mark.kept)
-
     def keep(self, uids: Iterable[str]) -> None:
         """Charge nominated pods on their nodes, those that have room there."""
         for uid in uids:
             name, holdings = self._promised[uid]
             if put_promised(self._state, self._nodes.change(name), uid, holdings):
                 self._kept.add(uid)
+                self._statement.did(partial(self._kept.discard, uid))
 
     def lift_but(self, uids: Collection[str]) -> list[str]:
         """Give back what is kept for nominated pods, but for these; for whom it was."""
@@ -103,6 +90,7 @@ class Books:
             node = self._nodes.change(self._promised[uid][0])
             node.release(node.allocations[uid])
         self._kept.difference_update(lifted)
+        self._statement.did(partial(self._kept.update, lifted))
         return lifted
 
     def is_evicted_on(self, name: str) -> bool:
@@ -161,8 +149,10 @@ class Books:
         placement = placement_of(task.uid, node.name, request, found)
         node.charge(allocation_of(placement, 0))
         self._nodes.put(node)
-        self._freed.add(node.name)
-        self._evicted_on.add(node.name)
+        for names in (self._freed, self._evicted_on):
+            if node.name not in names:
+                names.add(node.name)
+                self._statement.did(partial(names.discard, node.name))
         return placement
 
     def _try(

@@ -6,12 +6,13 @@ of the pod's request (`core.bounds`).
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.cycle import place
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.least_busy import careful
 from allotment.core.placement.rules.attachments import merged
 from allotment.core.placement.rules.bounds import OPEN, Bounds, bounded
@@ -22,6 +23,7 @@ from allotment.core.queues.limits import Limits
 from allotment.core.queues.model import Task
 from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.round.kept import KeptRoom
+from allotment.core.queues.statement import Statement
 from allotment.core.reasons import NOT_ENOUGH_RESOURCES, main_cause, refusal_text
 from allotment_proto.events import Placement, PodObserved, Refusal
 from allotment_proto.facts import PodRequest
@@ -30,14 +32,14 @@ from allotment_proto.facts import PodRequest
 class Places:
     """Asks a ranker, between its `begin` and `end`, and remembers what it said."""
 
-    def __init__(self, state: ClusterState, ranker: WholeRanker) -> None:
+    def __init__(self, state: ClusterState, ranker: Ranker, statement: Statement) -> None:
         self.placements: dict[str, Placement] = {}
         """By uid: what is assumed now."""
         self.refusals: dict[str, Refusal] = {}
         """By uid: what was last said to a pod that found no place."""
         self._state = state
         self._ranker = ranker
-        self._order: list[str] = []
+        self._statement = statement
         self._bounding = Bounding(state, self.placements)
         self._kept = KeptRoom(state)
         self._most: dict[tuple[PodRequest, int], int] = {}
@@ -49,17 +51,6 @@ class Places:
     def made(self) -> list[Placement]:
         """The placements of this round in order."""
         return list(self.placements.values())
-
-    def mark(self) -> int:
-        return len(self._order)
-
-    def undo(self, mark: int) -> None:
-        if mark < len(self._order):
-            self._forget()
-        self._ranker.undo(mark)
-        for uid in reversed(self._order[mark:]):
-            self._kept.take_back(self.placements.pop(uid))
-        del self._order[mark:]
 
     def hopeless(self, tasks: Sequence[Task], needed: int, limits: Limits) -> Hopeless | None:
         """By an upper bound for each request, counted on the nodes as they are now."""
@@ -151,9 +142,15 @@ class Places:
     def _assume(self, placement: Placement) -> None:
         self._forget()
         self._ranker.assume(placement)
-        self._order.append(placement.uid)
         self.placements[placement.uid] = placement
         self._kept.add(placement)
+        self._statement.did(partial(self._take_back, placement))
+
+    def _take_back(self, placement: Placement) -> None:
+        self._forget()
+        self._kept.take_back(placement)
+        del self.placements[placement.uid]
+        self._ranker.take_back()
 
     def _no(self, refusal: Refusal) -> No:
         self.refusals[refusal.uid] = refusal

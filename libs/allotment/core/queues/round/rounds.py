@@ -13,7 +13,7 @@ import msgspec
 
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.placement.cycle import BATCH_MAX, Outcome, run_cycle
-from allotment.core.placement.gang import WholeRanker
+from allotment.core.placement.evaluator import Ranker
 from allotment.core.queues.actions.allocate import allocate
 from allotment.core.queues.actions.backfill import backfill
 from allotment.core.queues.actions.enqueue import Enqueued, enqueue, let_in_unasked
@@ -189,7 +189,7 @@ class Rounds:
     def run(
         self,
         batch: Sequence[str],
-        ranker: WholeRanker,
+        ranker: Ranker,
         most: int = BATCH_MAX,
         on_step: OnStep = untimed,
     ) -> Outcome:
@@ -205,7 +205,7 @@ class Rounds:
         self,
         opening: Opening,
         batch: Sequence[str],
-        ranker: WholeRanker,
+        ranker: Ranker,
         most: int,
         on_step: OnStep,
     ) -> Outcome:
@@ -213,7 +213,7 @@ class Rounds:
         session, actions = opening.session, state.policy.actions
         ranker.begin()
         try:
-            places = Places(state, ranker)
+            places = Places(state, ranker, session.statement)
             made = OutcomeBuilder(state, session, places)
             let_in_or_refused = (said.group for said in opening.admissions)
             made.take_refused(opening.admitted, opening.wanted.union(let_in_or_refused))
@@ -225,11 +225,11 @@ class Rounds:
                 in_force = holds_in_force(session, opening.holds)
                 hunt = Hunt(*(state, session, places, in_force, opening.wanted, self._checkpoint))
                 victims = hunt.run(actions, on_step)
+            held = opening.held if opening.held != state.holds else None
+            outcome = made.outcome(opening.admissions, held)
         finally:
+            session.close()
             ranker.end()
-        held = opening.held if opening.held != state.holds else None
-        outcome = made.outcome(opening.admissions, held)
-        self._close()
         return msgspec.structs.replace(
             outcome, evictions=victims.evictions, nominations=victims.nominations
         )

@@ -644,17 +644,18 @@ def _tried(opened: _Opened, job: Job) -> list[MemberVerdict]:
     if no_part is not None:
         return [_blocked(task, no_part) for task in due]
     waiting, limits = list(due)[::-1], in_force.limits(job)
-    start = session.mark()
+    statement = session.statement
+    start = statement.checkpoint()
     found: list[MemberVerdict] = []
     ranker.begin()
     try:
-        places = Places(opened.state, ranker)
+        places = Places(opened.state, ranker, statement)
         while waiting:
             unit, lacking = take_unit(session, job, waiting)
             if lacking is not None:
                 found += [_blocked(task, lacking) for task in unit]
                 continue
-            mark, place_mark = session.mark(), places.mark()
+            checkpoint = statement.checkpoint()
             placed: list[MemberVerdict] = []
             for task in unit:
                 member = _try_one(session, in_force, places, job, task, limits)
@@ -662,16 +663,15 @@ def _tried(opened: _Opened, job: Job) -> list[MemberVerdict]:
                     placed.append(member)
                     continue
                 if placed:
-                    session.undo(mark)
-                    places.undo(place_mark)
+                    statement.rollback(checkpoint)
                 said = beside(task, member.no)
                 others = (_blocked(one, said) for one in unit if one is not task)
                 placed = [member, *others]
                 break
             found += placed
     finally:
+        statement.rollback(start)
         ranker.end()
-        session.undo(start)
     return found
 
 

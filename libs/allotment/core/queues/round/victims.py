@@ -114,14 +114,14 @@ class Hunt:
                 if action in actions:
                     on_step(ACTION, action)
             return Victims()
-        mark = self._places.mark()
+        checkpoint = self._session.statement.checkpoint()
         found: list[Victims] = []
         for action, sources in _SOURCES.items():
             if action in actions:
                 for source in sources:
                     found += [self._for_job(job, action, source) for job in self._takers(actions)]
                 on_step(ACTION, action)
-        self._places.undo(mark)
+        self._session.statement.rollback(checkpoint)
         return Victims(
             tuple(eviction for victims in found for eviction in victims.evictions),
             tuple(nomination for victims in found for nomination in victims.nominations),
@@ -170,7 +170,12 @@ class Hunt:
 
     def _open_books(self) -> Books:
         if self._books is None:
-            self._books = Books(self._state, self._places.placements.values(), self._checkpoint)
+            self._books = Books(
+                self._state,
+                self._places.placements.values(),
+                self._session.statement,
+                self._checkpoint,
+            )
             jobs = [self._session.jobs[uid] for uid in self._each(sorted(self._session.jobs))]
             self._evictable = [
                 (job, task, step)
@@ -195,7 +200,7 @@ class Hunt:
         ):
             return Victims()
         books = self._open_books()
-        marks = books.mark(), session.mark(), self._places.mark()
+        checkpoint = session.statement.checkpoint()
         kept = {uid for each in self._in_force.kept_from(job) for uid, _ in each.pods}
         lifted = books.lift_but(kept)
         limits = self._in_force.limits(job)
@@ -225,9 +230,7 @@ class Hunt:
                 books.keep(uid for uid in lifted if uid not in own)
                 is_kept = bool(evictions) or is_spared
                 return Victims(tuple(evictions), tuple(nominations) if is_kept else ())
-        books.undo(marks[0])
-        session.undo(marks[1])
-        self._places.undo(marks[2])
+        session.statement.rollback(checkpoint)
         return Victims()
 
     def _room(self, books: Books, job: Job, task: Task, limits: Limits) -> Placement | None:
@@ -238,10 +241,13 @@ class Hunt:
         limits = self._in_force.limits_of(job, task, limits)
         found = books.put_on_freed(task, places.requests(task, limits))
         if found is None:
-            mark = places.mark()
+            statement = self._session.statement
+            checkpoint = statement.checkpoint()
             placement = places.find(task, limits)
             if placement is not None and books.is_freed(placement.node):
-                places.undo(mark)  # other tasks had it, or there would have been room
+                self._session.statement.rollback(
+                    checkpoint
+                )  # other tasks had it, or there would have been room
                 freed = Excluded(KEPT_FOR_PREEMPTOR, books.freed(), "")
                 placement = places.find(task, limits._replace(excluded=(*limits.excluded, freed)))
             if placement is None:
@@ -284,10 +290,10 @@ class Hunt:
 
     def _is_covered(self, job: Job, task: Task, victims: Sequence[Task]) -> bool:
         """Whether quota covers the task once the victims are gone."""
-        mark = self._session.mark()
+        checkpoint = self._session.statement.checkpoint()
         self._vacate(victims)
         covers = self._in_force.allocatable(job, task) is None
-        self._session.undo(mark)
+        self._session.statement.rollback(checkpoint)
         return covers
 
     def _vacate(self, victims: Sequence[Task]) -> None:
