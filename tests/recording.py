@@ -15,7 +15,7 @@ from allotment.core.logport import Record
 from allotment.core.placement.cycle import recheck, stamped
 from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment.core.queues.round.rounds import Rounds
-from allotment_cli import export
+from allotment_cli.sources import export
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import (

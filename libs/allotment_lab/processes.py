@@ -15,7 +15,7 @@ from prometheus_client.samples import Sample
 
 from allotment.adapters.log.nats_server import NatsServer, NatsServerError
 from allotment.adapters.telemetry.log import error_text
-from allotment_cli.errors import CliError, innermost
+from allotment_cli.show.errors import CliError, innermost
 from allotment_local.child import Child
 from allotment_local.probes import probe_http
 from allotment_local.state import ServiceState

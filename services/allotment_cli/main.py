@@ -5,80 +5,100 @@ from typing import Any
 
 import click
 
-from allotment_cli.ending import ended_in_order
-from allotment_cli.lazy import LazyGroup
+from allotment_cli.options.lazy import LazyGroup
+from allotment_cli.show.ending import ended_in_order
 
 COMMANDS = {
     "up": (
-        "allotment_cli.cluster",
+        "allotment_cli.setup.cluster",
         "up",
         "Start local mode: NATS, API server, fake nodes, services.",
     ),
-    "down": ("allotment_cli.cluster", "down", "Stop local mode and all its processes."),
+    "down": ("allotment_cli.setup.cluster", "down", "Stop local mode and all its processes."),
     "status": (
-        "allotment_cli.cluster",
+        "allotment_cli.setup.cluster",
         "status",
         "Show every service, its address, and which replica is active.",
     ),
-    "demo": ("allotment_cli.demo", "demo", "Run the examples in local mode and explain them."),
+    "demo": (
+        "allotment_cli.demo.command",
+        "demo",
+        "Run the examples in local mode and explain them.",
+    ),
     "get": (
-        "allotment_cli.get",
+        "allotment_cli.read.get",
         "get",
         "List nodes, pods, cards, queues, gangs or Jobs as recorded.",
     ),
-    "ledger": ("allotment_cli.ledger", "ledger", "Show which pods hold how much of each card."),
+    "ledger": (
+        "allotment_cli.read.ledger",
+        "ledger",
+        "Show which pods hold how much of each card.",
+    ),
     "blame": (
-        "allotment_cli.blame",
+        "allotment_cli.read.blame",
         "blame",
         "Show which pods hold a card, and since when.",
     ),
-    "usage": ("allotment_cli.usage", "usage", "Show how much pods held, and for how long."),
-    "log": ("allotment_cli.log", "log", "Show the allocation log, one line per event."),
+    "usage": ("allotment_cli.read.usage", "usage", "Show how much pods held, and for how long."),
+    "log": ("allotment_cli.read.log", "log", "Show the allocation log, one line per event."),
     "explain": (
-        "allotment_cli.explain",
+        "allotment_cli.read.explain",
         "explain",
         "Explain why a pod, gang or queue runs or waits.",
     ),
     "story": (
-        "allotment_cli.story",
+        "allotment_cli.read.story",
         "story",
         "Show a pod's history: request, waits, placement and end.",
     ),
     "trace": (
-        "allotment_cli.trace",
+        "allotment_cli.read.trace",
         "trace",
         "Draw a pod's story as a trace, or export it to a tracing backend.",
     ),
     "fit": (
-        "allotment_cli.fit",
+        "allotment_cli.plan.fit",
         "command",
         "Check whether manifests would fit now, without applying them.",
     ),
-    "diff": ("allotment_cli.diff", "diff", "Show what differs between two moments or two logs."),
-    "wait": ("allotment_cli.wait", "wait", "Wait until a pod is placed, bound, running or gone."),
-    "doctor": ("allotment_cli.doctor", "doctor", "Show the state of the cluster and its problems."),
+    "diff": (
+        "allotment_cli.read.diff",
+        "diff",
+        "Show what differs between two moments or two logs.",
+    ),
+    "wait": (
+        "allotment_cli.read.wait",
+        "wait",
+        "Wait until a pod is placed, bound, running or gone.",
+    ),
+    "doctor": (
+        "allotment_cli.read.doctor",
+        "doctor",
+        "Show the state of the cluster and its problems.",
+    ),
     "policy": (
-        "allotment_cli.policy",
+        "allotment_cli.plan.policy",
         "policy",
         "Check a scheduler configuration before it is applied.",
     ),
     "job": (
-        "allotment_cli.job",
+        "allotment_cli.act.job",
         "job",
         "Volcano's Jobs: run, list, view, suspend, resume, delete.",
     ),
     "queue": (
-        "allotment_cli.queue",
+        "allotment_cli.act.queue",
         "queue",
         "Volcano's Queues: list, get, create, operate, delete.",
     ),
     "replay": (
-        "allotment_cli.replay",
+        "allotment_cli.read.replay",
         "replay",
         "Recompute every decision and compare.",
     ),
     "inspect": (
-        "allotment_cli.inspect_log",
+        "allotment_cli.read.inspect_log",
         "inspect",
         "Show an exported log as web pages.",
     ),
@@ -89,21 +109,25 @@ COMMANDS = {
     ),
     "bench": ("allotment_lab.bench", "bench", "Measure how fast this machine decides."),
     "nats-users": (
-        "allotment_cli.nats_users",
+        "allotment_cli.setup.nats_users",
         "nats_users",
         "Create keys for the services' NATS users, as manifests.",
     ),
     "nats-tls": (
-        "allotment_cli.nats_tls",
+        "allotment_cli.setup.nats_tls",
         "nats_tls",
         "Create the certificate of the NATS servers, as a Secret.",
     ),
     "completion": (
-        "allotment_cli.completion",
+        "allotment_cli.options.completion",
         "completion",
         "Print a script for the shell's Tab key.",
     ),
-    "version": ("allotment_cli.version", "version", "Show the versions of what is installed."),
+    "version": (
+        "allotment_cli.setup.version",
+        "version",
+        "Show the versions of what is installed.",
+    ),
 }
 
 
@@ -142,7 +166,7 @@ def kubectl_allot() -> None:
 
 def kubectl_complete() -> None:
     """What kubectl runs for the Tab key after `kubectl allot`, as `kubectl_complete-allot`."""
-    from allotment_cli.completion import kubectl_lines
+    from allotment_cli.options.completion import kubectl_lines
 
     for line in kubectl_lines(main, sys.argv[1:]):
         click.echo(line)

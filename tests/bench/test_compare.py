@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment_cli.errors import CliError
+from allotment_cli.show.errors import CliError
 from allotment_lab.bench.results import is_as_fast, publish, read, result
 from allotment_lab.percentiles import percentile
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment_board import machine_code
-from allotment_cli.errors import CliError
 from allotment_cli.main import main
+from allotment_cli.show.errors import CliError
 from allotment_lab.bench import pipeline
 from allotment_lab.processes import scores_compiled
 from tests.sim.replay import verify

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from allotment_cli.ending import ended_in_order
-from allotment_cli.output import emit, emit_document
+from allotment_cli.show.ending import ended_in_order
+from allotment_cli.show.output import emit, emit_document
 from tests.compat import file
 from tests.compat.report import lines, report
 from tests.compat.verdicts import judge_all

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from allotment_cli.errors import CliError
+from allotment_cli.show.errors import CliError
 
 CONSTANTS = "_constants"
 BUILT_IN = "BUILTIN_DEFAULT"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment_cli.output import heading, table
+from allotment_cli.show.output import heading, table
 from tests.compat.verdicts import (
     DEVIATES,
     MATCHED,

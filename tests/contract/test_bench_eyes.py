@@ -8,7 +8,7 @@ import pytest
 from tests.contract.kube_server import client_of, listing, pod, queries, scripted, stream
 from tests.waiting import PATIENCE_S
 
-from allotment_cli.errors import CliError
+from allotment_cli.show.errors import CliError
 from allotment_lab.bench import e2e_phases, e2e_pods
 from allotment_lab.bench.e2e_load import Eyes
 from allotment_lab.bench.e2e_pods import Body

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 
-from allotment_cli.errors import CliError
+from allotment_cli.show.errors import CliError
 from allotment_lab.bench.e2e_cluster import ensure_queue
 
 pytestmark = pytest.mark.anyio

@@ -27,13 +27,13 @@ from tests.contract.manifests import (
 )
 
 from allotment.adapters.log.certificates import CA, CERTIFICATE, KEY
-from allotment.adapters.log.nats_users import SEED, USERS, seed_file, write_keys
+from allotment.adapters.log.nats_users import SEED, USERS, secret_of, seed_file, write_keys
 from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.core.config import known
 from allotment.core.config.policy import parse
-from allotment_cli.nats_tls import SECRET
-from allotment_cli.nats_users import PUBLIC, nats_users, secret_of
+from allotment_cli.setup.nats_tls import SECRET
+from allotment_cli.setup.nats_users import PUBLIC, nats_users
 from allotment_inspector.settings import InspectorSettings
 from allotment_watcher.settings import WatcherSettings
 

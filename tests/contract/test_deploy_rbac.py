@@ -45,7 +45,7 @@ from allotment_binder.queue_status import QueueStatuses
 from allotment_binder.readers import Readers
 from allotment_binder.records import erase
 from allotment_binder.volume_claims import bind_claims, tell_claims
-from allotment_cli.nats_tls import create
+from allotment_cli.setup.nats_tls import create
 from allotment_proto.events import Admission, Eviction, GroupObserved, QueueObserved
 from allotment_proto.facts import Holding, PluginUse, Policy
 from allotment_watcher import objects

@@ -54,7 +54,7 @@ from allotment.adapters.log.nats_client import Credentials
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.log.nats_users import READER, inbox_of
 from allotment_cli.main import main
-from allotment_cli.nats_tls import SECRET, names_of
+from allotment_cli.setup.nats_tls import SECRET, names_of
 
 pytestmark = pytest.mark.anyio
 NOW = datetime.now(UTC)

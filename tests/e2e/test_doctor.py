@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.jetstream import JetStream
 from allotment.core.explain.doctor import standstill
-from allotment_cli import doctor as asked
 from allotment_cli.main import main
+from allotment_cli.read import doctor as asked
 from allotment_local.apiserver.admission import read_policy
 from allotment_proto import subjects
 from allotment_proto.codec import encode

@@ -213,7 +213,7 @@ def test_a_long_wait_is_a_few_lines_and_its_end_says_for_what(
             lambda seen=before: attempts(stack, "patient") > seen,  # type: ignore[misc]
             "it is tried again",
         )
-    monkeypatch.setattr("allotment_cli.output.screen_width", lambda: 80)
+    monkeypatch.setattr("allotment_cli.show.output.screen_width", lambda: 80)
     shown = allot(stack, "explain", "pod", "patient").splitlines()
     timeline = shown[shown.index("Timeline") + 2 :]
     assert len(timeline) <= 8

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from allotment_cli import export
 from allotment_cli.main import main
+from allotment_cli.sources import export
 from tests.golden.commands import BATCH_COMMANDS, COMMANDS, PREEMPTION_COMMANDS
 from tests.hostile import poisoned
 from tests.recording import busy_cluster

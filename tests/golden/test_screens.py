@@ -55,7 +55,7 @@ def test_wrapped_screen(
     rewrite: bool,
 ) -> None:
     """Words and cells are wrapped; what has no blank in it is not."""
-    monkeypatch.setattr("allotment_cli.output.screen_width", lambda: width)
+    monkeypatch.setattr("allotment_cli.show.output.screen_width", lambda: width)
     compare(f"{name}-{width}", WRAPPED_COMMANDS[name], recorded("preempted"), rewrite)
 
 

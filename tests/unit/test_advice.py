@@ -19,9 +19,9 @@ from allotment.core.ledger.state import apply, apply_all
 from allotment.core.queues.round import verdict as verdicts
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.verdict import GroupVerdict, group_verdict, verdict
-from allotment_cli.explain_gang import gang_lines
-from allotment_cli.explain_queue import queue_lines
-from allotment_cli.explain_text import explanation_lines
+from allotment_cli.read.explain_gang import gang_lines
+from allotment_cli.read.explain_queue import queue_lines
+from allotment_cli.show.explain_text import explanation_lines
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Event, PolicyLoaded, PriorityClassObserved, QueueObserved
 from allotment_proto.facts import (

@@ -11,7 +11,7 @@ from allotment.core.explain.words import near_words, wants_text
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices.base import PodSource
 from allotment.core.reasons import main_cause
-from allotment_cli.ledger import ledger_lines, ledgers
+from allotment_cli.read.ledger import ledger_lines, ledgers
 from allotment_proto.facts import CardFact, Geometry, Holding, Inventory, Problem, Profile
 from allotment_proto.volcano import ascend, mindcluster
 from tests import build, chips

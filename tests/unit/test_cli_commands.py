@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 import allotment_board
 from allotment.core.placement.cycle import Outcome
 from allotment.core.queues.round.rounds import Rounds
-from allotment_cli import replay as replay_command
 from allotment_cli.main import COMMANDS, main
-from allotment_cli.output import bar, table
+from allotment_cli.read import replay as replay_command
+from allotment_cli.show.output import bar, table
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Decided, TimePassed

@@ -11,10 +11,10 @@ import pytest
 from click.shell_completion import CompletionItem, ShellComplete
 from click.testing import CliRunner
 
-from allotment_cli import completion
-from allotment_cli.kubeconfig import Choice
 from allotment_cli.main import main
-from allotment_cli.source import FileSource, Origin, chosen_cluster
+from allotment_cli.options import completion
+from allotment_cli.sources.kubeconfig import Choice
+from allotment_cli.sources.source import FileSource, Origin, chosen_cluster
 from allotment_lab.bench.policies import PolicyWord
 from tests.recording import Recorder, busy_cluster
 from tests.recording_batch import BatchRecorder, busy_queues

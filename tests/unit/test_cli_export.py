@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core.logport import Record
-from allotment_cli import export
-from allotment_cli.errors import CliError
+from allotment_cli.show.errors import CliError
+from allotment_cli.sources import export
 from tests.recording import busy_cluster
 
 DEEP = '{"a":' + "[" * 50_000 + "]" * 50_000 + "}"

@@ -10,10 +10,10 @@ from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record, digest_of
-from allotment_cli import folding
-from allotment_cli.folding import Folded, fold
-from allotment_cli.moments import At, AtSequence, AtTime
-from allotment_cli.source import FileSource
+from allotment_cli.show.moments import At, AtSequence, AtTime
+from allotment_cli.sources import folding
+from allotment_cli.sources.folding import Folded, fold
+from allotment_cli.sources.source import FileSource
 from tests.recording import Recorder, busy_cluster
 
 LOG = "ALLOTMENT_LOG@2026"

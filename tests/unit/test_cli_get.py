@@ -51,7 +51,7 @@ def test_pods_are_those_of_one_namespace_unless_all_are_asked_for(log: Path) -> 
 def test_the_namespace_is_that_of_the_kubeconfigs_context(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: Path
 ) -> None:
-    from allotment_cli import get as module
+    from allotment_cli.read import get as module
 
     monkeypatch.setattr(module, "usual_namespace", lambda: "research")
     assert "pod/llama" in names(log, "pods")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from allotment_cli.errors import CliError
-from allotment_cli.moments import AtSequence, AtTime, local_day_text, local_text, parse
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.moments import AtSequence, AtTime, local_day_text, local_text, parse
 
 NOW_MS = 1_795_183_200_000  # 2026-11-20T14:00:00Z
 MINUTE_MS = 60_000

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from allotment_cli import progress as module
 from allotment_cli.main import main
-from allotment_cli.progress import SHOWN_AFTER_S, in_silence, progress, waiting
+from allotment_cli.show import progress as module
+from allotment_cli.show.progress import SHOWN_AFTER_S, in_silence, progress, waiting
 from tests.recording_batch import busy_queues
 
 
@@ -112,10 +112,10 @@ def test_a_program_is_told_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "module"),
     [
-        ("explain pod p", "explain"),
-        ("explain gang big", "explain_gang"),
-        ("fit -f -", "fit"),
-        ("doctor", "doctor"),
+        ("explain pod p", "read.explain"),
+        ("explain gang big", "read.explain_gang"),
+        ("fit -f -", "plan.fit"),
+        ("doctor", "read.doctor"),
     ],
 )
 def test_what_may_take_long_says_so(

@@ -19,9 +19,12 @@ from allotment.core.explain.difference import differences
 from allotment.core.explain.node import explain_node
 from allotment.core.explain.views import summaries
 from allotment.core.logport import Record
-from allotment_cli import completion, explain, folding, output
 from allotment_cli.main import main
-from allotment_cli.source import FileSource
+from allotment_cli.options import completion
+from allotment_cli.read import explain
+from allotment_cli.show import output
+from allotment_cli.sources import folding
+from allotment_cli.sources.source import FileSource
 from allotment_proto import subjects
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import DevicesConfigured, NodeGone, PolicyLoaded

@@ -15,13 +15,13 @@ from click.testing import CliRunner
 
 from allotment.adapters.service.moments import local_text
 from allotment.adapters.telemetry.log import error_text
-from allotment_cli import doctor as module
-from allotment_cli import local
-from allotment_cli.apiserver import Access, Cluster
-from allotment_cli.cluster import show_status
-from allotment_cli.doctor import doctor
 from allotment_cli.main import main
-from allotment_cli.source import FileSource, Origin
+from allotment_cli.read import doctor as module
+from allotment_cli.read.doctor import doctor
+from allotment_cli.setup.cluster import show_status
+from allotment_cli.sources import local
+from allotment_cli.sources.apiserver import Access, Cluster
+from allotment_cli.sources.source import FileSource, Origin
 from allotment_local.probes import probe_http
 from tests.waiting import PATIENCE_S
 

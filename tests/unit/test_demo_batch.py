@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment_cli.demo_batch import Scene, missing_of
-from allotment_cli.folding import Folded
-from allotment_cli.job import JobRow
-from allotment_cli.queue import QueueRow
+from allotment_cli.demo.batch import Scene, missing_of
+from allotment_cli.read.recorded import JobRow, QueueRow
+from allotment_cli.sources.folding import Folded
 from allotment_proto.events import Decided, QueueObserved
 from allotment_proto.facts import PluginUse, Policy
 from tests import build

@@ -11,7 +11,7 @@ from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.views import node_views
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment_cli.explain_text import explanation_lines
+from allotment_cli.show.explain_text import explanation_lines
 from allotment_proto.events import (
     DEVICE_CONFIG,
     ConfigurationChecked,

@@ -7,8 +7,8 @@ import pytest
 from allotment.core.explain.doctor import Finding, findings, sources, summary_of
 from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState
-from allotment_cli.doctor import _lines, _summary_lines
-from allotment_cli.output import wrapped
+from allotment_cli.read.doctor import _lines, _summary_lines
+from allotment_cli.show.output import wrapped
 from tests import build
 
 NOW_MS = 7_201_000

@@ -15,9 +15,9 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.reasons import refusal_text
 from allotment.core.units import resource_text
-from allotment_cli.explain_gang import gang_lines
-from allotment_cli.explain_queue import queue_lines
-from allotment_cli.explain_text import explanation_lines
+from allotment_cli.read.explain_gang import gang_lines
+from allotment_cli.read.explain_queue import queue_lines
+from allotment_cli.show.explain_text import explanation_lines
 from allotment_proto.events import (
     Decided,
     Envelope,

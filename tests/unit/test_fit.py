@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 
 from allotment.core.explain import fitting, why
 from allotment.core.explain.fitting import Fit
-from allotment_cli import surroundings as module
-from allotment_cli.apiserver import Access
 from allotment_cli.main import main
-from allotment_cli.source import FileSource, Origin
+from allotment_cli.plan import surroundings as module
+from allotment_cli.sources.apiserver import Access
+from allotment_cli.sources.source import FileSource, Origin
 from allotment_proto.events import QueueObserved
 from allotment_proto.facts import Policy
 from tests import build
@@ -327,7 +327,7 @@ def cluster(queues_file: Path, monkeypatch: pytest.MonkeyPatch) -> OfCluster:
     async def server(access: Access) -> AsyncIterator[OfCluster]:
         yield made
 
-    monkeypatch.setattr("allotment_cli.fit.open_source", log)
+    monkeypatch.setattr("allotment_cli.plan.fit.open_source", log)
     monkeypatch.setattr(module, "open_cluster", server)
     return made
 

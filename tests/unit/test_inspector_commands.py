@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from allotment.core.logport import Record
-from allotment_cli import export
 from allotment_cli.main import main
+from allotment_cli.sources import export
 from allotment_proto import subjects
 from tests.hostile import MARKUP, poisoned
 from tests.inspecting import history_of, paths_of, served

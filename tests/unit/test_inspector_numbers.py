@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from allotment.core.explain.pod_views import ELSEWHERE, GATED, WAITING
-from allotment_cli import export
 from allotment_cli.main import main
+from allotment_cli.sources import export
 from allotment_inspector.history import History
 from allotment_proto import subjects
 from tests.inspecting import history_of, view_of

@@ -17,8 +17,8 @@ from allotment.core.explain.story import PodSubject
 from allotment.core.explain.timeline import life_of, neighbours
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
-from allotment_cli.explain_sections import timeline
-from allotment_cli.output import Prose, wrapped
+from allotment_cli.show.explain_sections import timeline
+from allotment_cli.show.output import Prose, wrapped
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Bound, Ending, Evicted, NodeGone

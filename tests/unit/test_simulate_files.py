@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from allotment_cli.errors import CliError
+from allotment_cli.show.errors import CliError
 from allotment_lab.simulate import command
 from allotment_lab.simulate.outputs import kept
 from tests.simulating import CONFIGURATION, NODES, PODS, TEXT, simulate

@@ -1,6 +1,6 @@
 """`allot bench`: measure this machine, each bench in a module of its own."""
 
-from allotment_cli.lazy import LazyGroup
+from allotment_cli.options.lazy import LazyGroup
 
 bench = LazyGroup(
     {

@@ -11,8 +11,8 @@ from allotment.core.placement.evaluator import Ranker
 from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.groups import CARDS, Crowd, CrowdError
 from allotment_board import NodeRanker
-from allotment_cli.errors import CliError
-from allotment_cli.output import note
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.output import note
 from allotment_filter.groups import Groups
 from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result
 from allotment_lab.percentiles import percentile

@@ -14,9 +14,9 @@ from allotment.core.placement.evaluator import REQUESTS_MAX, Evaluator
 from allotment.core.placement.policies.learning import learn
 from allotment.testing.churn import DEFAULT_QUEUE, DEVICES, Churn, shapes
 from allotment_board import NodeRanker
-from allotment_cli.errors import CliError
-from allotment_cli.output import note
-from allotment_cli.params import Finite
+from allotment_cli.options.params import Finite
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.output import note
 from allotment_lab.bench.policies import PolicyWord, policy_of
 from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result, settle
 from allotment_lab.percentiles import percentile

@@ -25,10 +25,10 @@ import click
 
 from allotment.adapters.kube import client as kube
 from allotment.adapters.kube.config import KubeConfigError
-from allotment_cli.errors import CliError
-from allotment_cli.output import note
-from allotment_cli.params import Finite
-from allotment_cli.source import Origin
+from allotment_cli.options.params import Finite
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.output import note
+from allotment_cli.sources.source import Origin
 from allotment_lab.bench import e2e_cluster, e2e_counts, e2e_pods, policies
 from allotment_lab.bench.e2e_kubelets import Kubelets
 from allotment_lab.bench.e2e_load import SENDERS, BareClient, Eyes, bare_client

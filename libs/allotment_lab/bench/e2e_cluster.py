@@ -9,8 +9,8 @@ import msgspec
 
 from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.result import Ok, Refused
-from allotment_cli.errors import CliError
-from allotment_cli.output import note
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.output import note
 from allotment_lab.bench.e2e_load import BareClient
 from allotment_lab.bench.e2e_pods import Body
 

@@ -14,9 +14,9 @@ import anyio
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from allotment_cli.errors import CliError
-from allotment_cli.output import note
-from allotment_cli.source import Origin, open_source
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.output import note
+from allotment_cli.sources.source import Origin, open_source
 from allotment_lab.bench.e2e_load import BareClient
 from allotment_lab.bench.pipeline_load import decode_decision
 from allotment_proto import subjects

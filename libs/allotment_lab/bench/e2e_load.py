@@ -22,7 +22,7 @@ from allotment.adapters.kube.config import load_access
 from allotment.adapters.kube.objects import PlacedPod
 from allotment.adapters.kube.result import ByteStream, Ok, StreamBroken
 from allotment.adapters.telemetry.log import error_text
-from allotment_cli.errors import CliError
+from allotment_cli.show.errors import CliError
 from allotment_lab.bench.e2e_pods import Body
 from allotment_proto.volcano import keys
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import anyio
 
-from allotment_cli.errors import CliError
+from allotment_cli.show.errors import CliError
 from allotment_lab.bench import e2e_pods
 from allotment_lab.bench.e2e_kubelets import Kubelets
 from allotment_lab.bench.e2e_load import BareClient, Eyes

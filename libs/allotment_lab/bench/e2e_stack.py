@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 
 from allotment.adapters.log.nats_server import NatsServer
-from allotment_cli.errors import CliError
-from allotment_cli.output import note
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.output import note
 from allotment_lab.processes import CpuClock, peak_rss_mib
 from allotment_local.home import BINDER_CONTEXT
 from allotment_local.orchestrator import LocalModeError, down, up

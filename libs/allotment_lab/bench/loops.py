@@ -22,8 +22,8 @@ from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.service.loop_watch import CPU, WALL
 from allotment.testing.churn import CARDS, DEFAULT_QUEUE, GIB, queue_fact
-from allotment_cli.errors import CliError
-from allotment_cli.output import note
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.output import note
 from allotment_lab.bench.pipeline import STAGES
 from allotment_lab.bench.pipeline_load import NAMESPACE, write_at_once
 from allotment_lab.bench.policies import policy_of

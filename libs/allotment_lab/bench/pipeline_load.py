@@ -14,7 +14,7 @@ import msgspec
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.recorder import Recorder
 from allotment.core.logport import LogMisconfigured, Record
-from allotment_cli.errors import CliError
+from allotment_cli.show.errors import CliError
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope, Event, PodGone, PodObserved

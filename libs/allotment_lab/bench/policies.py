@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from allotment.core.config.policy import PolicyError, parse
 from allotment.core.placement.policies import POLICIES
-from allotment_cli import completion
+from allotment_cli.options import completion
 from allotment_local.specs import DEFAULT_POLICY
 from allotment_proto.facts import Policy
 

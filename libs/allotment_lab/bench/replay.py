@@ -24,8 +24,8 @@ from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.testing.long_log import Entry, LongLog
-from allotment_cli.errors import CliError
-from allotment_cli.output import note
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.output import note
 from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result
 from allotment_lab.percentiles import percentile
 from allotment_proto import subjects

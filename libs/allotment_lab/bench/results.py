@@ -18,9 +18,9 @@ import msgspec
 from allotment.adapters.service import heap
 from allotment.adapters.telemetry.log import file_trouble
 from allotment_board import is_for_compiled_loops, machine_code
-from allotment_cli.errors import CliError
-from allotment_cli.output import emit, note, table
-from allotment_cli.params import can_be_written
+from allotment_cli.options.params import can_be_written
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.output import emit, note, table
 from allotment_proto.facts import Policy
 
 FASTER_PERCENT_MAX = 20

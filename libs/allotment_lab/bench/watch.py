@@ -22,8 +22,8 @@ import msgspec
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
-from allotment_cli.errors import CliError
-from allotment_cli.output import note
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.output import note
 from allotment_lab.bench.big_cluster import node, pod
 from allotment_lab.bench.results import Result, publish, reporting, result
 from allotment_lab.percentiles import percentile

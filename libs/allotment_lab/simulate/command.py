@@ -10,11 +10,11 @@ import msgspec
 
 from allotment.adapters.telemetry.log import file_trouble
 from allotment.core.placement.policies import POLICIES
-from allotment_cli import completion
-from allotment_cli.errors import CliError
-from allotment_cli.output import emit, note, suggest
-from allotment_cli.params import Finite, can_be_written
-from allotment_cli.progress import Advance, in_silence, progress
+from allotment_cli.options import completion
+from allotment_cli.options.params import Finite, can_be_written
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.output import emit, note, suggest
+from allotment_cli.show.progress import Advance, in_silence, progress
 from allotment_lab.simulate.inputs import read
 from allotment_lab.simulate.outputs import kept, refuse_overwriting
 from allotment_lab.simulate.policies import KEPT, NAMES, WORDS, as_recorded, choose

@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from allotment_cli import export
-from allotment_cli.errors import CliError
+from allotment_cli.show.errors import CliError
+from allotment_cli.sources import export
 from allotment_lab import bundle, openb
 from allotment_lab.simulate.doubts import doubts
 from allotment_lab.simulate.recipe import parse_recipe

@@ -8,8 +8,8 @@ from typing import TextIO
 
 from allotment.adapters.telemetry.log import file_trouble
 from allotment.core.logport import Record
-from allotment_cli import export
-from allotment_cli.errors import CliError
+from allotment_cli.show.errors import CliError
+from allotment_cli.sources import export
 from allotment_lab.engine import Sink
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope

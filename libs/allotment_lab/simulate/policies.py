@@ -10,8 +10,8 @@ import msgspec
 
 from allotment.core.config.policy import PolicyError, parse
 from allotment.core.placement.policies import POLICIES
-from allotment_cli.errors import CliError
-from allotment_cli.output import note
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.output import note
 from allotment_lab.policies import COMPARED
 from allotment_lab.simulate.texts import read_text
 from allotment_proto.facts import Policy

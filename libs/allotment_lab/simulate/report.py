@@ -9,7 +9,7 @@ import msgspec
 
 from allotment.core.placement.policies.typical import CARD_MILLI
 from allotment.core.units import duration_text
-from allotment_cli.output import table
+from allotment_cli.show.output import table
 from allotment_lab.engine import Totals
 from allotment_lab.percentiles import percentile
 from allotment_lab.simulate.policies import shown

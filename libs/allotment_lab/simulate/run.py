@@ -9,7 +9,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.policies.typical import Mix
 from allotment_board import NodeRanker
-from allotment_cli.errors import CliError
+from allotment_cli.show.errors import CliError
 from allotment_lab import tuning
 from allotment_lab.dice import Dice
 from allotment_lab.engine import Simulation, Sink, Totals

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from allotment.adapters.telemetry.log import file_trouble
-from allotment_cli.errors import CliError
+from allotment_cli.show.errors import CliError
 
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 

@@ -15,8 +15,8 @@ import msgspec
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.core.ledger.model import ClusterState
-from allotment_cli.errors import CliError
-from allotment_cli.folding import take
+from allotment_cli.show.errors import CliError
+from allotment_cli.sources.folding import take
 from allotment_lab.engine import Totals, last_obstacle
 from allotment_lab.measures import (
     Wanted,

@@ -121,6 +121,13 @@ def inbox_of(user: str) -> str:
 
 PUBLIC_KEYS = Path("public") / "keys.conf"
 SEED = "nats.nk"
+NAMESPACE = "allotment-system"
+"""Where a cluster keeps the users' Secrets, unless it was installed elsewhere."""
+
+
+def secret_of(user: str) -> str:
+    """The name of the Secret with a user's seed."""
+    return f"allotment-nats-{user}"
 
 
 class Key(NamedTuple):

@@ -1,0 +1,1 @@
+"""Commands that change Volcano's Jobs and Queues, and list them."""

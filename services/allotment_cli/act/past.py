@@ -1,0 +1,57 @@
+"""`--at` of commands that otherwise ask Kubernetes: they answer from the log then."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import anyio
+import click
+
+from allotment_cli.options.params import at_option
+from allotment_cli.sources.apiserver import Access
+from allotment_cli.sources.folding import AsOf, Folded, as_of, fold_at
+from allotment_cli.sources.source import Origin, choose_cluster, open_source
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Past(NamedTuple):
+    """What the options say about which log is to answer, and as of when."""
+
+    at: str | None
+    file: Path | None
+    nats: str | None
+
+    def __bool__(self) -> bool:
+        return any(given is not None for given in self)
+
+
+def past_options(command: F) -> F:
+    """The options `at`, `file` and `nats`: with one of them the log answers, not Kubernetes."""
+    for decorate in (
+        click.option("--nats", metavar="URL", help="Answer from the log at this NATS server."),
+        click.option(
+            "--file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Answer from an exported log (allot log -o jsonl).",
+        ),
+        at_option,
+    ):
+        command = decorate(command)
+    return command
+
+
+def fold_past(access: Access, past: Past) -> Folded:
+    """The log at the moment. Raises `CliError`."""
+    choose_cluster(access.kubeconfig, access.context)
+    return anyio.run(_fold, Origin(access.home, past.nats, past.file), past.at)
+
+
+async def _fold(origin: Origin, at: str | None) -> Folded:
+    async with open_source(origin) as source:
+        return await fold_at(source, at)
+
+
+def moment_of(folded: Folded | None) -> AsOf | None:
+    """For a document: of which moment it is, None if Kubernetes answered."""
+    return None if folded is None else as_of(folded)

@@ -1,0 +1,1 @@
+"""What command lines share: options, kinds of values, completion, lazily loaded groups."""

@@ -1,0 +1,1 @@
+"""Commands that try manifests or a configuration before they are applied."""

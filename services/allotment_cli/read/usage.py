@@ -1,0 +1,247 @@
+"""`allot usage`: who held how much, and for how long, added up while the log is folded."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+import msgspec
+
+from allotment.core.explain.views import plain
+from allotment.core.ledger.model import Allocation
+from allotment.core.replay.usage import MICRO, Meter, Usage, namespace_of, node_of
+from allotment.core.units import hours_column, rfc3339
+from allotment_cli.options import completion
+from allotment_cli.options.params import output_option
+from allotment_cli.show import moments
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.moments import AtSequence, AtTime
+from allotment_cli.show.output import DOCUMENTS, emit, emit_document, heading, note, table
+from allotment_cli.sources.folding import fold
+from allotment_cli.sources.source import Origin, Source, open_source, source_options
+
+SCHEMA = "allotment.dev/usage/v1"
+
+NAMESPACE, NODE, LABEL = "namespace", "node", "label="
+UNLABELLED, EMPTY = "(none)", "(empty)"
+"""Of pods without the label, and with an empty one: no label has such a value."""
+
+
+class By(click.ParamType[str]):
+    """What to add up by: `NAMESPACE`, `NODE`, or `LABEL` with a key."""
+
+    name = "namespace|node|label=KEY"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        is_known = value in (NAMESPACE, NODE) or (value.startswith(LABEL) and value != LABEL)
+        if value in ("user", "owner"):
+            said = f"no pod says who made it; name the label that does, like label={value}."
+            self.fail(said, param, ctx)
+        if not is_known:
+            self.fail(f"{value!r} is not one of namespace, node, label=KEY.", param, ctx)
+        return str(value)
+
+
+class UsageDocument(msgspec.Struct, frozen=True, rename="camel"):
+    """Amounts are integers times milliseconds, so that nothing is lost in sums."""
+
+    schema: str
+    from_time: str
+    to_time: str
+    from_ms: int
+    to_ms: int
+    seq: int
+    by: str
+    usage: tuple[Usage, ...]
+
+
+@click.command()
+@source_options
+@click.option(
+    "--from",
+    "--since",
+    "first",
+    metavar="MOMENT",
+    help="Begin here: sequence, 14:03, -15m or RFC 3339 (default: where the log begins).",
+)
+@click.option("--to", "--at", "last", metavar="MOMENT", help="End here (default: now).")
+@click.option(
+    "--by",
+    type=By(),
+    default=NAMESPACE,
+    shell_complete=completion.words(NAMESPACE, NODE, LABEL),
+    show_default=True,
+    help="Add up by namespace, node, or the value of a label of pods, like label=team.",
+)
+@click.option(
+    "-n", "--namespace", shell_complete=completion.namespaces, help="Only this namespace."
+)
+@output_option(*DOCUMENTS)
+def usage(
+    home: Path,
+    nats: str | None,
+    file: Path | None,
+    first: str | None,
+    last: str | None,
+    by: str,
+    namespace: str | None,
+    output: str,
+) -> None:
+    """GPU-hours, memory, CPU and counted resources that pods held, by namespace, node or label.
+
+    GPU-HOURS counts a share of a card (a GPU or an NPU) as its part of it, of memory or of compute,
+    whichever is more, and a card that is held whole as one. DEVICE-HOURS counts each share and each
+    whole card as one. MEMORY is the cards' memory that was asked for, without that of whole cards.
+
+    What counts is what the log booked, from the decision (or from when a pod of others was seen)
+    to its release: reservations, not what ran on the cards. A label counts as the log saw it last
+    before --to.
+    """
+    if namespace is not None and by != NAMESPACE:
+        raise CliError(f"-n selects a namespace, and --by {by} adds them up", "leave out one")
+    document = anyio.run(_document, Origin(home, nats, file), first, last, by)
+    if namespace is not None:
+        only = tuple(used for used in document.usage if used.name == namespace)
+        document = msgspec.structs.replace(document, usage=only)
+    if output in DOCUMENTS:
+        emit_document(document, output)
+        return
+    first_text, last_text = map(moments.moment_text, (document.from_ms, document.to_ms))
+    note(f"from {first_text} to {last_text}, seq {document.seq}")
+    emit(usage_lines(document))
+
+
+async def _document(origin: Origin, first: str | None, last: str | None, by: str) -> UsageDocument:
+    async with open_source(origin) as source:
+        now_ms = source.now_ms()
+        begin_ms = await _begin_ms(source)
+        from_ms = begin_ms if first is None else await _ms(source, first, "--from")
+        if from_ms < begin_ms:
+            note(f"the log begins at {moments.moment_text(begin_ms)}")
+        to_ms = now_ms if last is None else min(await _ms(source, last, "--to"), now_ms)
+        if from_ms > to_ms:
+            raise CliError(
+                f"--from is {moments.moment_text(from_ms)} and --to is"
+                f" {moments.moment_text(to_ms)}: nothing lies between",
+                "give --from before --to",
+            )
+        before = await fold(source, AtTime(from_ms))
+        meter = Meter(before.state, (from_ms, to_ms), name_of(by))
+        folded = await fold(
+            source,
+            AtTime(to_ms),
+            lambda record, envelope, state: meter.take(record.time_ns // 1_000_000),
+            after=before,
+        )
+    return document_of(meter.found()[0], from_ms, to_ms, folded.seq, by)
+
+
+def document_of(
+    found: Sequence[Usage], from_ms: int, to_ms: int, seq: int, by: str
+) -> UsageDocument:
+    """What was used between two moments, of which the log has records up to `seq`."""
+    times = rfc3339(from_ms), rfc3339(to_ms)
+    return UsageDocument(SCHEMA, *times, from_ms, to_ms, seq, by, tuple(found))
+
+
+def name_of(by: str) -> Callable[[Allocation], str]:
+    """For whom an allocation counts: its namespace, its node, or what its pod's label says."""
+    if by in (NODE, NAMESPACE):
+        return node_of if by == NODE else namespace_of
+    key = by.removeprefix(LABEL)
+
+    def label(held: Allocation) -> str:
+        labels = {} if held.fact is None else dict(held.fact.labels)
+        return (labels[key] or EMPTY) if key in labels else UNLABELLED
+
+    return label
+
+
+async def _begin_ms(source: Source) -> int:
+    """When the log begins; an empty one begins now."""
+    return await _record_ms(source, 1) if await source.last_seq() else source.now_ms()
+
+
+async def _ms(source: Source, text: str, option: str) -> int:
+    at = moments.parse(text, source.now_ms(), option)
+    if not isinstance(at, AtSequence):
+        return at.ms
+    last_seq = await source.last_seq()
+    if not 1 <= at.seq <= last_seq:
+        raise CliError(f"{option} {text}: the log goes from 1 to {last_seq}", "give one of these")
+    return await _record_ms(source, at.seq)
+
+
+async def _record_ms(source: Source, seq: int) -> int:
+    async with aclosing(source.read(seq, seq)) as batches:
+        async for batch in batches:
+            return batch[0].time_ns // 1_000_000
+    raise CliError(f"the log has no record {seq}")
+
+
+def usage_lines(document: UsageDocument) -> list[str]:
+    """A row for each namespace, node or value of the label, and the sum; below, what is counted and
+    is no card.
+    """
+    if not document.usage:
+        return ["nothing was held"]
+    found = list(document.usage)
+    if len(found) > 1:
+        found.append(_sum(found))
+    columns = {
+        "GPU-HOURS": hours_column((used.card_micro_ms for used in found), MICRO),
+        "DEVICE-HOURS": hours_column(used.device_ms + _whole_cards_ms(used) for used in found),
+        "MEMORY GiB-HOURS": hours_column((used.memory_mib_ms for used in found), 1024),
+        "CPU-HOURS": hours_column((used.cpu_milli_ms for used in found), 1000),
+    }
+    rows = [
+        [used.name, f"{used.pods:,}", *cells]
+        for used, *cells in zip(found, *columns.values(), strict=True)
+    ]
+    headers = (_title(document.by), "PODS", *columns)
+    first, *rest = table(headers, rows, right=headers[1:])
+    return [heading(first), *rest, *_counted_lines(document.by, found)]
+
+
+def _title(by: str) -> str:
+    """The header of the column with the names; the key of a label is itself."""
+    return by.removeprefix(LABEL) if by.startswith(LABEL) else by.upper()
+
+
+def _counted_lines(by: str, found: Iterable[Usage]) -> list[str]:
+    """Counted resources that are no cards, one a row. Those of device families are the devices."""
+    held = [
+        (used.name, resource, amount_ms)
+        for used in found
+        for resource, amount_ms in plain(tuple(used.counted_ms.items())).items()
+        if not resource.endswith("/gpu")
+    ]
+    if not held:
+        return []
+    hours = hours_column(amount_ms for _, _, amount_ms in held)
+    rows = [[name, resource, cell] for (name, resource, _), cell in zip(held, hours, strict=True)]
+    first, *rest = table((_title(by), "RESOURCE", "HOURS"), rows, right=("HOURS",))
+    return ["", heading(first), *rest]
+
+
+def _whole_cards_ms(used: Usage) -> int:
+    return sum(ms for resource, ms in used.counted_ms.items() if resource.endswith("/gpu"))
+
+
+def _sum(found: list[Usage]) -> Usage:
+    """All of them; a pod that was on two nodes is counted on each."""
+    counted: Counter[str] = Counter()
+    for used in found:
+        counted.update(used.counted_ms)
+    return Usage(
+        "all",
+        sum(used.pods for used in found),
+        sum(used.device_ms for used in found),
+        sum(used.memory_mib_ms for used in found),
+        sum(used.cpu_milli_ms for used in found),
+        dict(counted),
+        sum(used.card_micro_ms for used in found),
+    )

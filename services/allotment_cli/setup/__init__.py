@@ -1,0 +1,1 @@
+"""Commands that start and stop local mode, create keys and certificates, and show versions."""

@@ -1,0 +1,58 @@
+"""`allot nats-users`: new keys for the users of NATS, as manifests for kubectl."""
+
+import sys
+from typing import Any
+
+import click
+import yaml
+
+from allotment.adapters.log.nats_users import (
+    NAMESPACE,
+    PUBLIC_KEYS,
+    SEED,
+    USERS,
+    keys_conf,
+    new_keys,
+    secret_of,
+)
+
+PUBLIC = "allotment-nats-keys"
+"""The ConfigMap with the public keys, which the NATS servers read."""
+
+
+@click.command()
+@click.option(
+    "--namespace",
+    metavar="NAMESPACE",
+    default=NAMESPACE,
+    show_default=True,
+    help="Where NATS runs.",
+)
+def nats_users(namespace: str) -> None:
+    """Make a key for each service and for reading, and print them as manifests.
+
+    Once for each cluster: allot nats-users | kubectl create -f -
+
+    Each service gets a Secret of its own, the servers a ConfigMap with the public keys. Seeds are
+    written nowhere else. New keys: kubectl replace instead of create, then restart NATS and the
+    services.
+    """
+    keys = new_keys()
+    manifests = [_manifest("ConfigMap", PUBLIC, namespace, {PUBLIC_KEYS.name: keys_conf(keys)})]
+    manifests += [
+        _manifest("Secret", secret_of(user), namespace, {SEED: keys[user].seed}) for user in USERS
+    ]
+    yaml.safe_dump_all(manifests, sys.stdout, sort_keys=False)
+
+
+def _manifest(kind: str, name: str, namespace: str, content: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/part-of": "allotment"},
+        },
+        "stringData" if kind == "Secret" else "data": content,
+    }

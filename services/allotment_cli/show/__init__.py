@@ -1,0 +1,1 @@
+"""What commands print: lines, tables, documents, errors, progress, and the exit code."""

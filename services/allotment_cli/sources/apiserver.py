@@ -1,0 +1,220 @@
+"""The Kubernetes API server that a command speaks to, and the messages for its refusals.
+
+--kubeconfig, --context  >  KUBECONFIG  >  the local mode that runs at --home  >  kubectl's default
+"""
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import click
+import msgspec
+
+from allotment.adapters.kube.client import KubeClient, connect
+from allotment.adapters.kube.config import KubeConfigError
+from allotment.adapters.kube.result import KubeResult, Ok, Refused
+from allotment.core.jobs import keys
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.output import note
+from allotment_cli.sources.source import complete_context, home_option
+
+PAGE_OBJECTS = 500
+TIMEOUT_S = 20.0
+JOBS, GROUPS, QUEUES, COMMANDS = "jobs", "podgroups", "queues", "commands"
+KINDS = {
+    JOBS: (keys.BATCH, "Job"),
+    GROUPS: (keys.SCHEDULING, "PodGroup"),
+    QUEUES: (keys.SCHEDULING, "Queue"),
+    COMMANDS: (keys.BUS, "Command"),
+}
+"""Resource → API version and kind."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+class Access(NamedTuple):
+    """What the options say about which cluster is meant."""
+
+    home: Path
+    kubeconfig: Path | None = None
+    context: str | None = None
+
+
+def cluster_options(command: F) -> F:
+    """The options of every command that speaks to Kubernetes: `home`, `kubeconfig`, `context`."""
+    for decorate in (
+        click.option(
+            "--context",
+            envvar="ALLOT_KUBE_CONTEXT",
+            shell_complete=complete_context,
+            help="Context of the kubeconfig.",
+        ),
+        click.option(
+            "--kubeconfig",
+            envvar="ALLOT_KUBECONFIG",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Which cluster (default: KUBECONFIG, local mode if it runs, ~/.kube/config).",
+        ),
+        home_option,
+    ):
+        command = decorate(command)
+    return command
+
+
+@asynccontextmanager
+async def open_cluster(access: Access) -> AsyncIterator["Cluster"]:
+    """The cluster of these options. Raises `CliError` for a configuration that cannot be used."""
+    kubeconfig = access.kubeconfig
+    if kubeconfig is None and access.context is None and not os.environ.get("KUBECONFIG"):
+        kubeconfig = _of_local_mode(access.home)
+    try:
+        async with connect(
+            kubeconfig, access.context, timeout_s=TIMEOUT_S, throttle_wait_s_max=TIMEOUT_S
+        ) as client:
+            yield Cluster(client)
+    except KubeConfigError as error:
+        remedy = "name a cluster with --kubeconfig, or run: allot up"
+        if os.environ.get("KUBERNETES_SERVICE_HOST"):
+            remedy = (
+                "not every service has an account; in its pods, ask where one has: "
+                "kubectl -n allotment-system exec deploy/allotment-controller -- allot …"
+            )
+        raise CliError(str(error), remedy) from error
+
+
+def _of_local_mode(home: Path) -> Path | None:
+    from allotment_cli.sources import local
+
+    found = local.addresses(home)
+    if not found.apiserver:
+        return None
+    note(f"cluster: local mode at {home}")
+    return found.kubeconfig
+
+
+class Cluster:
+    """Requests whose every other end than success is a `CliError`."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def get(self, resource: str, namespace: str, name: str, kind: type[T]) -> T:
+        """One object; `namespace` is empty for what is cluster-wide."""
+        answer = await self._client.get(path_of(resource, namespace, name))
+        return _read(answer, _named(resource, namespace, name), kind)
+
+    async def list(
+        self, path: str, what: str, kind: type[T], params: Mapping[str, str] | None = None
+    ) -> list[T]:
+        """Everything of a collection, page by page."""
+        found: list[T] = []
+        asked = {**(params or {}), "limit": str(PAGE_OBJECTS)}
+        while True:
+            page = _read(await self._client.list(path, asked), what, _Page)
+            found += [_decoded(item, what, kind) for item in page.items or ()]
+            if not page.metadata.more:
+                return found
+            asked["continue"] = page.metadata.more
+
+    async def find(self, path: str, what: str, kind: type[T]) -> T | None:
+        """One object of any kind; None if it does not exist."""
+        answer = await self._client.get(path)
+        if isinstance(answer, Refused) and answer.status == 404:
+            return None
+        return _read(answer, what, kind)
+
+    async def create(self, resource: str, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
+        named = body["metadata"].get("name") or body["metadata"]["generateName"]
+        answer = await self._client.create(path_of(resource, namespace), body)
+        return _read(answer, _named(resource, namespace, named), dict[str, Any])
+
+    async def patch(self, resource: str, name: str, body: dict[str, Any]) -> None:
+        """Merge into an object that is cluster-wide."""
+        answer = await self._client.patch(path_of(resource, "", name), body)
+        _read(answer, _named(resource, "", name), dict[str, Any])
+
+    async def delete(self, resource: str, namespace: str, name: str, uid: str) -> None:
+        """Delete the very object that was looked at."""
+        answer = await self._client.delete(path_of(resource, namespace, name), uid)
+        _read(answer, _named(resource, namespace, name), dict[str, Any])
+
+    async def command(self, action: str, resource: str, about: Any) -> str:
+        """Ask the controllers to do something with an object; returns the Command's name."""
+        version, kind = KINDS[resource]
+        target = {
+            "apiVersion": version,
+            "kind": kind,
+            "name": about.name,
+            "uid": about.uid,
+            "controller": True,
+        }
+        namespace = about.namespace or "default"
+        body = {
+            "apiVersion": keys.BUS,
+            "kind": "Command",
+            "metadata": {
+                "generateName": f"{about.name}-{action.lower()}-",
+                "namespace": namespace,
+                "ownerReferences": [target],
+            },
+            "target": target,
+            "action": action,
+        }
+        made = await self.create(COMMANDS, namespace, body)
+        return str(made["metadata"]["name"])
+
+
+def path_of(resource: str, namespace: str, name: str = "") -> str:
+    """The path of an object, or without a name of a collection (without a namespace: of all)."""
+    inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    path = f"/apis/{KINDS[resource][0]}{inside}/{resource}"
+    return f"{path}/{quote(name, safe='')}" if name else path
+
+
+class _More(msgspec.Struct):
+    more: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+    metadata: _More = msgspec.field(default_factory=_More)
+
+
+def _named(resource: str, namespace: str, name: str) -> str:
+    kind = KINDS[resource][1].lower()
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def _read(answer: KubeResult, what: str, kind: type[T]) -> T:
+    match answer:
+        case Ok(body=body):
+            return _decoded(body, what, kind)
+        case Refused(status=404, details=details) if details.get("kind") == "namespaces":
+            raise CliError(f"{what}: {answer.message}")
+        case Refused(status=404, details=details) if details.get("name"):
+            word = what.partition(" ")[0]
+            remedy = f"see: allot {word} list" if word in ("job", "queue") else ""
+            raise CliError(f"{what} does not exist", remedy)
+        case Refused(status=404):
+            raise CliError(
+                f"{what}: the cluster does not have this kind of object",
+                "install its definition: kubectl apply -f deploy/base/crds",
+            )
+        case Refused():
+            raise CliError(f"{what}: the API server says: {answer.message}")
+        case _:
+            raise CliError(
+                f"{what}: the API server gave no answer: {answer.message}",
+                "check --kubeconfig, or start local mode: allot up",
+            )
+
+
+def _decoded(body: bytes | msgspec.Raw, what: str, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise CliError(f"{what} cannot be read: {error}") from error

@@ -1,0 +1,278 @@
+"""Read the log up to a moment, and fold it: every answer starts here.
+
+From its beginning, or from what an earlier command kept in the user's cache; both end in the same
+state. A question that must see every record as it takes effect always starts at the beginning.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from allotment.adapters.log.snapshots import SnapshotStore, digests_of
+from allotment.adapters.service.heap import uncollected
+from allotment.adapters.telemetry.log import one_line
+from allotment.core.explain.doctor import Began, Finding, Moment, Open
+from allotment.core.explain.schema import OpenProblem
+from allotment.core.ledger import snapshot
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_record, pass_over
+from allotment.core.logport import Record, digest_of
+from allotment.core.units import rfc3339
+from allotment_cli.show import moments
+from allotment_cli.show.errors import CliError
+from allotment_cli.show.moments import At, AtSequence
+from allotment_cli.show.output import note
+from allotment_cli.show.progress import progress
+from allotment_cli.sources.source import Source
+from allotment_proto import subjects
+from allotment_proto.codec import UNREADABLE, UndecodableError, decode_envelope
+from allotment_proto.events import Envelope
+
+KEEP_AFTER_EVENTS = 50_000
+"""A fold of so many events is worth keeping."""
+LOOK_BACK_RECORDS = 100_000
+"""How far back is searched for when a problem began."""
+CHUNK_RECORDS = 2048
+
+Observer = Callable[[Record, Envelope, ClusterState], None]
+"""Called with every record after it took effect."""
+Foreseer = Callable[[Record, ClusterState], None]
+"""Called with every record before it takes effect."""
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A record that was skipped, and why."""
+
+    seq: int
+    subject: str
+    reason: str
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    """A fold in the cache: the state, and what of the records before it an answer needs."""
+
+    time_ms: int
+    latest_ms: int
+    unreadable: tuple[Unreadable, ...]
+    state: bytes
+
+
+class Folded(NamedTuple):
+    """The state at `seq`; `time_ms` is what "now" means there."""
+
+    state: ClusterState
+    seq: int
+    time_ms: int
+    unreadable: tuple[Unreadable, ...]
+
+
+class AsOf(msgspec.Struct, frozen=True):
+    """The moment of an answer, in every JSON document."""
+
+    seq: int
+    time: str
+
+
+def as_of(folded: Folded) -> AsOf:
+    return AsOf(folded.seq, rfc3339(folded.time_ms))
+
+
+async def fold_at(
+    source: Source,
+    text: str | None,
+    observer: Observer | None = None,
+    *,
+    foreseer: Foreseer | None = None,
+    says: bool = True,
+) -> Folded:
+    """Fold to the moment that `--at` names, or to the newest record; `says` on stderr where it is.
+
+    Raises `CliError` for a moment that is none, or beyond the end of the log.
+    """
+    now_ms = source.now_ms()
+    at = None if text is None else moments.parse(text, now_ms)
+    folded = await fold(source, at, observer, foreseer)
+    if at is None:
+        folded = folded._replace(time_ms=max(now_ms, folded.time_ms))
+    elif says:
+        note(f"as of {moments.moment_text(folded.time_ms)}, seq {folded.seq}")
+        if not folded.seq and await source.last_seq():
+            note("nothing was known then: the log begins later")
+    return folded
+
+
+async def fold(
+    source: Source,
+    at: At | None,
+    observer: Observer | None = None,
+    foreseer: Foreseer | None = None,
+    *,
+    after: Folded | None = None,
+) -> Folded:
+    """Fold to a moment (None: the newest record); on from `after`, whose state is used up, if that
+    is given and `is_after` says so of the two.
+    """
+    with uncollected():
+        return await _fold(source, at, observer, foreseer, after)
+
+
+def is_after(one: At | None, other: At | None) -> bool:
+    """Whether the fold to `other` has what the fold to `one` has, and perhaps more. Between a
+    sequence and a time that is unknown until the log is read.
+    """
+    if other is None or isinstance(one, AtSequence) != isinstance(other, AtSequence):
+        return other is None
+    return one is not None and tuple(one) <= tuple(other)
+
+
+async def _fold(
+    source: Source,
+    at: At | None,
+    observer: Observer | None,
+    foreseer: Foreseer | None,
+    after: Folded | None,
+) -> Folded:
+    last_seq, until_ns = await end_of(source, at)
+    state, kept = ClusterState(), _Kept(0, 0, (), b"")
+    if after is not None:
+        state, kept = after.state, _Kept(after.time_ms, after.time_ms, after.unreadable, b"")
+    elif observer is None and source.snapshots is not None:
+        state, kept = await _restore(source, source.snapshots, last_seq, until_ns)
+    unreadable = list(kept.unreadable)
+    last: Record | None = None
+    time_ms, latest_ms, events = kept.time_ms, kept.latest_ms, 0
+    async with aclosing(reading(source, state.seq + 1, last_seq)) as batches:
+        async for batch in batches:
+            for record in batch:
+                if until_ns is not None and record.time_ns >= until_ns:
+                    return Folded(state, state.seq, until_ns // 1_000_000 - 1, tuple(unreadable))
+                last = record
+                time_ms = record.time_ns // 1_000_000
+                latest_ms = max(latest_ms, time_ms)
+                if foreseer is not None:
+                    foreseer(record, state)
+                envelope = take(state, record, unreadable)
+                if envelope is None:
+                    continue
+                events += len(envelope.events)
+                if observer is not None:
+                    observer(record, envelope, state)
+    folded = Folded(state, state.seq, time_ms, tuple(unreadable))
+    if at is None and events >= KEEP_AFTER_EVENTS and source.snapshots is not None and last:
+        await _keep(source.snapshots, folded, latest_ms, digest_of(last))
+    return folded
+
+
+class End(NamedTuple):
+    """The last record up to a moment: at most this one, and written before a time."""
+
+    last_seq: int
+    until_ns: int | None
+
+
+async def end_of(source: Source, at: At | None) -> End:
+    """Where the log ends at a moment (None: now). Raises `CliError` for a sequence beyond it."""
+    last_seq = await source.last_seq()
+    if isinstance(at, AtSequence):
+        if at.seq > last_seq:
+            raise CliError(f"sequence {at.seq} is not in the log yet", f"the last is {last_seq}")
+        return End(at.seq, None)
+    return End(last_seq, None if at is None else (at.ms + 1) * 1_000_000)
+
+
+async def reading(source: Source, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+    """The records of a source, with a bar where they are many."""
+    with progress("reading the log", last_seq - first_seq + 1) as advance:
+        async with aclosing(source.read(first_seq, last_seq)) as batches:
+            async for batch in batches:
+                yield batch
+                advance(len(batch))
+
+
+async def _restore(
+    source: Source, snapshots: SnapshotStore, last_seq: int, until_ns: int | None
+) -> tuple[ClusterState, _Kept]:
+    """The newest kept fold that is not beyond the moment; what cannot be used is skipped."""
+    nothing = ClusterState(), _Kept(0, 0, (), b"")
+    found = await snapshots.load(last_seq, digests_of(source))
+    if found is None:
+        return nothing
+    try:
+        kept = msgspec.msgpack.decode(found[1], type=_Kept)
+        if until_ns is not None and (kept.latest_ms + 1) * 1_000_000 > until_ns:
+            return nothing
+        return snapshot.decode(kept.state), kept
+    except (*UNREADABLE, snapshot.SnapshotError) as error:
+        note(f"the cache of this log is from another release and is not used: {error}")
+        return nothing
+
+
+async def _keep(snapshots: SnapshotStore, folded: Folded, latest_ms: int, record: str) -> None:
+    """For the next command. A cache: that it cannot be written is worth a word, no more."""
+    image = snapshot.encode(folded.state)
+    kept = _Kept(folded.time_ms, latest_ms, folded.unreadable, image)
+    try:
+        await snapshots.save(folded.seq, msgspec.msgpack.encode(kept), record)
+    except OSError as error:
+        note(f"the cache of this log cannot be written; each command reads the log again: {error}")
+
+
+Dated = TypeVar("Dated", Finding, OpenProblem)
+
+
+async def dated(source: Source, found: Sequence[Dated], last_seq: int) -> list[Dated]:
+    """The problems at a record; those of nodes and their cards say since when, unless they began
+    before the last `LOOK_BACK_RECORDS`.
+    """
+    open_of = {
+        one: Open(one.subject.removeprefix("node "), one.code, one.place)
+        for one in found
+        if one.subject.startswith("node ") and not one.since
+    }
+    since = await _began(source, open_of.values(), last_seq)
+    return [
+        msgspec.structs.replace(one, seq=one.seq or at.seq, since=rfc3339(at.time_ms))
+        if one in open_of and (at := since.get(open_of[one]))
+        else one
+        for one in found
+    ]
+
+
+async def _began(source: Source, problems: Iterable[Open], last_seq: int) -> dict[Open, Moment]:
+    asked, end = Began(problems), last_seq
+    first = max(0, last_seq - LOOK_BACK_RECORDS)
+    while asked.sought and end > first:
+        wanted = {subjects.node(name) for name in asked.sought}
+        start = max(first, end - CHUNK_RECORDS) + 1
+        async with aclosing(source.read(start, end)) as batches:
+            found = [record async for batch in batches for record in batch]
+        for record in reversed([record for record in found if record.subject in wanted]):
+            try:
+                events = decode_envelope(record.payload, record.subject).events
+            except UndecodableError:
+                continue
+            for event in reversed(events):
+                asked.back(record.seq, record.time_ns // 1_000_000, event)
+        end = start - 1
+    return asked.known(is_whole=end == 0)
+
+
+def take(
+    state: ClusterState, record: Record, unreadable: list[Unreadable] | None = None
+) -> Envelope | None:
+    """Let one record take effect; one that cannot be read changes nothing and is noted."""
+    is_decision = record.subject == subjects.DECISION
+    try:
+        envelope = decode_envelope(record.payload, record.subject)
+    except UndecodableError as error:
+        pass_over(state, record.seq, is_decision=is_decision)
+        if unreadable is not None:
+            unreadable.append(Unreadable(record.seq, record.subject, error.reason))
+        return None
+    for event, raised in apply_record(state, envelope.events, record.seq, is_decision=is_decision):
+        if unreadable is not None:
+            reason = f"{type(event).__name__} is skipped: {one_line(raised)}"
+            unreadable.append(Unreadable(record.seq, record.subject, reason))
+    return envelope

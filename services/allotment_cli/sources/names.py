@@ -1,0 +1,95 @@
+"""Names of pods, groups and nodes as users type them."""
+
+import os
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+import click
+
+from allotment_cli.show.errors import CliError
+from allotment_cli.sources import local
+from allotment_cli.sources.kubeconfig import USUAL_NAMESPACE, Choice, files_of, namespace_of
+from allotment_cli.sources.source import chosen_cluster
+
+KINDS = {
+    **dict.fromkeys(("pod", "pods", "po"), "pod"),
+    **dict.fromkeys(("gang", "group", "podgroup", "podgroups", "pg"), "group"),
+    **dict.fromkeys(("job", "jobs", "vcjob", "vj"), "group"),
+    **dict.fromkeys(("node", "nodes", "no"), "node"),
+    **dict.fromkeys(("queue", "queues", "q"), "queue"),
+}
+"""Words for kinds as users type them before a slash. A Job is asked for by its group."""
+
+
+def pod_name(text: str, kind: str = "pod", namespace: str | None = None) -> tuple[str, str]:
+    """``ns/name``, or ``name`` in the namespace of `-n`, or else in the usual one.
+
+    A word for the kind may stand before it, as in ``pod/name``. Raises `CliError` for all else.
+    """
+    word, slash, rest = text.partition("/")
+    if slash and word in KINDS:
+        if KINDS[word] != kind:
+            raise CliError(f"{text} is no {kind}", f"give {kind}/NAME, or NAMESPACE/NAME")
+        text = rest
+    elif text in KINDS:
+        raise CliError(f"{text} alone names no {kind}", f"give {text}/NAME")
+    given, slash, name = text.rpartition("/")
+    if slash and namespace is not None and given != namespace:
+        raise CliError(
+            f"{kind} {text} is not in namespace {namespace}, which -n names",
+            "give the namespace once",
+        )
+    space = given if slash else namespace or usual_namespace()
+    if not space or not name or "/" in space:
+        raise CliError(
+            f"{text!r} is not the name of a {kind}",
+            "give NAMESPACE/NAME, or NAME in the default namespace, or NAME with -n NAMESPACE",
+        )
+    return space, name
+
+
+def usual_namespace() -> str:
+    """Where a name is for which no namespace is given: as the kubeconfig of the cluster says that
+    the running command reads. An exported log, and local mode if nothing else is said, know none.
+    """
+    ctx = click.get_current_context(silent=True)
+    if ctx is None or ctx.params.get("file") is not None:
+        return USUAL_NAMESPACE
+    chosen = chosen_cluster() or Choice(ctx.params.get("kubeconfig"), ctx.params.get("context"))
+    asks_kubernetes = "kubeconfig" in ctx.params  # there KUBECONFIG comes before local mode
+    is_said = ctx.params.get("nats") or (asks_kubernetes and os.environ.get("KUBECONFIG"))
+    if chosen == Choice() and not is_said:
+        home = ctx.params.get("home")
+        if home is not None and local.is_running(home):
+            return namespace_of([local.kubeconfig(home)])
+    return namespace_of(files_of(chosen.kubeconfig), chosen.context)
+
+
+def meant(name: str, known: Iterable[str], otherwise: str) -> str:
+    """A remedy for a name that is not known: the nearest that is, or else what to run."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]}?" if close else otherwise
+
+
+def no_such_node(name: str, known: Iterable[str], seq: int) -> CliError:
+    """What to raise for a node that is not there: misspelt, or gone."""
+    close = get_close_matches(name, list(known), n=1)
+    guess = f"did you mean {close[0]}? " if close else ""
+    return CliError(
+        f"there is no node {name} at seq {seq}",
+        f"{guess}if it went, its records say when: allot log --node {name}",
+    )
+
+
+def near(namespace: str, name: str, known: Iterable[str]) -> str:
+    """The nearest of the known ``ns/name``: in the namespace one alike, or else the same in
+    another. Empty if none is near.
+    """
+    pairs = [tuple(each.partition("/")[::2]) for each in known]
+    here = [other for space, other in pairs if space == namespace]
+    if close := get_close_matches(name, here, n=1):
+        return f"{namespace}/{close[0]}"
+    begins = [other for other in here if other.startswith(name)]
+    if begins:
+        return f"{namespace}/{min(begins)}"
+    return next((f"{space}/{other}" for space, other in sorted(pairs) if other == name), "")

@@ -1,0 +1,442 @@
+"""Where the log comes from: an exported file, a NATS server, or the local mode that is running.
+
+--file LOG.jsonl  >  --nats URL or ALLOT_NATS_URL  >  the cluster of --context or --kubeconfig
+>  what runs at --home or ALLOT_HOME  >  the cluster that kubectl would take
+"""
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from allotment.adapters.log.snapshots import SnapshotDirectory, SnapshotStore
+from allotment.core.logport import Log, LogDamaged, LogUnavailable, Record
+from allotment_cli.show.errors import CliError
+from allotment_cli.sources import export, kubeconfig
+from allotment_cli.sources.kubeconfig import Choice
+from allotment_proto.subjects import LIST_AGAIN, STREAM
+
+if TYPE_CHECKING:
+    from allotment.adapters.log.connection import Connection
+    from allotment.adapters.log.jetstream import JetStream
+
+BATCH_RECORDS = 1024
+CONNECT_WITHIN_S = 5.0
+ALLOWED_WITHIN_S = 2.0
+DEFAULT_HOME = "~/.allotment"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Origin(NamedTuple):
+    """What the options say about where the log is."""
+
+    home: Path
+    nats: str | None = None
+    file: Path | None = None
+
+
+class Key(NamedTuple):
+    """How to prove to NATS who we are: a file with a seed, or the seed itself; or not at all."""
+
+    file: str | None = None
+    seed: str | None = None
+    is_named: bool = False
+    """Whether the file was named explicitly, so that it may be any user's."""
+    is_forwarded: bool = False
+    """Whether the API server carries the connection."""
+
+
+class Source(Protocol):
+    """A log that can be read, more than once. `snapshots` is where folds of it may be kept."""
+
+    snapshots: SnapshotStore | None
+
+    def now_ms(self) -> int:
+        """What "now" means: the clock for a live log, the last record's time for a file."""
+        ...
+
+    async def last_seq(self) -> int: ...
+
+    def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]: ...
+
+    def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]: ...
+
+    async def stream_info(self) -> dict[str, Any] | None:
+        """What NATS says of the stream; None of a file."""
+        ...
+
+    async def storage(self) -> dict[str, Any] | None:
+        """What NATS says of the storage of the log's account; None of a file, and where that is not
+        told.
+        """
+        ...
+
+    @property
+    def certificate_ends_s(self) -> int:
+        """When the certificate of NATS expires, in Unix time; 0 of a file, and without TLS."""
+        ...
+
+    async def active(self, services: Sequence[str]) -> dict[str, str] | None:
+        """The active replica of each of these services, "" for none; None of a file, and where that
+        is not told.
+        """
+        ...
+
+    async def ask_to_list(self) -> None:
+        """Ask the watcher that writes this log to list pods and nodes again."""
+        ...
+
+
+def complete_context(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Completes the contexts of the kubeconfig that the options name, or of the usual one."""
+    named = ctx.params.get("kubeconfig") or ctx.meta.get(f"{__name__}.kubeconfig")
+    found = kubeconfig.contexts_of(kubeconfig.files_of(named))
+    return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
+
+
+def source_options(command: F) -> F:
+    """The options of every command that reads the log: `home`, `nats` and `file`.
+
+    `--context` and `--kubeconfig` are kept with the command's context, for `open_source`.
+    """
+    for decorate in (
+        click.option(
+            "--context",
+            shell_complete=complete_context,
+            help="Read the log of this kubeconfig context's cluster.",
+            expose_value=False,
+            callback=_kept,
+        ),
+        click.option(
+            "--kubeconfig",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Read the log of this file's cluster.",
+            expose_value=False,
+            callback=_kept,
+        ),
+        click.option(
+            "--file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Read an exported log (allot log -o jsonl) instead of a live one.",
+        ),
+        click.option(
+            "--nats", envvar="ALLOT_NATS_URL", metavar="URL", help="NATS server. [ALLOT_NATS_URL]"
+        ),
+        home_option,
+    ):
+        command = decorate(command)
+    return command
+
+
+def _kept(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value is not None:
+        ctx.meta[f"{__name__}.{parameter.name}"] = value
+
+
+def choose_cluster(kubeconfig: Path | None, context: str | None) -> None:
+    """Let the running command read the log of this cluster, as if its options named it here."""
+    ctx = click.get_current_context()
+    ctx.meta[f"{__name__}.kubeconfig"], ctx.meta[f"{__name__}.context"] = kubeconfig, context
+
+
+def chosen_cluster() -> Choice | None:
+    """The cluster that the options of the running command name; None if they name none."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is None:
+        return None
+    found = Choice(ctx.meta.get(f"{__name__}.kubeconfig"), ctx.meta.get(f"{__name__}.context"))
+    return None if found == Choice() else found
+
+
+def home_option(command: F) -> F:
+    """Where local mode keeps its state."""
+    return click.option(
+        "--home",
+        envvar="ALLOT_HOME",
+        default=DEFAULT_HOME,
+        show_default=True,
+        type=click.Path(path_type=Path, file_okay=False),
+        callback=lambda ctx, parameter, value: value.expanduser(),
+        help="State of local mode. [ALLOT_HOME]",
+    )(command)
+
+
+class FileSource:
+    """An exported log, held in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.records = list(export.read_file(path))
+        self.snapshots: SnapshotStore | None = None
+
+    def now_ms(self) -> int:
+        return self.records[-1].time_ns // 1_000_000 if self.records else 0
+
+    async def last_seq(self) -> int:
+        return len(self.records)
+
+    async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+        first = max(first_seq, 1) - 1
+        last = min(last_seq, len(self.records))
+        for start in range(first, last, BATCH_RECORDS):
+            yield self.records[start : min(start + BATCH_RECORDS, last)]
+
+    async def stream_info(self) -> dict[str, Any] | None:
+        return None
+
+    async def storage(self) -> dict[str, Any] | None:
+        return None
+
+    @property
+    def certificate_ends_s(self) -> int:
+        return 0
+
+    async def active(self, services: Sequence[str]) -> dict[str, str] | None:
+        return None
+
+    async def ask_to_list(self) -> None:
+        raise CliError("an exported log cannot be corrected", "leave out --file")
+
+    def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
+        raise CliError(
+            "--follow needs a live log, and --file names an exported one", "leave out --file"
+        )
+
+
+@asynccontextmanager
+async def open_source(origin: Origin) -> AsyncIterator[Source]:
+    """The log of these options. Raises `CliError` saying what is not there and what to do."""
+    if origin.file is not None:
+        yield FileSource(origin.file)
+        return
+    cluster = chosen_cluster()
+    url = origin.nats or (_running(origin.home) if cluster is None else "")
+    if url:
+        async with _live(url, _named_key() or _local_key(origin.home)) as source:
+            yield source
+        return
+    from allotment_cli.sources import in_cluster
+
+    if cluster is None and not _is_a_cluster_known():
+        raise CliError(
+            f"local mode is not running at {origin.home}",
+            "run: allot up, or name a log with --context NAME, --nats URL or --file LOG.jsonl",
+        )
+    async with in_cluster.reached(cluster or Choice()) as found:
+        try:
+            key = _named_key() or Key(seed=found.seed)
+            async with _live(found.url, key._replace(is_forwarded=True)) as source:
+                yield source
+        except CliError as error:
+            if found.forward.problem:  # the reason, where there is one
+                raise CliError(error.message, found.forward.problem) from error
+            raise
+
+
+def cluster_of(origin: Origin) -> Choice | None:
+    """The cluster whose log these options read; None where they name no cluster's."""
+    chosen = chosen_cluster()
+    if origin.file is not None or origin.nats or chosen is not None:
+        return chosen
+    return None if _running(origin.home) or not _is_a_cluster_known() else Choice()
+
+
+def _running(home: Path) -> str:
+    """Where the NATS of local mode is; empty if it does not run."""
+    from allotment_cli.sources import local
+
+    return local.addresses(home).nats
+
+
+def _is_a_cluster_known() -> bool:
+    """Whether there is anything that could say where a cluster is."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) or any(
+        path.is_file() for path in kubeconfig.files_of(None)
+    )
+
+
+@asynccontextmanager
+async def open_as_admin(origin: Origin) -> AsyncIterator["Connection"]:
+    """NATS as an administrator of the log, which need not be there. Raises `CliError`."""
+    from allotment.adapters.log.connection import NatsUnavailable
+    from allotment.adapters.log.nats_users import ADMIN
+
+    if origin.file is not None:
+        raise CliError("an exported log has no server", "leave out --file")
+    cluster = chosen_cluster()
+    url = origin.nats or (_running(origin.home) if cluster is None else "")
+    logging.getLogger("allotment.nats").setLevel(logging.CRITICAL)  # we say it ourselves
+    try:
+        async with AsyncExitStack() as stack:
+            key = _named_key() or _local_key(origin.home, ADMIN)
+            if not url:
+                from allotment_cli.sources import in_cluster
+
+                found = await stack.enter_async_context(
+                    in_cluster.reached(cluster or Choice(), ADMIN)
+                )
+                key = _named_key() or Key(seed=found.seed)
+                url, key = found.url, key._replace(is_forwarded=True)
+            yield await stack.enter_async_context(_connected(url, key, ADMIN))
+    except (NatsUnavailable, TimeoutError) as error:
+        raise CliError(f"NATS cannot be reached: {error}", "check --nats or --context") from error
+    except LogUnavailable as error:
+        raise CliError(f"NATS failed: {error}", "is the key an administrator's?") from error
+
+
+@asynccontextmanager
+async def _live(url: str, key: Key) -> AsyncIterator[Source]:
+    from allotment.adapters.log.connection import NatsUnavailable
+    from allotment.adapters.log.jetstream import JetStream
+    from allotment.adapters.log.log import JetStreamLog
+
+    logging.getLogger("allotment.nats").setLevel(logging.CRITICAL)  # we say it ourselves
+    try:
+        async with _connected(url, key) as connection:
+            jetstream = JetStream(connection, budget_s=CONNECT_WITHIN_S)
+            log = await JetStreamLog.to_read(jetstream)
+            if log is None:
+                raise CliError(
+                    f"NATS at {url} has no stream {STREAM}",
+                    "is this the right server? the watcher makes the stream, unless one was lost"
+                    " (see its /readyz)",
+                )
+            cache = _cache_of(log.identity)
+            snapshots = SnapshotDirectory(cache, log_identity=log.identity)
+            yield LiveSource(log, snapshots, jetstream)
+    except NatsUnavailable as error:
+        raise CliError(
+            f"NATS cannot be reached: {error}", "check --nats, or start local mode: allot up"
+        ) from error
+    except TimeoutError as error:
+        raise CliError(
+            f"NATS at {url} does not answer", "check --nats, or start local mode: allot up"
+        ) from error
+    except (LogUnavailable, LogDamaged) as error:
+        raise CliError(f"the log at {url} cannot be read: {error}") from error
+
+
+@asynccontextmanager
+async def _connected(url: str, key: Key, user: str = "reader") -> AsyncIterator["Connection"]:
+    """A connection as the user whose key it is.
+
+    Answers may come to that user's own inbox only, and a key does not tell whose it is. One that
+    is named may be a service's, as in the service's own pod; others are the reader's.
+    """
+    from allotment.adapters.log.connection import connect
+    from allotment.adapters.log.nats_client import Credentials
+    from allotment.adapters.log.nats_users import SERVICES, inbox_of
+
+    credentials = Credentials(
+        creds_file=os.environ.get("ALLOT_NATS_CREDS") or None,
+        nkey_seed_file=key.file,
+        nkey_seed=key.seed,
+        tls_ca_file=os.environ.get("ALLOT_NATS_CA") or None,
+        is_forwarded=key.is_forwarded,
+    )
+    prefixes = [inbox_of(user)] if key.file or key.seed else ["_INBOX"]
+    if key.is_named:
+        prefixes += map(inbox_of, SERVICES)
+    async with AsyncExitStack() as stack:
+        for prefix in prefixes:
+            connection = await stack.enter_async_context(
+                connect(
+                    url.split(","),
+                    f"allot-{os.getpid()}",
+                    credentials=credentials,
+                    inbox_prefix=prefix,
+                    connect_within_s=CONNECT_WITHIN_S,
+                )
+            )
+            if len(prefixes) > 1:
+                # A ping may overtake the subscription that waits to be written, a second one not:
+                # after its answer a forbidden inbox is known as such.
+                await connection.client.flush()
+                await connection.client.flush()
+            if not connection.permission_errors:
+                break
+        yield connection
+
+
+def _named_key() -> Key | None:
+    """The key that the environment names, None if it names none."""
+    named = os.environ.get("ALLOT_NATS_NKEY")
+    if named or os.environ.get("ALLOT_NATS_CREDS"):
+        return Key(file=named or None, is_named=bool(named))
+    return None
+
+
+def _local_key(home: Path, user: str = "reader") -> Key:
+    """The user's key of local mode, if there is one; a server that asks for none ignores it."""
+    from allotment.adapters.log.nats_users import seed_file
+    from allotment_local.home import KEYS
+
+    local = seed_file(home / KEYS, user)
+    return Key(file=str(local) if local.is_file() else None)
+
+
+def _cache_of(identity: str) -> Path:
+    """The user's cache of one log: $XDG_CACHE_HOME/allotment, or ~/.cache/allotment."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "allotment"
+    return cache / hashlib.sha256(identity.encode()).hexdigest()[:16]
+
+
+class LiveSource:
+    """A log that grows; what is read is read from the server each time."""
+
+    def __init__(
+        self,
+        log: Log,
+        snapshots: SnapshotStore | None,
+        jetstream: "JetStream",
+    ) -> None:
+        self.snapshots = snapshots
+        self.last_seq = log.last_seq
+        self.read = log.read
+        self.follow = log.follow
+        self._jetstream = jetstream
+
+    async def stream_info(self) -> dict[str, Any] | None:
+        return await self._jetstream.stream_info(STREAM)
+
+    async def storage(self) -> dict[str, Any] | None:
+        from allotment.adapters.log.jetstream import ApiError
+
+        try:
+            return await self._soon().request("INFO")
+        except (ApiError, LogUnavailable):
+            return None
+
+    @property
+    def certificate_ends_s(self) -> int:
+        return self._jetstream.connection.certificate_ends_s
+
+    async def active(self, services: Sequence[str]) -> dict[str, str] | None:
+        from allotment.adapters.log.jetstream import ApiError
+        from allotment.adapters.log.lease import active_holders
+
+        try:
+            return await active_holders(self._soon(), services)
+        except (ApiError, LogUnavailable):
+            return None
+
+    def _soon(self) -> "JetStream":
+        """For questions that not every key may ask: a server does not answer what it forbids."""
+        from allotment.adapters.log.jetstream import JetStream
+
+        return JetStream(self._jetstream.connection, budget_s=ALLOWED_WITHIN_S)
+
+    async def ask_to_list(self) -> None:
+        await self._jetstream.connection.send(LIST_AGAIN, b"")
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
