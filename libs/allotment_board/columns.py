@@ -47,16 +47,14 @@ class Columns(Arrays):
 
         `order` is the device policy's, for families that leave it to the policy.
         """
-        state = self.state
-        end = state.changes_dropped + len(state.changes)
+        trail = self.state.trails.nodes
         if self._order != order:
             self._order, self._cursor = order, -1
-        if self._cursor == end:
+        if self._cursor == trail.end:
             return
-        is_known = self._cursor >= state.changes_dropped
-        recent = state.changes[self._cursor - state.changes_dropped :] if is_known else []
-        self._cursor = end
-        if not is_known or not self._follow(recent):
+        changes = trail.since(self._cursor)
+        self._cursor = trail.end
+        if changes is None or not self._follow(changes):
             self._rebuild(order)
 
     def position(self, name: str) -> int | None:

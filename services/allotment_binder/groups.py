@@ -140,10 +140,10 @@ class GroupStatuses:
         """Groups that changed, were told something or wait for another try; all, if it is not known
         which changed, or others may be ours now.
         """
-        changed = state.jobs_trail.since(self._followed.jobs)
-        told = state.told_trail.since(self._followed.told)
+        changed = state.trails.jobs.since(self._followed.jobs)
+        told = state.trails.told.since(self._followed.told)
         is_same_policy = self._followed.policy_seq == state.policy_seq
-        self._followed = _Followed(state.jobs_trail.end, state.told_trail.end, state.policy_seq)
+        self._followed = _Followed(state.trails.jobs.end, state.trails.told.end, state.policy_seq)
         if changed is None or told is None or not is_same_policy:
             return (*state.groups, *(self._stamps.keys() - state.groups.keys()))
         return dict.fromkeys((*changed, *told, *self._retries))

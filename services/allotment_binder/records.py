@@ -333,11 +333,12 @@ class Deleted:
         Nobody here knows which Bindings were sent. So each of these pods may have been bound that
         its plugin has not served, and so may those decided before it.
         """
-        first = self._changes_seen - state.changes_dropped
-        self._changes_seen = state.changes_dropped + len(state.changes)
+        trail = state.trails.nodes
+        changes = trail.since(max(self._changes_seen, trail.start))
+        self._changes_seen = trail.end
         if not gone or ago_s >= LATE_AFTER_S:
             return
-        for _, released, sign in state.changes[max(first, 0) :]:
+        for _, released, sign in changes or ():
             if sign >= 0 or released is None or released.uid not in gone:
                 continue
             place, node = _asked_at(released), state.nodes.get(released.node)

@@ -54,7 +54,7 @@ class FeasibilityCache:
 
     def _of(self, fact: PodObserved) -> Feasibility:
         state = self.state
-        changes = state.changes_dropped + len(state.changes)
+        changes = state.trails.nodes.end
         if self._policy_seq != state.policy_seq:
             self._policy_seq = state.policy_seq
             self._known.clear()
@@ -94,12 +94,12 @@ class FeasibilityCache:
     def follow(self) -> None:
         """Bring the ranker up to date while the filter is idle: the next query may be far off."""
         state = self.state
-        if state.changes_dropped + len(state.changes) - self._followed >= FOLLOW_CHANGES:
+        if state.trails.nodes.end - self._followed >= FOLLOW_CHANGES:
             self._open()
             self.close()
 
     def _open(self) -> None:
         if not self._is_open:
             self._is_open = True
-            self._followed = self.state.changes_dropped + len(self.state.changes)
+            self._followed = self.state.trails.nodes.end
             self._ranker.begin()

@@ -104,7 +104,7 @@ class Groups:
                 jobs.append(orphan.key)
                 uids += orphan.pods
         self._woken_seq = max(state.room_seq, state.order_seq)
-        self._followed = state.jobs_trail.end
+        self._followed = state.trails.jobs.end
         self.lines.follow(session, self._woken_seq)
         parked = self.parked
         if parked is not None:
@@ -171,8 +171,8 @@ class Groups:
         record of the log, so it opens no session.
         """
         state = self.state
-        names = state.jobs_trail.since(self._followed)
-        self._followed = state.jobs_trail.end
+        names = state.trails.jobs.since(self._followed)
+        self._followed = state.trails.jobs.end
         return (
             names is None
             or self._woken_seq != max(state.room_seq, state.order_seq)

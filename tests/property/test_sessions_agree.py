@@ -273,7 +273,7 @@ def test_who_was_away_for_too_long_looks_at_everything() -> None:
     check(world)
     uid = next(iter(world.state.pods))
     for _ in range(NAMES_MAX + 1):
-        world.state.jobs_trail.add(uid)
+        world.state.trails.jobs.add(uid)
     world.group(1, 3, 2)
     world.pods(4, 2, 3)
     check(world)

@@ -53,7 +53,7 @@ def test_a_long_life_keeps_no_more_than_a_short_one() -> None:
     tracemalloc.start()
     live(STEPS // 3)
     first, _ = tracemalloc.get_traced_memory()
-    changes = len(churn.state.changes)
+    changes = len(churn.state.trails.nodes)
     live(STEPS - 2 * (STEPS // 3))
     second, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -61,14 +61,14 @@ def test_a_long_life_keeps_no_more_than_a_short_one() -> None:
     grown = {
         path: (size, after[path])
         for path, size in before.items()
-        if path != ".state.changes" and after[path] > 1.5 * size + 50
+        if path != ".state.trails.nodes._changes" and after[path] > 1.5 * size + 50
     }
     assert not grown, "containers that only grow"
     assert ".state.pods" in before
-    assert len(churn.state.changes) <= CHANGES_MAX
+    assert len(churn.state.trails.nodes) <= CHANGES_MAX
     assert abs(len(churn.state.pods) - pods) < 0.5 * pods
     assert len(snapshot.encode(churn.state)) < 1.5 * image
     # once the list is cut, its older entries, of before the measurement, give way to counted ones
-    held = 0 if churn.state.changes_dropped else changes
-    of_changes = CHANGE_BYTES_MAX * max(len(churn.state.changes) - held, 0)
+    held = 0 if churn.state.trails.nodes.start else changes
+    of_changes = CHANGE_BYTES_MAX * max(len(churn.state.trails.nodes) - held, 0)
     assert second - first < SLACK_BYTES + of_changes, "memory that nothing above accounts for"

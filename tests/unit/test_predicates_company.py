@@ -442,9 +442,9 @@ def test_what_rules_say_is_found_out_anew_when_there_is_another_rule() -> None:
     web = build.pod("w", labels=WEB)
     found = situated(web, state).company.repelled
     assert found
-    known = dict(state.rules_about)
+    known = dict(state.memo.rules_about)
     apply(state, build.pod("b", build.request(company=away)), state.seq + 1)
-    assert state.rules_about == known != {}
+    assert state.memo.rules_about == known != {}
     more = Company(away=(PodTerm("zone", (), IS_WEB),))
     apply(state, build.pod("c", build.request(company=more)), state.seq + 1)
     assert [each.topology_key for each in situated(web, state).company.repelled] == ["host", "zone"]

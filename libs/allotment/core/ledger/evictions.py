@@ -45,7 +45,7 @@ def evictions_decided(state: ClusterState, event: Decided, seq: int) -> None:
         awaited = _awaited(state, preemptor, set(nodes.values()))
         holdings = {each.uid: each.holdings for each in found}
         state.nominated[preemptor] = Nominated(nodes, holdings, awaited, 0 if awaited else seq)
-        state.jobs_trail.add(preemptor)  # a pod that others are evicted for passed its gate
+        state.trails.jobs.add(preemptor)  # a pod that others are evicted for passed its gate
 
 
 def _awaited(state: ClusterState, preemptor: str, nodes: set[str]) -> set[str]:
@@ -64,7 +64,7 @@ def _settle_nominated(state: ClusterState, event: Decided, seq: int) -> None:
             del nominated.nodes[uid], nominated.holdings[uid]
         if not nominated.nodes or (is_tried and undone.isdisjoint(nominated.nodes)):
             del state.nominated[preemptor]
-            state.jobs_trail.add(preemptor)
+            state.trails.jobs.add(preemptor)
             state.order_seq = seq  # what was kept is there for others
 
 

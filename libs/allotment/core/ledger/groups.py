@@ -77,7 +77,7 @@ def _forget_group_if_empty(state: ClusterState, key: str, group: Group) -> None:
 def _touch(state: ClusterState, key: str, group: Group, seq: int) -> None:
     """Note that something about a group changed."""
     group.changed_seq = seq
-    state.jobs_trail.add(key)
+    state.trails.jobs.add(key)
 
 
 def group_observed(state: ClusterState, event: GroupObserved, seq: int) -> None:
@@ -124,7 +124,7 @@ def queue_observed(state: ClusterState, event: QueueObserved, seq: int) -> None:
     known = state.queues.get(event.name)
     if known is None or known.uid != event.uid or known.rv <= event.rv:
         if not state.queues:
-            state.jobs_trail.break_off()  # without queues only groups leave a trail
+            state.trails.jobs.break_off()  # without queues only groups leave a trail
         state.queues[event.name] = event
         state.order_seq = seq
 
@@ -135,7 +135,7 @@ def queue_gone(state: ClusterState, event: QueueGone, seq: int) -> None:
         del state.queues[event.name]
         state.order_seq = seq
         if not state.queues:
-            state.jobs_trail.break_off()
+            state.trails.jobs.break_off()
 
 
 def class_observed(state: ClusterState, event: PriorityClassObserved, seq: int) -> None:
@@ -194,7 +194,7 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
         found = state.groups.get(admission.group)
         if found is not None:
             found.gate = admission
-            state.told_trail.add(admission.group)
+            state.trails.told.add(admission.group)
             if not admission.code:
                 found.admitted_seq, found.promised_for = seq, _PROMISED_FOR
                 state.promised[admission.group] = None
@@ -207,7 +207,7 @@ def groups_decided(state: ClusterState, event: Decided, seq: int) -> None:
                 found.short_since = seq
             found.short, found.short_basis = short, event.basis
             state.short[short.group] = None
-            state.told_trail.add(short.group)
+            state.trails.told.add(short.group)
             if found.promised_for and short.code not in _PODS_TO_COME:
                 _end_promise(state, short.group, found)
                 has_room = True
@@ -226,7 +226,7 @@ def _end_promise(state: ClusterState, key: str, group: Group) -> None:
     if group.promised_for:
         group.promised_for = 0
         state.promised.pop(key, None)
-        state.jobs_trail.add(key)
+        state.trails.jobs.add(key)
 
 
 def promises_age(state: ClusterState) -> None:
@@ -352,4 +352,4 @@ def changed(state: ClusterState, fact: PodObserved, seq: int) -> None:
         if group is not None:
             _touch(state, fact.group, group, seq)
     elif state.queues:
-        state.jobs_trail.add(SINGLE + fact.uid)
+        state.trails.jobs.add(SINGLE + fact.uid)

@@ -514,6 +514,31 @@ class CardModels(NamedTuple):
     telling: dict[tuple[str, ...], tuple[str, ...]]
 
 
+class _Trails:
+    """What changed, for those who follow a state. Each keeps his own position in a trail."""
+
+    def __init__(self) -> None:
+        self.nodes: Trail[Change] = Trail(CHANGES_MAX)
+        self.jobs: Trail[str] = Trail()
+        """Groups, and while there are queues pods without one (`SINGLE`)."""
+        self.told: Trail[str] = Trail()
+        """Groups of which a decision said why they wait, or whether they are admitted."""
+
+
+class _Memo:
+    """Answers about a state that are asked for again and again. Nothing in it is in the log."""
+
+    def __init__(self) -> None:
+        self.rules_about: dict[tuple[str, tuple[tuple[str, str], ...]], RulesAbout] = {}
+        """By namespace and labels, what the rules of other pods say of such a pod: emptied when a
+        new rule comes, or goes with the last pod that has it.
+        """
+        self.unserved: tuple[tuple[object, ...], tuple[str, ...]] | None = None
+        """What was asked of `unserved` last, and its answer."""
+        self.models: CardModels | None = None
+        """The models of all cards."""
+
+
 class ClusterState:
     """Everything the log says, at sequence `seq`. Read it freely; only `apply` changes it."""
 
@@ -555,11 +580,6 @@ class ClusterState:
         """The groups that have a `Group.promised_for`."""
         self.unseen: dict[str, None] = {}
         """The groups that pods name and that were never seen."""
-        self.jobs_trail = Trail()
-        """Groups, and while there are queues pods without one (`SINGLE`), that changed."""
-        self.told_trail = Trail()
-        """Groups of which a decision said something: why they wait, or whether they are admitted.
-        """
         self.queues: dict[str, QueueObserved] = {}
         self.classes: dict[str, PriorityClassObserved] = {}
         self.order_seq = 0
@@ -589,14 +609,6 @@ class ClusterState:
         self.preferences: dict[PodPreference, int] = {}
         """What the pods that are known say about others (required anti-affinity, and preferences),
         with how many of them say it; see `company.situated`."""
-        self.rules_about: dict[tuple[str, tuple[tuple[str, str], ...]], RulesAbout] = {}
-        """By namespace and labels, what these rules say of such a pod: a cache, emptied when a new
-        rule comes, or goes with the last pod that has it.
-        """
-        self.last_unserved: tuple[tuple[object, ...], tuple[str, ...]] | None = None
-        """What was asked of `unserved` last, and its answer: a cache."""
-        self.last_models: CardModels | None = None
-        """The models of all cards: a cache."""
         self.claimed: dict[Attachment, int] = {}
         """Volumes of the pods that are known, with how many of them have each."""
         self.followers = 0
@@ -616,9 +628,8 @@ class ClusterState:
         self.voided: dict[str, int] = {}
         """Pods whose last placement did not stand, or that wait behind such a one → the sequence of
         that decision."""
-        self.changes: list[Change] = []
-        self.changes_dropped = 0
-        """What happened to nodes, in order, for caches; how many entries were forgotten."""
+        self.trails = _Trails()
+        self.memo = _Memo()
 
     def is_gang(self, key: str) -> bool:
         """Whether pods of a group start together."""
@@ -652,17 +663,13 @@ class ClusterState:
         news = [_add(self.keep_away, term, sign) for term in company.away]
         news += [_add(self.preferences, preference, sign) for preference in company.preferred]
         if any(news):  # one more pod with a rule that is known says nothing new
-            self.rules_about.clear()
+            self.memo.rules_about.clear()
 
     def touch(self, node: Node, allocation: Allocation | None = None, sign: int = 0) -> None:
         """Note that a node changed: an allocation was booked (1), released (−1) or acknowledged
         (0), or, without one, anything about it.
         """
-        self.changes.append((node.row, allocation, sign))
-        if len(self.changes) > CHANGES_MAX:
-            forgotten = CHANGES_MAX // 2  # not all: close followers must not start over
-            del self.changes[:forgotten]
-            self.changes_dropped += forgotten
+        self.trails.nodes.add((node.row, allocation, sign))
 
     def waits(self, fact: PodObserved) -> bool:
         """Whether the fact describes a pod that is ours to schedule now."""

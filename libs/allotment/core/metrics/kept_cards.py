@@ -50,15 +50,16 @@ class KeptCards(Generic[_Text]):
         if state is not self._state or read_with != self._read_with:
             self._state, self._read_with = state, read_with
             self._cursor = -1
-        if self._cursor < state.changes_dropped:
+        changes = state.trails.nodes.since(self._cursor)
+        if changes is None:
             self._stale = dict.fromkeys(state.nodes)
             self._forgotten = -1
         else:
-            for row, _, _ in state.changes[self._cursor - state.changes_dropped :]:
+            for row, _, _ in changes:
                 node = state.rows[row]
                 if node is not None:
                     self._stale[node.name] = None
-        self._cursor = state.changes_dropped + len(state.changes)
+        self._cursor = state.trails.nodes.end
         if state.forgotten != self._forgotten:
             self._forgotten = state.forgotten
             for gone in [name for name in self._written if name not in state.nodes]:

@@ -319,12 +319,10 @@ class Evaluator:
 
     def _refresh(self, row: _Row, request: PodRequest) -> None:
         state = self.state
-        end = state.changes_dropped + len(state.changes)
-        if row.cursor < state.changes_dropped:
-            dirty: Iterable[int] = range(len(state.rows))
-        else:
-            recent = state.changes[row.cursor - state.changes_dropped :]
-            dirty = row.stale.union(index for index, _, _ in recent)
+        changes = state.trails.nodes.since(row.cursor)
+        dirty: Iterable[int] = range(len(state.rows))
+        if changes is not None:
+            dirty = row.stale.union(index for index, _, _ in changes)
         for index in dirty:
             node = state.rows[index]
             if node is None or node.fact is None:
@@ -332,7 +330,7 @@ class Evaluator:
             else:
                 row.update(index, self._ask(node, request))
         row.stale.clear()
-        row.cursor = end
+        row.cursor = state.trails.nodes.end
 
     def _ask(self, node: Node, request: PodRequest, around: Around | None = None) -> Verdict:
         self.asked += 1

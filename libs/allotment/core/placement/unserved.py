@@ -44,8 +44,8 @@ def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
         *(state.nodes_seq, state.policy_seq, state.devices_seq),
         *(request.devices, request.extended, request.selection),
     )
-    if state.last_unserved is not None and state.last_unserved[0] == asked:
-        return state.last_unserved[1]
+    if state.memo.unserved is not None and state.memo.unserved[0] == asked:
+        return state.memo.unserved[1]
     found = [one.text for wanted in request.devices if (one := meant_in_units(state, wanted))]
     whole = _meant_whole(state, request)
     if whole is not None:
@@ -60,7 +60,7 @@ def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
     if len(absent) > _COUNTED_MAX:
         found.append(f"no node offers {len(absent) - _COUNTED_MAX} more of its resources")
     texts = tuple(dict.fromkeys(found))
-    state.last_unserved = asked, texts
+    state.memo.unserved = asked, texts
     return texts
 
 

@@ -316,7 +316,7 @@ class World:
         """By queue and priority, how many jobs may have pods to evict: groups, and lone pods that
         run. Kept, so that a round need not ask everybody to learn that nobody can be evicted.
         """
-        self.trail = Trail()
+        self.trail: Trail[str] = Trail()
         """The jobs that changed from session to session."""
         self._reckonings: dict[str, Reckoning] = {}
         self._kept: dict[str, tuple[Resources, Any]] = {}

@@ -4,8 +4,8 @@
     meter.take(at_ms)                     # after each record took effect
     meter.found()                         # a list of `Usage` for each span between two edges
 
-Bookings and releases are taken from `state.changes`, where every change of the books is noted, so
-this module need not interpret decisions or Bindings again.
+Bookings and releases are taken from `state.trails.nodes`, where every change of the books is noted,
+so this module need not interpret decisions or Bindings again.
 """
 
 from bisect import bisect_right
@@ -122,18 +122,17 @@ class Meter:
 
     def take(self, at_ms: int) -> None:
         """What the record of that time did, once it took effect."""
-        changes = self._state.changes
-        start = self._cursor - self._state.changes_dropped
-        if start < 0:
+        changes = self._state.trails.nodes.since(self._cursor)
+        if changes is None:
             self._look_anew(at_ms)
             return
-        for _, allocation, sign in changes[start:]:
+        for _, allocation, sign in changes:
             if allocation is None or not sign:
                 continue
             self._end(allocation.uid, at_ms)
             if sign > 0:
                 self._begin(allocation, at_ms)
-        self._cursor += len(changes) - start
+        self._cursor += len(changes)
 
     def found(self) -> list[list[Usage]]:
         """For each span what was held in it, in the order of names."""
@@ -156,7 +155,7 @@ class Meter:
         for uid, allocation in booked.items():
             if uid not in self._held:
                 self._begin(allocation, at_ms)
-        self._cursor = self._state.changes_dropped + len(self._state.changes)
+        self._cursor = self._state.trails.nodes.end
 
     def _begin(self, allocation: Allocation, at_ms: int) -> None:
         amounts = _amounts_of(allocation, self._state)

@@ -222,13 +222,13 @@ def situated(pod: PodObserved, state: ClusterState) -> PodRequest:
 def _rules_about(pod: PodObserved, state: ClusterState) -> RulesAbout:
     """What others' rules say of pods that look like this one; the same until rules change."""
     looks = pod.namespace, pod.labels
-    found = state.rules_about.get(looks)
+    found = state.memo.rules_about.get(looks)
     if found is None:
         preferred = [preference.term for preference in state.preferences]
         found = RulesAbout(_subjects(state.keep_away, *looks), _subjects(preferred, *looks))
-        if len(state.rules_about) >= _LOOKS_MAX:
-            state.rules_about.clear()
-        state.rules_about[looks] = found
+        if len(state.memo.rules_about) >= _LOOKS_MAX:
+            state.memo.rules_about.clear()
+        state.memo.rules_about[looks] = found
     return found
 
 

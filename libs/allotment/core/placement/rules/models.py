@@ -60,7 +60,7 @@ _REMEMBERED = 1024
 
 def card_models(state: ClusterState) -> CardModels:
     """The models of all cards that nodes register, and those of counted cards by their labels."""
-    known = state.last_models
+    known = state.memo.models
     if known is not None and known.nodes_seq == state.nodes_seq:
         return known
     registered: set[str] = set()
@@ -73,7 +73,7 @@ def card_models(state: ClusterState) -> CardModels:
         if node.fact.extended:
             counted.update(value for key, value in node.labels.items() if key.endswith(PRODUCT))
     found = CardModels(state.nodes_seq, frozenset(registered), frozenset(counted), {})
-    state.last_models = found
+    state.memo.models = found
     return found
 
 

@@ -69,13 +69,9 @@ class Totals:
     def used(self) -> Resources:
         """What is in use now. Nodes that did not change since the last time are not looked at."""
         state = self._state
-        end = state.changes_dropped + len(state.changes)
-        if self._cursor < state.changes_dropped:
-            rows = set(range(len(state.rows)))
-        else:
-            recent = state.changes[self._cursor - state.changes_dropped :]
-            rows = {row for row, _, _ in recent}
-        self._cursor = end
+        changes = state.trails.nodes.since(self._cursor)
+        rows = range(len(state.rows)) if changes is None else {row for row, _, _ in changes}
+        self._cursor = state.trails.nodes.end
         for row in rows:
             self.counted += 1
             before, now = self._used_on.pop(row, NOTHING), NOTHING

@@ -78,8 +78,8 @@ class Views:
             del self._failing_queues[name]
         made_from = tuple(state.classes.values()), state.policy_seq, state.devices_seq
         weighed_otherwise = self.totals.follow()
-        names = state.jobs_trail.since(self._followed)
-        self._followed = state.jobs_trail.end
+        names = state.trails.jobs.since(self._followed)
+        self._followed = state.trails.jobs.end
         if names is None or changed or weighed_otherwise or made_from != self._made_from:
             self._made_from = made_from
             self._jobs.clear()
