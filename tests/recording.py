@@ -9,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+from allotment.adapters.log import exported
 from allotment.core.ledger.model import Allocation, ClusterState
 from allotment.core.ledger.state import apply_all, pass_over
 from allotment.core.logport import Record
 from allotment.core.placement.cycle import recheck, stamped
 from allotment.core.placement.evaluator import Evaluator, Trial
 from allotment.core.queues.round.rounds import Rounds
-from allotment_cli.sources import export
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import (
@@ -254,7 +254,7 @@ class Recorder:
 
     def write(self, path: Path) -> Path:
         """Export the log as `allot log -o jsonl` does."""
-        path.write_text("".join(export.encode(record) + "\n" for record in self.records))
+        path.write_text("".join(exported.encode(record) + "\n" for record in self.records))
         return path
 
 

@@ -15,7 +15,7 @@ from prometheus_client.samples import Sample
 
 from allotment.adapters.log.nats_server import NatsServer, NatsServerError
 from allotment.adapters.telemetry.log import error_text
-from allotment_cli.show.errors import CliError, innermost
+from allotment.core.errors import AllotError, innermost
 from allotment_local.child import Child
 from allotment_local.probes import probe_http
 from allotment_local.state import ServiceState
@@ -33,10 +33,10 @@ _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 def run(
     act: Callable[..., Awaitable[T]],
     *args: Any,
-    expected: tuple[type[Exception], ...] = (CliError,),
+    expected: tuple[type[Exception], ...] = (AllotError,),
 ) -> T:
     """Run something on an event loop as services have it. What was `expected` to go wrong comes out
-    as one CliError, however many task groups it came through.
+    as one AllotError, however many task groups it came through.
     """
     first: BaseException
     try:
@@ -44,21 +44,21 @@ def run(
     except* expected as errors:
         first = innermost(errors)
     # not in the block above: Python 3.11.2 would make a group of it again
-    raise first if isinstance(first, CliError) else CliError(str(first))
+    raise first if isinstance(first, AllotError) else AllotError(str(first))
 
 
 @asynccontextmanager
 async def nats_server(directory: Path) -> AsyncIterator[NatsServer]:
     """A nats-server of the run's own, with its store in `directory`; ended whatever happens.
 
-    Raises CliError if it does not start.
+    Raises AllotError if it does not start.
     """
     server = NatsServer(directory)
     try:
         await anyio.to_thread.run_sync(server.start)
         yield server
     except NatsServerError as error:
-        raise CliError(f"nats-server: {error}") from error
+        raise AllotError(f"nats-server: {error}") from error
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(server.stop)
@@ -70,7 +70,7 @@ async def services(
 ) -> AsyncIterator["Services"]:
     """Start modules with arguments, by name, all ready for the length of the block.
 
-    Raises CliError with the end of its log if one does not become ready.
+    Raises AllotError with the end of its log if one does not become ready.
     """
     children = {
         name: Child(
@@ -109,10 +109,10 @@ class Services:
         return self._children[name].state.http
 
     def check(self) -> None:
-        """Raises CliError if one of them died: nothing measured would be true."""
+        """Raises AllotError if one of them died: nothing measured would be true."""
         for name, child in self._children.items():
             if child.state.restarts:
-                raise CliError(f"{name} {child.state.detail}:\n{self._tail(name)}")
+                raise AllotError(f"{name} {child.state.detail}:\n{self._tail(name)}")
 
     async def until_ready(self) -> None:
         for name, child in self._children.items():
@@ -127,7 +127,7 @@ class Services:
                         why = answer.detail
                     await anyio.sleep(_POLL_S)
             if late.cancelled_caught:
-                raise CliError(
+                raise AllotError(
                     f"{name} is not ready after {READY_WITHIN_S:.0f} s: {why}\n{self._tail(name)}"
                 )
 
@@ -139,25 +139,25 @@ class Services:
 async def samples_of(address: str, metric: str) -> list[Sample]:
     """What the service at `host:port` says of one metric; its page may have very many of others.
 
-    Raises CliError if it does not say.
+    Raises AllotError if it does not say.
     """
     url = f"http://{address}/metrics"
     try:
         async with aiohttp.ClientSession() as session, session.get(url) as response:
             page = await response.text()
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise CliError(f"{url}: {error_text(error)}") from error
+        raise AllotError(f"{url}: {error_text(error)}") from error
     lines = "\n".join(line for line in page.splitlines() if line.startswith(metric))
     found = [each for family in text_string_to_metric_families(lines) for each in family.samples]
     if not found:
-        raise CliError(f"{url}: no {metric}")
+        raise AllotError(f"{url}: no {metric}")
     return found
 
 
 async def scores_compiled(address: str) -> bool:
     """Whether the scorer that answers at `host:port` scores by compiled loops: its metric says so.
 
-    Raises CliError if it does not say.
+    Raises AllotError if it does not say.
     """
     return any(sample.value == 1 for sample in await samples_of(address, COMPILED_LOOPS))
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment_cli.show.errors import CliError
+from allotment.core.errors import AllotError
 from allotment_lab.bench.results import is_as_fast, publish, read, result
 from allotment_lab.percentiles import percentile
 
@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
     ],
 )
 def test_another_bench_parameter_or_machine_is_not_compared(other: dict[str, Any]) -> None:
-    with pytest.raises(CliError, match="no result with bench core, nodes 10,000"):
+    with pytest.raises(AllotError, match="no result with bench core, nodes 10,000"):
         is_as_fast(CORE, [CORE | other])
 
 
@@ -62,7 +62,7 @@ def test_a_result_is_not_compared_with_itself(file: Path) -> None:
 @pytest.mark.parametrize("line", ["{", '{"bench": "core"}', "[]"])
 def test_a_line_that_is_no_result_is_named(line: str, file: Path) -> None:
     file.write_bytes(msgspec.json.encode(CORE) + b"\n" + line.encode() + b"\n")
-    with pytest.raises(CliError, match=r"kept.jsonl:2: not a result of a bench"):
+    with pytest.raises(AllotError, match=r"kept.jsonl:2: not a result of a bench"):
         read(file)
 
 

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.telemetry.metrics import ServiceMetrics
+from allotment.core.errors import AllotError
 from allotment_board import machine_code
 from allotment_cli.main import main
-from allotment_cli.show.errors import CliError
 from allotment_lab.bench import pipeline
 from allotment_lab.processes import scores_compiled
 from tests.sim.replay import verify
@@ -60,7 +60,7 @@ def test_what_the_services_decide_is_made_again(monkeypatch: pytest.MonkeyPatch)
 async def test_the_scorer_is_asked_whether_its_loops_are_compiled() -> None:
     metrics = ServiceMetrics("allotment-scorer", "")
     async with serve_http("127.0.0.1", 0, "allotment-scorer", Readiness(), metrics) as address:
-        with pytest.raises(CliError, match="no allot_compiled_loops"):
+        with pytest.raises(AllotError, match="no allot_compiled_loops"):
             await scores_compiled(address)
         compiled = False
         metrics.expose("allot_compiled_loops", "compiled loops", lambda: compiled)
@@ -88,7 +88,7 @@ def test_nobody_compiles_while_services_are_measured(
 
     def measure(*_: object, **__: object) -> None:
         done.append("measured")
-        raise CliError("that will do")
+        raise AllotError("that will do")
 
     monkeypatch.setattr(f"allotment_lab.bench.{bench}.run", measure)
     result = CliRunner().invoke(main, ["bench", bench, "--nodes", nodes, "--pods", "9", *more])

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from allotment_cli.show.errors import CliError
+from allotment.core.errors import AllotError
 
 CONSTANTS = "_constants"
 BUILT_IN = "BUILTIN_DEFAULT"
@@ -33,20 +33,20 @@ class Vector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(path: Path) -> tuple[Vector, ...]:
-    """The vectors of a file, constants put in. Raises `CliError` for what is no such file."""
+    """The vectors of a file, constants put in. Raises `AllotError` for what is no such file."""
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise CliError(f"{path} cannot be read: {error}") from error
+        raise AllotError(f"{path} cannot be read: {error}") from error
     return parse(content, str(path))
 
 
 def parse(content: bytes, source: str) -> tuple[Vector, ...]:
-    """The vectors of a text, constants put in. Raises `CliError` for what is no such text."""
+    """The vectors of a text, constants put in. Raises `AllotError` for what is no such text."""
     try:
         elements = msgspec.json.decode(content, type=list[dict[str, Any]])
     except msgspec.DecodeError as error:
-        raise CliError(f"{source} is no vector file: {error}", NOT_A_FILE_OF_VECTORS) from error
+        raise AllotError(f"{source} is no vector file: {error}", NOT_A_FILE_OF_VECTORS) from error
     constants: dict[str, str] = {}
     vectors: list[Vector] = []
     for number, element in enumerate(elements):
@@ -56,11 +56,11 @@ def parse(content: bytes, source: str) -> tuple[Vector, ...]:
         else:
             vectors.append(vector)
     if not vectors:
-        raise CliError(f"{source} holds no vectors", NOT_A_FILE_OF_VECTORS)
+        raise AllotError(f"{source} holds no vectors", NOT_A_FILE_OF_VECTORS)
     seen: set[str] = set()
     for vector in vectors:
         if vector.id in seen:
-            raise CliError(
+            raise AllotError(
                 f"{source}: the id {vector.id!r} occurs twice", "give each vector its own"
             )
         seen.add(vector.id)
@@ -73,13 +73,13 @@ def _vector(element: dict[str, Any], place: str) -> Vector:
     except msgspec.ValidationError as error:
         name = element.get("id")
         shown = f"{place} ({name})" if isinstance(name, str) else place
-        raise CliError(f"{shown}: {error}", NOT_A_FILE_OF_VECTORS) from error
+        raise AllotError(f"{shown}: {error}", NOT_A_FILE_OF_VECTORS) from error
 
 
 def _texts(vector: Vector, place: str) -> dict[str, str]:
     wrong = sorted(name for name, text in vector.input.items() if not isinstance(text, str))
     if wrong:
-        raise CliError(f"{place}: {', '.join(wrong)} is not a text", "constants are texts")
+        raise AllotError(f"{place}: {', '.join(wrong)} is not a text", "constants are texts")
     return vector.input
 
 
@@ -87,7 +87,7 @@ def _with_constants(vector: Vector, constants: Mapping[str, str], source: str) -
     config = vector.input.get("config")
     name = config[1:] if isinstance(config, str) and config.startswith("$") else BUILT_IN
     if name not in constants and name != BUILT_IN:
-        raise CliError(
+        raise AllotError(
             f"{source}: vector {vector.id} names ${name}, which is no constant of the file",
             f"known are {', '.join(sorted(constants)) or 'none'}",
         )

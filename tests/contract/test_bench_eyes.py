@@ -8,7 +8,7 @@ import pytest
 from tests.contract.kube_server import client_of, listing, pod, queries, scripted, stream
 from tests.waiting import PATIENCE_S
 
-from allotment_cli.show.errors import CliError
+from allotment.core.errors import AllotError
 from allotment_lab.bench import e2e_phases, e2e_pods
 from allotment_lab.bench.e2e_load import Eyes
 from allotment_lab.bench.e2e_pods import Body
@@ -54,7 +54,7 @@ async def test_if_nobody_takes_a_peers_pods_it_is_asked_whether_it_runs(
         eyes.bound_s["burst-00000"] = 1.0
     load = e2e_phases.Load("bench-1", scheduler, e2e_pods.NOTHING, 1, 0.0, ["n1"])
     phases = e2e_phases.Phases(cast(Any, _Creates()), eyes, "/api/v1/pods", load, None)
-    with pytest.raises(CliError) as caught:
+    with pytest.raises(AllotError) as caught:
         await phases.burst("burst", 1)
     assert "only 0 of 1 pods were running" in caught.value.message
     assert ("does a scheduler of the name nope run" in caught.value.remedy) is is_asked

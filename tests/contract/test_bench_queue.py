@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 
-from allotment_cli.show.errors import CliError
+from allotment.core.errors import AllotError
 from allotment_lab.bench.e2e_cluster import ensure_queue
 
 pytestmark = pytest.mark.anyio
@@ -23,5 +23,5 @@ async def test_only_a_cluster_without_their_definition_has_none(tmp_path: Path) 
     async with scripted() as script, client_of(script, tmp_path) as client:
         script.then(refuse(404, "NotFound"), refuse(403, "Forbidden", "user cannot list queues"))
         assert await ensure_queue(client, "default") == ""
-        with pytest.raises(CliError, match="user cannot list queues"):
+        with pytest.raises(AllotError, match="user cannot list queues"):
             await ensure_queue(client, "default")

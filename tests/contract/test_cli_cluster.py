@@ -26,8 +26,8 @@ from allotment.adapters.kube.portforward import PROTOCOL
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_users import SERVICES, inbox_of, seed_file
+from allotment.answers.in_cluster import NATS, PORT
 from allotment_cli.main import main
-from allotment_cli.sources.in_cluster import NATS, PORT
 from allotment_proto import subjects
 
 SYSTEM = "allotment-system"
@@ -255,7 +255,7 @@ def test_a_pod_that_cannot_be_reached_is_passed_over(scene: Scene) -> None:
 def test_what_is_not_allowed_is_named(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, forbidden: str, said: str
 ) -> None:
-    monkeypatch.setattr("allotment_cli.sources.source.CONNECT_WITHIN_S", 1.0)
+    monkeypatch.setattr("allotment.answers.source.CONNECT_WITHIN_S", 1.0)
     scene.api.forbidden = {forbidden}
     result = scene.allot("get", "nodes")
     assert result.exit_code == 2

@@ -82,7 +82,7 @@ def test_a_server_without_a_log_is_said_to_be_one(own_nats_server: NatsServer) -
 
 
 def test_no_server_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allotment_cli.sources.source.CONNECT_WITHIN_S", 0.5)
+    monkeypatch.setattr("allotment.answers.source.CONNECT_WITHIN_S", 0.5)
     result = allot("get", "nodes", "--nats", "nats://127.0.0.1:1")
     assert result.exit_code == 2
     assert "NATS cannot be reached" in result.stderr

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from allotment.adapters.log import exported
 from allotment_cli.main import main
-from allotment_cli.sources import export
 from tests.golden.commands import BATCH_COMMANDS, COMMANDS, PREEMPTION_COMMANDS
 from tests.hostile import poisoned
 from tests.recording import busy_cluster
@@ -27,7 +27,7 @@ def test_nothing_but_printed_lines_reaches_the_terminal(log: str, tmp_path: Path
     made, commands = LOGS[log]
     file = tmp_path / "hostile.jsonl"
     records, swaps = poisoned(made(), POISON)
-    file.write_text("".join(f"{export.encode(record)}\n" for record in records))
+    file.write_text("".join(f"{exported.encode(record)}\n" for record in records))
     told = 0
     for command in commands.values():
         words = shlex.split(command)

@@ -11,10 +11,11 @@ import pytest
 from click.shell_completion import CompletionItem, ShellComplete
 from click.testing import CliRunner
 
+from allotment.answers.kubeconfig import Choice
+from allotment.answers.source import FileSource, Origin
 from allotment_cli.main import main
 from allotment_cli.options import completion
-from allotment_cli.sources.kubeconfig import Choice
-from allotment_cli.sources.source import FileSource, Origin, chosen_cluster
+from allotment_cli.options.source import chosen_cluster
 from allotment_lab.bench.policies import PolicyWord
 from tests.recording import Recorder, busy_cluster
 from tests.recording_batch import BatchRecorder, busy_queues

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allotment.adapters.log import exported
+from allotment.core.errors import AllotError
 from allotment.core.logport import Record
-from allotment_cli.show.errors import CliError
-from allotment_cli.sources import export
 from tests.recording import busy_cluster
 
 DEEP = '{"a":' + "[" * 50_000 + "]" * 50_000 + "}"
@@ -23,14 +23,14 @@ DEEP = '{"a":' + "[" * 50_000 + "]" * 50_000 + "}"
 )
 def test_records_survive_whatever_they_hold(payload: bytes, msg_id: str, seq: int) -> None:
     record = Record(seq, "allot.log.pod.x", payload, 12, msg_id)
-    line = export.encode(record)
+    line = exported.encode(record)
     assert "\n" not in line
-    assert export.decode(line, "here") == record
+    assert exported.decode(line, "here") == record
 
 
 def test_a_log_survives(tmp_path: Path) -> None:
     log = busy_cluster()
-    assert list(export.read_file(log.write(tmp_path / "log.jsonl"))) == log.records
+    assert list(exported.read_file(log.write(tmp_path / "log.jsonl"))) == log.records
 
 
 @pytest.mark.parametrize(
@@ -49,18 +49,18 @@ def test_a_broken_line_is_named(tmp_path: Path, text: str) -> None:
     path = busy_cluster().write(tmp_path / "log.jsonl")
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], text, *lines[2:]]))
-    with pytest.raises(CliError, match=r"log\.jsonl:2 is not a record"):
-        list(export.read_file(path))
+    with pytest.raises(AllotError, match=r"log\.jsonl:2 is not a record"):
+        list(exported.read_file(path))
 
 
 def test_a_gap_is_named(tmp_path: Path) -> None:
     path = busy_cluster().write(tmp_path / "log.jsonl")
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[:3] + lines[4:]))
-    with pytest.raises(CliError, match=r"log\.jsonl:4 has sequence 5, but 4 was expected"):
-        list(export.read_file(path))
+    with pytest.raises(AllotError, match=r"log\.jsonl:4 has sequence 5, but 4 was expected"):
+        list(exported.read_file(path))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CliError, match=r"none\.jsonl cannot be read"):
-        list(export.read_file(tmp_path / "none.jsonl"))
+    with pytest.raises(AllotError, match=r"none\.jsonl cannot be read"):
+        list(exported.read_file(tmp_path / "none.jsonl"))

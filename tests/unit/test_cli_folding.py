@@ -7,13 +7,14 @@ import anyio
 import pytest
 
 from allotment.adapters.log.snapshots import SnapshotDirectory
+from allotment.adapters.service.moments import At, AtSequence, AtTime
+from allotment.answers import folding
+from allotment.answers.folding import Folded, fold
+from allotment.answers.source import FileSource
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record, digest_of
-from allotment_cli.show.moments import At, AtSequence, AtTime
-from allotment_cli.sources import folding
-from allotment_cli.sources.folding import Folded, fold
-from allotment_cli.sources.source import FileSource
+from allotment_cli.show.progress import TERMINAL
 from tests.recording import Recorder, busy_cluster
 
 LOG = "ALLOTMENT_LOG@2026"
@@ -23,7 +24,7 @@ class Counting(FileSource):
     """Remembers from where it was read."""
 
     def __init__(self, path: Path, directory: Path) -> None:
-        super().__init__(path)
+        super().__init__(path, TERMINAL)
         self.path = path
         self.snapshots = SnapshotDirectory(directory, log_identity=LOG)
         self.firsts: list[int] = []

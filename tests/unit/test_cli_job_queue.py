@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from allotment.core.errors import AllotError
 from allotment.core.jobs.admission import defaulted, problems_of
 from allotment.core.jobs.model import Job, JobSpec, PodGroup
 from allotment_cli.act.job import job_lines, job_row
@@ -14,7 +15,6 @@ from allotment_cli.act.job_run import WantedJob, amounts, job_of_file, job_of_fl
 from allotment_cli.act.job_view import job_view, view_lines
 from allotment_cli.main import main
 from allotment_cli.read.recorded import ShownQueue, queue_rows
-from allotment_cli.show.errors import CliError
 
 BATCH = "batch.volcano.sh/v1alpha1"
 WANTED = WantedJob("train", "ml", "i:1", 2, 3, "cpu=1", "cpu=2,memory=1Gi", "volcano")
@@ -41,7 +41,7 @@ def test_amounts() -> None:
         "volcano.sh/vgpu-number": "2",
     }
     for text in ("cpu", "=1", "cpu=", "cpu=-1", "cpu=1x"):
-        with pytest.raises(CliError):
+        with pytest.raises(AllotError):
             amounts(text, "-R")
 
 
@@ -67,7 +67,7 @@ def test_amounts() -> None:
 def test_a_manifest_that_is_none_is_named(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(text)
-    with pytest.raises(CliError) as raised:
+    with pytest.raises(AllotError) as raised:
         job_of_file(path, "default")
     assert str(path) in raised.value.message
     assert said in raised.value.message
@@ -76,7 +76,7 @@ def test_a_manifest_that_is_none_is_named(tmp_path: Path, text: str, said: str) 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_examples_of_one_job_are_taken(path: Path) -> None:
     if path.read_text().count("\nkind: ") + path.read_text().startswith("kind: ") != 1:
-        with pytest.raises(CliError, match="documents, not one Job"):
+        with pytest.raises(AllotError, match="documents, not one Job"):
             job_of_file(path, "default")
     else:
         assert job_of_file(path, "default")["kind"] == "Job"

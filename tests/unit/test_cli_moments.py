@@ -2,11 +2,16 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from allotment_cli.show.errors import CliError
-from allotment_cli.show.moments import AtSequence, AtTime, local_day_text, local_text, parse
+from allotment.adapters.service.moments import AtSequence, AtTime, local_day_text, local_text
+from allotment.answers.moments import parse
+from allotment.core.errors import AllotError
+from allotment_cli.main import main
+from tests.recording import Recorder
 
 NOW_MS = 1_795_183_200_000  # 2026-11-20T14:00:00Z
 MINUTE_MS = 60_000
@@ -53,12 +58,15 @@ def test_clock_times_are_local_and_never_to_come(zone: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "25:00", "-15", "-15w", "1~x", "2026-13-40"])
-def test_anything_else_is_named_with_what_would_be_right(text: str) -> None:
-    with pytest.raises(CliError, match="--since") as error:
+def test_anything_else_is_named_with_what_would_be_right(text: str, tmp_path: Path) -> None:
+    log_file = Recorder().write(tmp_path / "log.jsonl")
+    with pytest.raises(AllotError, match="--since") as error:
         parse(text, NOW_MS, "--since")
     assert repr(text) in error.value.message
     assert "14:03" in error.value.remedy
-    assert error.value.exit_code == 2
+    asked = CliRunner().invoke(main, ["ledger", f"--at={text}", "--file", str(log_file)])
+    assert asked.exit_code == 2
+    assert asked.stderr.startswith(f"allot: --at {text!r}")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +77,7 @@ def test_anything_else_is_named_with_what_would_be_right(text: str) -> None:
     ],
 )
 def test_a_moment_of_no_log_is_said(text: str) -> None:
-    with pytest.raises(CliError, match="before 1970 or after 9998") as error:
+    with pytest.raises(AllotError, match="before 1970 or after 9998") as error:
         parse(text, NOW_MS)
     assert repr(text) in error.value.message
     assert "14:03" in error.value.remedy
@@ -77,7 +85,7 @@ def test_a_moment_of_no_log_is_said(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["99999-01-01", "1e30s", "-1e30s", "-1", "\uff11", "-99999999d"])
 def test_odd_texts_are_no_moments(text: str) -> None:
-    with pytest.raises(CliError, match="is not a moment"):
+    with pytest.raises(AllotError, match="is not a moment"):
         parse(text, NOW_MS)
 
 

@@ -15,6 +15,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from allotment.answers import folding
+from allotment.answers.source import FileSource
 from allotment.core.explain.difference import differences
 from allotment.core.explain.node import explain_node
 from allotment.core.explain.views import summaries
@@ -23,8 +25,6 @@ from allotment_cli.main import main
 from allotment_cli.options import completion
 from allotment_cli.read import explain
 from allotment_cli.show import output
-from allotment_cli.sources import folding
-from allotment_cli.sources.source import FileSource
 from allotment_proto import subjects
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import DevicesConfigured, NodeGone, PolicyLoaded

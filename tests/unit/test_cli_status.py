@@ -15,13 +15,12 @@ from click.testing import CliRunner
 
 from allotment.adapters.service.moments import local_text
 from allotment.adapters.telemetry.log import error_text
+from allotment.answers import local
+from allotment.answers.cluster import Access, Cluster
+from allotment.answers.source import FileSource, Origin
 from allotment_cli.main import main
 from allotment_cli.read import doctor as module
-from allotment_cli.read.doctor import doctor
 from allotment_cli.setup.cluster import show_status
-from allotment_cli.sources import local
-from allotment_cli.sources.apiserver import Access, Cluster
-from allotment_cli.sources.source import FileSource, Origin
 from allotment_local.probes import probe_http
 from tests.waiting import PATIENCE_S
 
@@ -127,7 +126,7 @@ def test_doctor_says_which_service_is_not_ready_even_if_the_log_cannot_be_read(
         return FOUND
 
     monkeypatch.setattr(local, "status", found)
-    answer = CliRunner().invoke(doctor, ["--home", str(tmp_path)])
+    answer = CliRunner().invoke(main, ["doctor", "--home", str(tmp_path)])
     assert answer.exit_code == 2  # no log to read
     assert "ServiceNotReady   service scorer" in answer.output
     assert BEHIND in answer.output
@@ -153,8 +152,8 @@ def test_doctor_asks_the_services_that_are_named(tmp_path: Path) -> None:
             threading.Thread(target=server.serve_forever, daemon=True).start()
         one, two = (f"127.0.0.1:{server.server_port}" for server in (ready, behind))
         named = ["--file", str(log), "--services", f"http://{one}/readyz, {two}"]
-        answer = CliRunner().invoke(doctor, named)
-        wrong = CliRunner().invoke(doctor, ["--file", str(log), "--services", "binder"])
+        answer = CliRunner().invoke(main, ["doctor", *named])
+        wrong = CliRunner().invoke(main, ["doctor", "--file", str(log), "--services", "binder"])
         for server in (ready, behind):
             server.shutdown()
     assert f"ObjectRefused   service {one}" in answer.output, answer.output
@@ -182,7 +181,7 @@ def test_doctor_asks_all_services_at_once(tmp_path: Path) -> None:
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
     named = ",".join(f"127.0.0.1:{server.server_port}" for server in servers)
-    answer = CliRunner().invoke(doctor, ["--file", str(log), "--services", named])
+    answer = CliRunner().invoke(main, ["doctor", "--file", str(log), "--services", named])
     for server in servers:
         server.shutdown()
         server.server_close()
@@ -211,7 +210,7 @@ def test_doctor_asks_local_mode_once_and_leaves_an_api_server_alone_that_is_sile
     monkeypatch.setattr(local, "status", found)
     monkeypatch.setattr(module, "open_source", of_file)
     monkeypatch.setattr(module, "open_cluster", nobody)
-    answer = CliRunner().invoke(doctor, ["--home", str(tmp_path)])
+    answer = CliRunner().invoke(main, ["doctor", "--home", str(tmp_path)])
     assert asked == [tmp_path]
     assert "not compared with the API server: no answer within 2 s" in answer.stderr
     assert "ServiceNotReady   service apiserver" in answer.stdout

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from allotment.answers.source import FileSource, Origin
 from allotment.core.logport import Record
 from allotment_cli.main import main
 from allotment_cli.read import explain, explaining
-from allotment_cli.sources.source import FileSource, Origin
 from tests.recording import Recorder
 from tests.recording_batch import BatchRecorder, preempted
 

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from allotment.answers.cluster import Access
+from allotment.answers.source import FileSource, Origin
 from allotment.core.explain import fitting, why
 from allotment.core.explain.fitting import Fit
 from allotment_cli.main import main
 from allotment_cli.plan import surroundings as module
-from allotment_cli.sources.apiserver import Access
-from allotment_cli.sources.source import FileSource, Origin
 from allotment_proto.events import QueueObserved
 from allotment_proto.facts import Policy
 from tests import build

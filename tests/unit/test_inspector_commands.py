@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from allotment.adapters.log import exported
 from allotment.core.logport import Record
 from allotment_cli.main import main
-from allotment_cli.sources import export
 from allotment_proto import subjects
 from tests.hostile import MARKUP, poisoned
 from tests.inspecting import history_of, paths_of, served
@@ -76,7 +76,7 @@ def run(words: Sequence[str], file: Path) -> Result:
 
 def written(tmp_path: Path, records: Sequence[Record]) -> Path:
     file = tmp_path / "log.jsonl"
-    file.write_text("".join(f"{export.encode(record)}\n" for record in records))
+    file.write_text("".join(f"{exported.encode(record)}\n" for record in records))
     return file
 
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from allotment.adapters.log import exported
 from allotment.core.explain.pod_views import ELSEWHERE, GATED, WAITING
 from allotment_cli.main import main
-from allotment_cli.sources import export
 from allotment_inspector.history import History
 from allotment_proto import subjects
 from tests.inspecting import history_of, view_of
@@ -52,7 +52,7 @@ def test_page_list_and_doctor_count_waiting_pods_and_problems_alike(
 ) -> None:
     records = make().records
     file = tmp_path / "log.jsonl"
-    file.write_text("".join(f"{export.encode(record)}\n" for record in records))
+    file.write_text("".join(f"{exported.encode(record)}\n" for record in records))
     history, _ = history_of(records)
     for seq in (len(records) // 2, len(records)):
         at = ("--at", str(seq))
@@ -77,6 +77,6 @@ def test_gated_pods_and_pods_of_other_schedulers_are_counted_apart(tmp_path: Pat
     assert the_map.apart == {GATED: 1, ELSEWHERE: 2}
     assert {pods.counts[GATED], pods.counts[ELSEWHERE]} == {1, 2}
     file = tmp_path / "log.jsonl"
-    file.write_text("".join(f"{export.encode(record)}\n" for record in records))
+    file.write_text("".join(f"{exported.encode(record)}\n" for record in records))
     result = CliRunner().invoke(main, ["get", "pods", "-A", "--pending", "--file", str(file)])
     assert "1 gated, 2 of other schedulers" in result.stderr

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from allotment_cli.show.errors import CliError
+from allotment.core.errors import AllotError
 from allotment_lab.simulate import command
 from allotment_lab.simulate.outputs import kept
 from tests.simulating import CONFIGURATION, NODES, PODS, TEXT, simulate
@@ -50,7 +50,7 @@ def test_a_run_that_fails_leaves_the_earlier_file(
     path.write_text("earlier")
 
     def fail(*arguments: object) -> None:
-        raise CliError("no")
+        raise AllotError("no")
 
     monkeypatch.setattr(command, "run_once", fail)
     simulate(*trace, "--record", str(path), code=2)

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import click
 
 from allotment.adapters.service.heap import freeze_heap
+from allotment.core.errors import AllotError
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.evaluator import Ranker
 from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.groups import CARDS, Crowd, CrowdError
 from allotment_board import NodeRanker
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import note
 from allotment_filter.groups import Groups
 from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result
@@ -60,7 +60,7 @@ class Readers:
         self.groups.tried(found)
         folded = time.thread_time_ns()
         if len(decided.placements) != len(outcome.placements):
-            raise CliError("a placement did not stand: this would not measure cycles")
+            raise AllotError("a placement did not stand: this would not measure cycles")
         return Cycle(
             (filtered - start) / 1000,
             (scored - filtered) / 1000,
@@ -89,7 +89,7 @@ def batch(as_json: bool, save: Any, compare: Any, pending: int, cycles: int, **p
     try:
         crowd = Crowd(nodes, plan["queues"], groups, size)
     except CrowdError as error:
-        raise CliError(f"{error}: take more --nodes or fewer --groups") from None
+        raise AllotError(f"{error}: take more --nodes or fewer --groups") from None
     board = NodeRanker(crowd.state)
     readers = Readers(crowd.state, board)
     crowd.arrive(pending, TOO_MANY)
@@ -125,7 +125,7 @@ def turn_over(crowd: Crowd, readers: Readers) -> Cycle:
     (key,) = crowd.arrive(1)
     cycle = readers.cycle(crowd)
     if cycle is None or not cycle.placed.issuperset(crowd.state.groups[key].members):
-        raise CliError(f"{key} came and was not placed at once: take fewer --pending")
+        raise AllotError(f"{key} came and was not placed at once: take fewer --pending")
     crowd.runs(key)
     return cycle
 
@@ -137,7 +137,7 @@ def in_vain(crowd: Crowd, readers: Readers) -> float:
     readers.cycle(crowd)
     took_us = (time.thread_time_ns() - start) / 1000
     if crowd.state.groups[key].short is None:
-        raise CliError(f"{key} can never fit, but was not rejected at once: give fewer --pending")
+        raise AllotError(f"{key} can never fit, but was not rejected at once: give fewer --pending")
     crowd.end(key)
     readers.settle(crowd)
     return took_us

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from allotment.core.errors import AllotError
 from allotment.core.placement.cycle import Outcome
 from allotment.core.placement.evaluator import REQUESTS_MAX, Evaluator
 from allotment.core.placement.policies.learning import learn
 from allotment.testing.churn import DEFAULT_QUEUE, DEVICES, Churn, shapes
 from allotment_board import NodeRanker
 from allotment_cli.options.params import Finite
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import note
 from allotment_lab.bench.policies import PolicyWord, policy_of
 from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result, settle
@@ -100,7 +100,7 @@ def core(
     _run(churn, by_rules, seconds / 5, len(wanted))
     plain = _run(churn, by_rules, seconds / 5, at_a_time=at_a_time)
     if measured.placed < PLACED_MIN * measured.decisions:
-        raise CliError(
+        raise AllotError(
             f"only {measured.placed} of {measured.decisions} pods found a place: this would "
             "measure refusals; take fewer shapes or more nodes"
         )

@@ -25,10 +25,10 @@ import click
 
 from allotment.adapters.kube import client as kube
 from allotment.adapters.kube.config import KubeConfigError
+from allotment.answers.source import Origin
+from allotment.core.errors import AllotError
 from allotment_cli.options.params import Finite
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import note
-from allotment_cli.sources.source import Origin
 from allotment_lab.bench import e2e_cluster, e2e_counts, e2e_pods, policies
 from allotment_lab.bench.e2e_kubelets import Kubelets
 from allotment_lab.bench.e2e_load import SENDERS, BareClient, Eyes, bare_client
@@ -118,13 +118,13 @@ def e2e(
     planned = Plan(**plan)
     wanted = planned.pods + round(planned.rate * planned.seconds)
     if planned.peer and kubeconfig is None and server == LOCAL:
-        raise CliError(
+        raise AllotError(
             f"local mode has no scheduler {planned.peer}",
             "give --kubeconfig or --server of a cluster where it runs",
         )
     room = e2e_pods.PODS_PER_NODE[planned.ask] * planned.nodes
     if wanted > room:
-        raise CliError(
+        raise AllotError(
             f"{planned.nodes} nodes hold {room} pods, not {wanted}",
             "take more nodes, fewer pods, or a shorter steady phase",
         )
@@ -132,7 +132,7 @@ def e2e(
     directory = Path(tempfile.mkdtemp(prefix="allotment-bench-"))
     measuring = _Run(directory, planned)
     try:
-        found = run(measuring.measure, server, kubeconfig, expected=(CliError, KubeConfigError))
+        found = run(measuring.measure, server, kubeconfig, expected=(AllotError, KubeConfigError))
     finally:
         shutil.rmtree(directory)
     publish(found, as_json=as_json, save=save, compare=compare)
@@ -351,7 +351,7 @@ class _Run:
     ) -> Result:
         plan = self._plan
         if books[OVERSOLD] or books[MISDELIVERED]:
-            raise CliError(
+            raise AllotError(
                 f"the device plugins' books say that {books[OVERSOLD]} cards were oversold and "
                 f"{books[MISDELIVERED]} containers were misdelivered: this measured no success"
             )

@@ -9,7 +9,7 @@ import msgspec
 
 from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.result import Ok, Refused
-from allotment_cli.show.errors import CliError
+from allotment.core.errors import AllotError
 from allotment_cli.show.output import note
 from allotment_lab.bench.e2e_load import BareClient
 from allotment_lab.bench.e2e_pods import Body
@@ -88,11 +88,11 @@ async def nodes(bare: BareClient, objects: list[dict[str, Any]]) -> AsyncIterato
         with anyio.CancelScope(shield=True):
             try:
                 await bare.delete_all(NODES, names)
-            except* CliError as errors:
+            except* AllotError as errors:
                 note(f"nodes {names[0]} to {names[-1]} may be left: {errors.exceptions[0]}")
 
 
 def _check(path: str, answer: object, *also: int) -> None:
     if isinstance(answer, Ok) or (isinstance(answer, Refused) and answer.status in also):
         return
-    raise CliError(f"{path}: {getattr(answer, 'message', answer)}")
+    raise AllotError(f"{path}: {getattr(answer, 'message', answer)}")

@@ -14,9 +14,10 @@ import anyio
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from allotment_cli.show.errors import CliError
+from allotment.answers.source import Origin
+from allotment.core.errors import AllotError
+from allotment_cli.options.source import open_source
 from allotment_cli.show.output import note
-from allotment_cli.sources.source import Origin, open_source
 from allotment_lab.bench.e2e_load import BareClient
 from allotment_lab.bench.pipeline_load import decode_decision
 from allotment_proto import subjects
@@ -41,7 +42,7 @@ async def requests(bare: BareClient) -> Counter[str] | None:
     """
     try:
         page = await bare.send("GET", "/metrics", None, (200,))
-    except CliError as error:
+    except AllotError as error:
         note(f"requests are not counted: {error.message}")
         return None
     found: Counter[str] = Counter()

@@ -22,7 +22,7 @@ from allotment.adapters.kube.config import load_access
 from allotment.adapters.kube.objects import PlacedPod
 from allotment.adapters.kube.result import ByteStream, Ok, StreamBroken
 from allotment.adapters.telemetry.log import error_text
-from allotment_cli.show.errors import CliError
+from allotment.core.errors import AllotError
 from allotment_lab.bench.e2e_pods import Body
 from allotment_proto.volcano import keys
 
@@ -48,7 +48,7 @@ ACKNOWLEDGEMENT = msgspec.json.encode(
 
 
 class BareClient:
-    """POSTs, PATCHes and DELETEs, `SENDERS` at a time. Any answer but a good one is a CliError."""
+    """POSTs, PATCHes and DELETEs, `SENDERS` at a time. Raises AllotError for a refusal."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self.sent: Counter[str] = Counter()
@@ -72,10 +72,10 @@ class BareClient:
             async with sending as response:
                 body = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise CliError(f"{method} {url}: {error_text(error)}") from error
+            raise AllotError(f"{method} {url}: {error_text(error)}") from error
         if response.status not in good:
             said = body[:300].decode(errors="replace")
-            raise CliError(f"{method} {url}: {response.status} {said}")
+            raise AllotError(f"{method} {url}: {response.status} {said}")
         return body
 
     async def create_all(
@@ -203,11 +203,11 @@ class Eyes:
         self.sent_s[name] = time.monotonic()
 
     async def wait_bound(self, names: Sequence[str], within_s: float) -> None:
-        """Until all of these are bound. Raises CliError when that takes longer than `within_s`."""
+        """Until all of these are bound. Raises AllotError after `within_s`."""
         await self._wait(names, self.bound_s, "bound", within_s)
 
     async def wait_running(self, names: Sequence[str], within_s: float) -> None:
-        """Until all of these run. Raises CliError as `wait_bound` does, and if one was refused."""
+        """Until all of these run. Raises AllotError after `within_s`, and if one was refused."""
         await self._wait(names, self.running_s, "running", within_s)
 
     async def _wait(
@@ -217,12 +217,12 @@ class Eyes:
             for name in names:
                 while name not in when:
                     if name in self.failed:
-                        raise CliError(f"pod {name} was refused by its node: {self.failed[name]}")
+                        raise AllotError(f"pod {name} was refused by its node: {self.failed[name]}")
                     self._stirred = anyio.Event()
                     await self._stirred.wait()
             return
         done = sum(name in when for name in names)
-        raise CliError(f"only {done} of {len(names)} pods were {what} within {within_s:.0f} s")
+        raise AllotError(f"only {done} of {len(names)} pods were {what} within {within_s:.0f} s")
 
     def latencies_us(self, names: Sequence[str], until_s: Mapping[str, float]) -> list[int]:
         """From sent until then, in order of size."""
@@ -237,7 +237,7 @@ class Eyes:
         """Watch until cancelled; started when nothing that happens from now on is missed."""
         answer = await self._client.list(self._pods, {"limit": "1"})
         if not isinstance(answer, Ok):
-            raise CliError(f"{self._pods}: {answer.message}")
+            raise AllotError(f"{self._pods}: {answer.message}")
         self._version = msgspec.json.decode(answer.body)["metadata"]["resourceVersion"]
         await self._watch(task_status.started)
         while True:  # an API server may end a watch when it likes, and a busy one does
@@ -249,7 +249,7 @@ class Eyes:
         params = {"watch": "1", "resourceVersion": self._version}
         async with self._client.watch(self._pods, params, WATCH_IDLE_S) as stream:
             if not isinstance(stream, ByteStream):
-                raise CliError(f"{self._pods} cannot be watched: {stream.message}")
+                raise AllotError(f"{self._pods} cannot be watched: {stream.message}")
             started()
             try:
                 async for lines in stream.lines():
@@ -258,12 +258,12 @@ class Eyes:
                         self._see(line, now_s)
                     self._stirred.set()
             except StreamBroken as error:
-                raise CliError(f"the watch of {self._pods} broke: {error}") from error
+                raise AllotError(f"the watch of {self._pods} broke: {error}") from error
 
     def _see(self, line: bytes, now_s: float) -> None:
         event = _decode_line(line)
         if event.type == "ERROR":
-            raise CliError(f"the watch broke: {bytes(event.object).decode()}")
+            raise AllotError(f"the watch broke: {bytes(event.object).decode()}")
         if event.type not in ("ADDED", "MODIFIED", "DELETED"):
             return
         if self.heard is not None:

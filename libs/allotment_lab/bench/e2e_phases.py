@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import anyio
 
-from allotment_cli.show.errors import CliError
+from allotment.core.errors import AllotError
 from allotment_lab.bench import e2e_pods
 from allotment_lab.bench.e2e_kubelets import Kubelets
 from allotment_lab.bench.e2e_load import BareClient, Eyes
@@ -50,7 +50,7 @@ def _unheard(load: Load) -> str:
 
 
 class Phases:
-    """One namespace of one run. Every phase raises CliError unless all its pods run."""
+    """One namespace of one run. Every phase raises AllotError unless all its pods run."""
 
     def __init__(
         self, bare: BareClient, eyes: Eyes, pods: str, load: Load, kubelets: Kubelets | None
@@ -96,12 +96,12 @@ class Phases:
         eyes, load = self.eyes, self._load
         try:
             await eyes.wait_running(names, load.within_s(len(names)))
-        except CliError as error:
+        except AllotError as error:
             if load.scheduler in (load.run, NOBODY) or any(name in eyes.bound_s for name in names):
                 raise
-            raise CliError(f"{error.message}, and none was bound", _unheard(load)) from error
+            raise AllotError(f"{error.message}, and none was bound", _unheard(load)) from error
         if eyes.double:
-            raise CliError(f"{eyes.double} pods were bound to one node and then to another")
+            raise AllotError(f"{eyes.double} pods were bound to one node and then to another")
         return Done(
             names,
             created_per_second,

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 
 from allotment.adapters.log.nats_server import NatsServer
-from allotment_cli.show.errors import CliError
+from allotment.core.errors import AllotError
 from allotment_cli.show.output import note
 from allotment_lab.processes import CpuClock, peak_rss_mib
 from allotment_local.home import BINDER_CONTEXT
@@ -44,7 +44,7 @@ class Stack:
     def clock(self) -> Callable[[], dict[str, int]]:
         """Counts the CPU time of every process, µs, from now on; this process is the load.
 
-        What it returns raises CliError if one of them has ended.
+        What it returns raises AllotError if one of them has ended.
         """
         clock = CpuClock(self._all())
 
@@ -52,7 +52,7 @@ class Stack:
             try:
                 return clock.passed_us()
             except OSError as error:
-                raise CliError(f"a process ended while it was measured: {error}") from error
+                raise AllotError(f"a process ended while it was measured: {error}") from error
 
         return passed_us
 
@@ -110,7 +110,7 @@ async def local_mode(
             with anyio.CancelScope(shield=True):
                 await down(home, say=note)
     except LocalModeError as error:
-        raise CliError("local mode: " + "; ".join(error.problems)) from error
+        raise AllotError("local mode: " + "; ".join(error.problems)) from error
 
 
 def commands(

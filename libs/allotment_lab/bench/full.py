@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import click
 
+from allotment.core.errors import AllotError
 from allotment.core.placement.evaluator import Ranker
 from allotment.core.queues.round.rounds import Rounds
 from allotment.testing.churn import Churn, shapes
 from allotment_board import NodeRanker
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import note
 from allotment_filter.groups import Groups
 from allotment_lab.bench.policies import PolicyWord, policy_of
@@ -99,7 +99,7 @@ def full(
     services.after_an_end()
     measured = [services.after_an_end() for _ in range(ends)]
     if not any(end.placed for end in measured):
-        raise CliError(
+        raise AllotError(
             f"{ends} pods ended and no pod was placed: this would measure "
             "rejections; give more --ends"
         )

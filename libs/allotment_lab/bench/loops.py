@@ -21,8 +21,8 @@ from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.service.loop_watch import CPU, WALL
+from allotment.core.errors import AllotError
 from allotment.testing.churn import CARDS, DEFAULT_QUEUE, GIB, queue_fact
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import note
 from allotment_lab.bench.pipeline import STAGES
 from allotment_lab.bench.pipeline_load import NAMESPACE, write_at_once
@@ -98,7 +98,7 @@ def loops(as_json: bool, save: Any, compare: Any, **plan: int) -> None:
     blocked_ms = found["blocked_cpu_ms_max"]
     late = {n: ms for n, ms in blocked_ms.items() if ms > planned.bound_ms}
     if late:
-        raise CliError(f"event loops computed for longer than {planned.bound_ms} ms: {late}")
+        raise AllotError(f"event loops computed for longer than {planned.bound_ms} ms: {late}")
 
 
 async def _measure(plan: Plan, directory: Path) -> Result:
@@ -254,12 +254,12 @@ class _Follower:
             turn.set()
 
     async def until(self, holds: Any) -> None:
-        """Raises CliError if nothing is decided any more."""
+        """Raises AllotError if nothing is decided any more."""
         while not holds():
             with anyio.move_on_after(SILENCE_S) as silence:
                 await self._turn.wait()
             if silence.cancelled_caught:
-                raise CliError(
+                raise AllotError(
                     f"nothing decided for {SILENCE_S:.0f} s: {len(self.placed_ns)} placed, "
                     f"{len(self.evicted)} evicted"
                 )

@@ -19,9 +19,9 @@ import click
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
+from allotment.core.errors import AllotError
 from allotment.testing.churn import DEFAULT_QUEUE, node_fact, queue_fact, shapes
 from allotment_cli.options.params import Finite
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import note
 from allotment_lab.bench.pipeline_load import Load, write_at_once
 from allotment_lab.bench.policies import PolicyWord, policy_of
@@ -194,7 +194,7 @@ async def _run(plan: Plan, load: Load, running: Services, pids: Mapping[str, int
     steady_cpu_us = clock.passed_us()
     running.check()
     if load.placed < PLACED_MIN * (load.placed + load.refused):
-        raise CliError(
+        raise AllotError(
             f"only {load.placed} of {load.placed + load.refused} pods found a place: this would "
             "measure refusals; take fewer pods (--live) or more nodes"
         )

@@ -13,8 +13,8 @@ import msgspec
 
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.recorder import Recorder
+from allotment.core.errors import AllotError
 from allotment.core.logport import LogMisconfigured, Record
-from allotment_cli.show.errors import CliError
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope, Event, PodGone, PodObserved
@@ -131,18 +131,18 @@ class Load:
         return self._random.choices(self.wanted, self._weights, k=count)
 
     async def settled(self, timeout_s: float) -> None:
-        """Wait until every pod so far was decided. Raises CliError if nothing moves any more."""
+        """Wait until every pod so far was decided. Raises AllotError if nothing moves any more."""
         while (answered := self.placed + self.refused) < self._pods:
             with anyio.move_on_after(timeout_s) as silence:
                 while self.placed + self.refused == answered:
                     await self._turn.wait()
             if silence.cancelled_caught:
-                raise CliError(
+                raise AllotError(
                     f"no decision for {timeout_s:.0f} s: {answered} of {self._pods} pods decided"
                 )
 
     async def written(self, timeout_s: float) -> None:
-        """Wait until every pod so far was read back. Raises CliError if nothing moves any more."""
+        """Wait until every pod so far was read back. Raises AllotError if nothing moves."""
         known = looked_at = 0
         while True:
             for record in self._fact_records[looked_at:]:
@@ -153,7 +153,7 @@ class Load:
             with anyio.move_on_after(timeout_s) as silence:
                 await self._turn.wait()
             if silence.cancelled_caught:
-                raise CliError(f"only {known} of {self._pods} pods came back from the log")
+                raise AllotError(f"only {known} of {self._pods} pods came back from the log")
 
     def latencies_us(self) -> list[float]:
         """Each decided pod's time from its fact to its decision, both as the log dates them."""
@@ -214,4 +214,4 @@ def _fail_full(message: str) -> None:
 
 
 def _fail_large(event: Event, message: str) -> None:
-    raise CliError(f"a fact is too large for the log: {message}")
+    raise AllotError(f"a fact is too large for the log: {message}")

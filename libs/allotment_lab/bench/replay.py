@@ -19,12 +19,12 @@ import click
 
 from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.adapters.service.heap import freeze_heap
+from allotment.core.errors import AllotError
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.testing.long_log import Entry, LongLog
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import note
 from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result
 from allotment_lab.percentiles import percentile
@@ -55,14 +55,14 @@ def replay(as_json: bool, save: Any, compare: Any, **plan: int) -> None:
         before = list(made.entries(max(events - tail, 1)))
         entries = before + list(made.entries(min(tail, events)))
     except ValueError as error:
-        raise CliError(str(error)) from error
+        raise AllotError(str(error)) from error
     freeze_heap()
     note("folding …")
     latencies_us: list[float] = []
     fold_s, state = timed(lambda: folded(ClusterState(), entries, 0, latencies_us))
     latencies_us.sort()
     if wrong := check(state) or without_place(state, made.placed - made.gone):
-        raise CliError(f"the fold's state is wrong: {wrong[0]}")
+        raise AllotError(f"the fold's state is wrong: {wrong[0]}")
     digest = hashlib.sha256(snapshot.encode(state)).hexdigest()
     del state
     note("starting from a snapshot …")
@@ -71,7 +71,7 @@ def replay(as_json: bool, save: Any, compare: Any, **plan: int) -> None:
     with TemporaryDirectory(prefix="allot-bench-") as directory:
         start_s, restarted = anyio.run(restart, Path(directory), entries, len(before), image)
     if hashlib.sha256(snapshot.encode(restarted)).hexdigest() != digest:
-        raise CliError("a start from a snapshot and one from nothing ended in different states")
+        raise AllotError("a start from a snapshot and one from nothing ended in different states")
     found = result(
         "replay",
         plan,
@@ -149,7 +149,7 @@ async def restart(
     start = time.process_time()
     loaded = await store.load(len(entries), digest_at)
     if loaded is None:
-        raise CliError(f"the snapshot that was just written is ignored: {store.ignored}")
+        raise AllotError(f"the snapshot that was just written is ignored: {store.ignored}")
     seq, kept = loaded
     load_s = time.process_time() - start
 
@@ -159,5 +159,5 @@ async def restart(
 
     fold_s, (state, wrong) = timed(fold)
     if wrong:
-        raise CliError(f"the state of a start from a snapshot is wrong: {wrong[0]}")
+        raise AllotError(f"the state of a start from a snapshot is wrong: {wrong[0]}")
     return load_s + fold_s, state

@@ -17,9 +17,9 @@ import msgspec
 
 from allotment.adapters.service import heap
 from allotment.adapters.telemetry.log import file_trouble
+from allotment.core.errors import AllotError
 from allotment_board import is_for_compiled_loops, machine_code
 from allotment_cli.options.params import can_be_written
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import emit, note, table
 from allotment_proto.facts import Policy
 
@@ -114,7 +114,7 @@ def publish(
 ) -> None:
     """Print a result, keep it, and compare it with the last of the same thing.
 
-    Exits with 1 if the earlier one was more than `FASTER_PERCENT_MAX` faster. Raises CliError if
+    Exits with 1 if the earlier one was more than `FASTER_PERCENT_MAX` faster. Raises AllotError if
     there is none.
     """
     line = msgspec.json.encode(found)
@@ -134,13 +134,13 @@ def is_as_fast(found: Result, earlier: list[Result]) -> bool:
     """Whether the last result of the same bench, parameters and machine was not much faster; says
     the difference.
 
-    Raises CliError if there is no such result.
+    Raises AllotError if there is no such result.
     """
     same = ("bench", "parameters", "machine")
     matching = [each for each in earlier if all(each.get(key) == found[key] for key in same)]
     if not matching:
         wanted = _shown({"bench": found["bench"], **found["parameters"]})
-        raise CliError(f"no result with {wanted} on {found['machine']}; --save keeps one")
+        raise AllotError(f"no result with {wanted} on {found['machine']}; --save keeps one")
     then = matching[-1]
     if found["versions"] != then["versions"]:
         note(f"versions differ: {_shown(found['versions'])} now, {_shown(then['versions'])} then")
@@ -151,17 +151,17 @@ def is_as_fast(found: Result, earlier: list[Result]) -> bool:
 
 
 def read(path: Path) -> list[Result]:
-    """The results in a file, one on a line. Raises CliError naming the line that is none."""
+    """The results in a file, one on a line. Raises AllotError naming the line that is none."""
     found: list[Result] = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{path} cannot be read: {file_trouble(error)}") from None
+        raise AllotError(f"{path} cannot be read: {file_trouble(error)}") from None
     for number, line in enumerate(lines, start=1):
         try:
             msgspec.json.decode(line, type=_Kept)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise CliError(f"{path}:{number}: not a result of a bench ({error})") from None
+            raise AllotError(f"{path}:{number}: not a result of a bench ({error})") from None
         found.append(msgspec.json.decode(line))
     return found
 

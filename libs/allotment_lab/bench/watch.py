@@ -22,7 +22,7 @@ import msgspec
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
-from allotment_cli.show.errors import CliError
+from allotment.core.errors import AllotError
 from allotment_cli.show.output import note
 from allotment_lab.bench.big_cluster import node, pod
 from allotment_lab.bench.results import Result, publish, reporting, result
@@ -79,7 +79,7 @@ def _cluster(nodes: int, pods: int) -> Iterator[str]:
             assert process.stdout is not None
             port = process.stdout.readline().strip()
             if not port:
-                raise CliError("the bench's API server did not start")
+                raise AllotError("the bench's API server did not start")
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
@@ -109,14 +109,14 @@ async def _measure(
         async with http.post(f"{url}/heartbeats?rounds={rounds}") as answer:
             beats = (await answer.json()).get("events", 0) if answer.ok else 0
         if beats != rounds * (nodes + min(nodes, pods)):
-            raise CliError(
+            raise AllotError(
                 f"the watcher left its watches after {beats} heartbeats", "take fewer --rounds"
             )
         heartbeat_cpu_s = await _until_quiet(address, running) - folded_cpu_s
         landed_us, records = await _landed_us(log, start_ns)
     events = len(landed_us)
     if events != wanted:
-        raise CliError(f"{beats} heartbeats made {events - wanted} events, not none")
+        raise AllotError(f"{beats} heartbeats made {events - wanted} events, not none")
     return result(
         "watch",
         {"nodes": nodes, "pods": pods, "rounds": rounds},
@@ -151,7 +151,7 @@ async def _until_folded(address: str, running: Services, log: JetStreamLog, want
             if folded == {last_seq} and len((await _landed_us(log, 0))[0]) >= wanted:
                 return cpu_s
             await anyio.sleep(POLL_S)
-    raise CliError(f"the watcher had not recorded {wanted} facts after {RECORDED_WITHIN_S:.0f} s")
+    raise AllotError(f"the watcher had not recorded {wanted} facts after {RECORDED_WITHIN_S:.0f} s")
 
 
 async def _until_quiet(address: str, running: Services) -> float:

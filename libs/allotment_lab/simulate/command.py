@@ -9,10 +9,10 @@ import click
 import msgspec
 
 from allotment.adapters.telemetry.log import file_trouble
+from allotment.core.errors import AllotError
 from allotment.core.placement.policies import POLICIES
 from allotment_cli.options import completion
 from allotment_cli.options.params import Finite, can_be_written
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import emit, note, suggest
 from allotment_cli.show.progress import Advance, in_silence, progress
 from allotment_lab.simulate.inputs import read
@@ -122,24 +122,24 @@ def simulate(
         note(f"warning: {doubt}")
     is_churn = source.comes_and_goes if churn is None else churn
     if is_churn and not source.is_timed:
-        raise CliError(f"{pods} does not say when pods come and go", "leave out --churn")
+        raise AllotError(f"{pods} does not say when pods come and go", "leave out --churn")
     if record is not None and (repeat * len(policies) > 1 or not policies[0].is_of_product):
-        raise CliError(
+        raise AllotError(
             "--record keeps one run, of a policy that can be decided again",
             f"give one --policy of {', '.join(POLICIES)} or a file, and no --repeat",
         )
     if through == "services" and is_churn:
-        raise CliError(
+        raise AllotError(
             "the services run in real time, too slowly for pods that come and go",
             "leave out --through services, or give --no-churn",
         )
     if through == "services" and record is not None:
-        raise CliError("--record keeps a run through the core", "leave out --through services")
+        raise AllotError("--record keeps a run through the core", "leave out --through services")
     plan = Plan(source, inflate, is_churn)
     for line in assumed(plan):
         note(line)
     if repeat > 1 and not plan.is_drawn and not all(chosen.is_random for chosen in policies):
-        raise CliError(
+        raise AllotError(
             "every seed gives the same run here: no dice are part of this workload or its policy",
             "leave out --repeat, or give --inflate or --policy random",
         )
@@ -247,5 +247,5 @@ def _write(path: Path, curves: list[Curve], reports: list[RunReport]) -> None:
             for report, curve in zip(reports, curves, strict=True):
                 table.writerows([report.policy, report.seed, *point] for point in curve)
     except OSError as error:
-        raise CliError(f"{path} cannot be written: {file_trouble(error)}") from error
+        raise AllotError(f"{path} cannot be written: {file_trouble(error)}") from error
     note(f"written: {path}")

@@ -6,8 +6,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from allotment_cli.show.errors import CliError
-from allotment_cli.sources import export
+from allotment.adapters.log import exported
+from allotment.core.errors import AllotError
 from allotment_lab import bundle, openb
 from allotment_lab.simulate.doubts import doubts
 from allotment_lab.simulate.recipe import parse_recipe
@@ -38,12 +38,12 @@ class Source(NamedTuple):
 
 
 def read(nodes: Path | None, pods: Path | None, file: Path | None, recipe: Path | None) -> Source:
-    """Raises `CliError` for a wrong combination, and for every mistake in a file."""
+    """Raises `AllotError` for a wrong combination, and for every mistake in a file."""
     if len([given for given in (nodes or pods, file, recipe) if given is not None]) != 1:
-        raise CliError("it is not clear what to simulate", f"give {FORMS}")
+        raise AllotError("it is not clear what to simulate", f"give {FORMS}")
     try:
         if file is not None:
-            recorded = bundle.from_records(export.read_file(file), str(file))
+            recorded = bundle.from_records(exported.read_file(file), str(file))
             return Source(
                 lambda random: recorded,
                 is_timed=True,
@@ -63,11 +63,11 @@ def read(nodes: Path | None, pods: Path | None, file: Path | None, recipe: Path 
             )
         if nodes is None or pods is None:
             missing = "--nodes" if nodes is None else "--pods"
-            raise CliError(f"{missing} is missing", f"give {FORMS}")
+            raise AllotError(f"{missing} is missing", f"give {FORMS}")
         return _traced(nodes, pods)
     except WorkloadError as error:
         first, *more = error.shown
-        raise CliError(first, more=more) from None
+        raise AllotError(first, more=more) from None
 
 
 def _traced(nodes: Path, pods: Path) -> Source:

@@ -6,10 +6,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from allotment.adapters.log import exported
 from allotment.adapters.telemetry.log import file_trouble
+from allotment.core.errors import AllotError
 from allotment.core.logport import Record
-from allotment_cli.show.errors import CliError
-from allotment_cli.sources import export
 from allotment_lab.engine import Sink
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope
@@ -18,14 +18,14 @@ from allotment_proto.events import Envelope
 def refuse_overwriting(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]
 ) -> None:
-    """Raises CliError if an output is a file that is read, or another output."""
+    """Raises AllotError if an output is a file that is read, or another output."""
     taken = {name: path for name, path in inputs.items() if path is not None}
     for name, path in outputs.items():
         if path is None:
             continue
         for other, known in taken.items():
             if _is_same(path, known):
-                raise CliError(f"{name} and {other} are the same file, {path}", "give two files")
+                raise AllotError(f"{name} and {other} are the same file, {path}", "give two files")
         taken[name] = path
 
 
@@ -71,7 +71,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CliError(f"{path} cannot be written: {file_trouble(error)}") from error
+        raise AllotError(f"{path} cannot be written: {file_trouble(error)}") from error
 
 
 class _Keeper:
@@ -85,4 +85,4 @@ class _Keeper:
         time_ns = envelope.at_ms * 1_000_000
         record = Record(self._seq, subject, encode(envelope), time_ns, f"lab/{self._seq}")
         with _writing(self._path):
-            self._out.write(export.encode(record) + "\n")
+            self._out.write(exported.encode(record) + "\n")

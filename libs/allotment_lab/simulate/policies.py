@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core.config.policy import PolicyError, parse
+from allotment.core.errors import AllotError
 from allotment.core.placement.policies import POLICIES
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import note
 from allotment_lab.policies import COMPARED
 from allotment_lab.simulate.texts import read_text
@@ -42,7 +42,7 @@ def choose(words: tuple[str, ...], recorded: Policy | None) -> list[Chosen]:
     """The policies of all `--policy` options; without any the recorded one, or binpack. One that is
     called by its name chooses cards, and leaves all else as recorded.
 
-    Raises `CliError` for a word that is neither a name nor a file.
+    Raises `AllotError` for a word that is neither a name nor a file.
     """
     given = words or ((RECORDED,) if recorded is not None else (DEFAULT,))
     return [_choose(word, recorded) for word in dict.fromkeys(given)]
@@ -84,8 +84,8 @@ def _choose(word: str, recorded: Policy | None) -> Chosen:
 def _read(path: str, scheduler_names: tuple[str, ...]) -> Policy:
     if not os.path.exists(path):
         if path == RECORDED:
-            raise CliError("--policy recorded is that of a log", "give --file")
-        raise CliError(
+            raise AllotError("--policy recorded is that of a log", "give --file")
+        raise AllotError(
             f"--policy {path!r} is neither a policy nor a file that can be read",
             f"give one of {WORDS}, or a scheduler configuration like volcano-scheduler.conf",
         )
@@ -93,7 +93,7 @@ def _read(path: str, scheduler_names: tuple[str, ...]) -> Policy:
         parsed = parse(read_text(Path(path)), path, scheduler_names)
     except PolicyError as error:
         first, *more = error.problems
-        raise CliError(first, "correct the configuration", more) from None
+        raise AllotError(first, "correct the configuration", more) from None
     for warning in parsed.warnings:
         note(f"warning: {warning}")
     return parsed.policy

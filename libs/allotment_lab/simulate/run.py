@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
 
+from allotment.core.errors import AllotError
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.evaluator import Ranker
 from allotment.core.placement.policies.typical import Mix
 from allotment_board import NodeRanker
-from allotment_cli.show.errors import CliError
 from allotment_lab import tuning
 from allotment_lab.dice import Dice
 from allotment_lab.engine import Simulation, Sink, Totals
@@ -65,7 +65,7 @@ that the run is not what happened: how other policies compare with it says nothi
 
 def check_history(then: int, placed: int, *, compares: bool) -> str:
     """How a run of a log's own policy, which places `placed` pods, differs from the log, in which
-    `then` (at least one) were placed: in a line. Raises `CliError` if that is too much to compare
+    `then` (at least one) were placed: in a line. Raises `AllotError` if that is too much to compare
     other policies (`compares`) with it.
     """
     percent = 100 * abs(placed - then) / then
@@ -74,7 +74,7 @@ def check_history(then: int, placed: int, *, compares: bool) -> str:
         f"placed ({'' if placed < then else '+'}{100 * (placed - then) / then:.1f}%)"
     )
     if compares and percent > STRAYS_PERCENT_MAX:
-        raise CliError(
+        raise AllotError(
             f"{said}: this run does not reproduce what happened, so it cannot compare policies",
             "give --policy recorded alone to see what differs, or report this log",
         )
@@ -100,15 +100,15 @@ class Drawn(NamedTuple):
 
 
 def draw(plan: Plan, seed: int) -> Drawn:
-    """The workload of a seed. Raises `CliError` if there are no cards, or too few pods that ask for
-    some to load them.
+    """The workload of a seed. Raises `AllotError` if there are no cards, or too few pods that ask
+    for some to load them.
     """
     random = Random(seed)
     workload = plan.source.draw(random)
     ours: Sequence[Arrival] = workload.ours
     requests = [arrival.fact.request for arrival in ours]
     if not (cards_milli := capacity_milli(workload.nodes)):
-        raise CliError(
+        raise AllotError(
             "the nodes have no cards, and nothing else is measured", "give nodes with cards"
         )
     mix = typical(requests, workload.nodes)
@@ -123,7 +123,7 @@ def draw(plan: Plan, seed: int) -> Drawn:
                 random,
             )
         except ValueError as error:
-            raise CliError(f"--inflate cannot load the cluster: {error}") from None
+            raise AllotError(f"--inflate cannot load the cluster: {error}") from None
     elif not plan.source.comes_and_goes:
         ours = tuning.shuffled(ours, random)
     return Drawn(workload, ours, mix, requests)
@@ -134,7 +134,7 @@ def simulate(
 ) -> Ran:
     """Schedule a drawn workload under a policy, through the core in this process."""
     if chosen.is_random and plan.in_queues:
-        raise CliError(
+        raise AllotError(
             "no dice choose for groups, and this log has some",
             "leave out --policy random, or give --no-churn: pods one by one",
         )
@@ -177,7 +177,7 @@ def _run(plan: Plan, drawn: Drawn, simulation: Simulation, progress: Progress) -
         try:
             churn.run([*fixed, *drawn.ours], progress)
         except Endless as error:
-            raise CliError(f"the run comes to no end: {error}", "report this log") from None
+            raise AllotError(f"the run comes to no end: {error}", "report this log") from None
         return churn.totals()
     one_by_one(simulation, drawn.ours, fixed, progress)
     return simulation.totals(drawn.mix)

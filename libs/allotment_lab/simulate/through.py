@@ -14,9 +14,9 @@ import msgspec
 
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
+from allotment.answers.folding import take
+from allotment.core.errors import AllotError
 from allotment.core.ledger.model import ClusterState
-from allotment_cli.show.errors import CliError
-from allotment_cli.sources.folding import take
 from allotment_lab.engine import Totals, last_obstacle
 from allotment_lab.measures import (
     Wanted,
@@ -41,11 +41,11 @@ FACTS_PER_RECORD = 100
 
 
 def simulate_through(drawn: Drawn, chosen: Chosen, seed: int, progress: Progress) -> Ran:
-    """Decide a drawn workload with real services. Raises `CliError` if they fail or fall silent."""
+    """Decide a drawn workload with real services. Raises `AllotError` if they fail or hang."""
     if not chosen.is_of_product:
-        raise CliError(f"no service places by {chosen.name}", f"leave out --policy {chosen.name}")
+        raise AllotError(f"no service places by {chosen.name}", f"leave out --policy {chosen.name}")
     if len({arrival.fact.priority for arrival in drawn.ours}) > 1:
-        raise CliError(
+        raise AllotError(
             "the services decide pods of higher priority first, not one arrival after the other",
             "leave out --through services, or give all pods one priority",
         )
@@ -173,7 +173,7 @@ async def _follow(log: JetStreamLog, drawn: Drawn, progress: Progress) -> _Follo
             batch = await anext(batches)
         if batch is None:
             pods = f"{found.answered} of {len(drawn.ours)} pods decided"
-            raise CliError(f"the log did not move for {SILENCE_S:.0f} s: {pods}")
+            raise AllotError(f"the log did not move for {SILENCE_S:.0f} s: {pods}")
         for record in batch:
             envelope = take(found.state, record)
             for event in () if envelope is None else envelope.events:

@@ -8,21 +8,21 @@ import anyio
 import click
 import msgspec
 
+from allotment.answers.cluster import JOBS, Access, path_of
+from allotment.answers.folding import AsOf
+from allotment.core.errors import AllotError
 from allotment.core.jobs.model import Job
 from allotment.core.jobs.policies import ABORT_JOB, RESUME_JOB
 from allotment_cli.act.job_run import WantedJob, job_of_file, job_of_flags
 from allotment_cli.act.job_view import JobView, read_job, view_lines
 from allotment_cli.act.past import Past, fold_past, moment_of, past_options
 from allotment_cli.options import completion
+from allotment_cli.options.names import usual_namespace
 from allotment_cli.options.params import namespace_option, output_option
+from allotment_cli.options.source import choose_cluster, cluster_options, open_cluster
 from allotment_cli.read.explain_gang import gang
 from allotment_cli.read.recorded import JobRow, recorded_jobs
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, heading, note, suggest, table
-from allotment_cli.sources.apiserver import JOBS, Access, cluster_options, open_cluster, path_of
-from allotment_cli.sources.folding import AsOf
-from allotment_cli.sources.names import usual_namespace
-from allotment_cli.sources.source import choose_cluster
 
 JOB_TYPE = "volcano.sh/job-type"
 TYPE_USUAL = "Batch"
@@ -66,12 +66,12 @@ def _one_job(command: Any) -> Any:
 
 
 def only_name(name: str | None, flag: str | None, kind: str) -> str:
-    """The name, given as an argument or as a flag. Raises `CliError` unless it is one."""
+    """The name, given as an argument or as a flag. Raises `AllotError` unless it is one."""
     if name and flag and name != flag:
-        raise CliError(f"two {kind}s are named: {name} and {flag}", "give one of them")
+        raise AllotError(f"two {kind}s are named: {name} and {flag}", "give one of them")
     found = name or flag
     if not found:
-        raise CliError(f"no {kind} is named", f"see: allot {kind} list")
+        raise AllotError(f"no {kind} is named", f"see: allot {kind} list")
     return found
 
 
@@ -125,12 +125,12 @@ def run(
     space = namespace or usual_namespace()
     if filename is not None:
         if given:
-            raise CliError(f"--{given[0]} and --filename exclude each other", "change the file")
+            raise AllotError(f"--{given[0]} and --filename exclude each other", "change the file")
         body = job_of_file(filename, space)
     elif name:
         body = job_of_flags(WantedJob(name, space, **wanted))
     else:
-        raise CliError("no job is named", "give --name, or a manifest with --filename")
+        raise AllotError("no job is named", "give --name, or a manifest with --filename")
     anyio.run(_run, Access(home, kubeconfig, context), body)
     where, created = body["metadata"]["namespace"], body["metadata"]["name"]
     emit([f"run job {created} successfully"])
@@ -197,7 +197,7 @@ def list_(
 
 
 async def read_jobs(access: Access, namespace: str) -> list[Job]:
-    """The Jobs of a namespace, without one all. Raises `CliError`."""
+    """The Jobs of a namespace, without one all. Raises `AllotError`."""
     async with open_cluster(access) as cluster:
         return await cluster.list(path_of(JOBS, namespace), "jobs", Job)
 

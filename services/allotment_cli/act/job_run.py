@@ -7,10 +7,10 @@ import msgspec
 import yaml
 
 from allotment.core import units
+from allotment.core.errors import AllotError
 from allotment.core.jobs import keys
 from allotment.core.jobs.admission import defaulted, problems_of
 from allotment.core.jobs.model import JobSpec
-from allotment_cli.show.errors import CliError
 
 LABEL = "volcano.sh/job-name"
 
@@ -29,12 +29,12 @@ class WantedJob(NamedTuple):
 
 
 def job_of_flags(wanted: WantedJob) -> dict[str, Any]:
-    """The manifest. Raises `CliError` for amounts that are none, or a Job that makes no sense."""
+    """The manifest. Raises `AllotError` for amounts that are none, or a Job that makes no sense."""
     requests, limits = amounts(wanted.requests, "--requests"), amounts(wanted.limits, "--limits")
     for name in sorted(requests.keys() & limits.keys()):
         asked, most = units.parse(requests[name]), units.parse(limits[name])
         if asked[0] * most[1] > most[0] * asked[1]:
-            raise CliError(
+            raise AllotError(
                 f"--requests {name}={requests[name]} is more than the limit {limits[name]}",
                 f"raise it with --limits {name}=…",
             )
@@ -63,41 +63,41 @@ def job_of_flags(wanted: WantedJob) -> dict[str, Any]:
 
 
 def amounts(text: str, flag: str) -> dict[str, str]:
-    """``cpu=1000m,memory=100Mi`` as a map. Raises `CliError`."""
+    """``cpu=1000m,memory=100Mi`` as a map. Raises `AllotError`."""
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, amount = part.partition("=")
         if not equals or not name:
-            raise CliError(
+            raise AllotError(
                 f"{flag} {part!r} is not an amount", "write it like cpu=1000m,memory=100Mi"
             )
         try:
             units.parse(amount)
         except units.QuantityError as error:
-            raise CliError(f"{flag} {name}: {error}") from error
+            raise AllotError(f"{flag} {name}: {error}") from error
         found[name] = amount
     return found
 
 
 def job_of_file(path: Path, namespace: str) -> dict[str, Any]:
-    """The manifest of a file that holds one Job. Raises `CliError`, naming the file."""
+    """The manifest of a file that holds one Job. Raises `AllotError`, naming the file."""
     try:
         documents = [d for d in yaml.safe_load_all(path.read_text(encoding="utf-8")) if d]
     except OSError as error:
-        raise CliError(f"{path} cannot be read: {error.strerror}") from error
+        raise AllotError(f"{path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CliError(f"{path} is not YAML: {error}") from error
+        raise AllotError(f"{path} is not YAML: {error}") from error
     if len(documents) != 1:
-        raise CliError(
+        raise AllotError(
             f"{path} holds {len(documents)} documents, not one Job", f"kubectl apply -f {path}"
         )
     body = documents[0]
     kind = (body.get("apiVersion"), body.get("kind")) if isinstance(body, dict) else ()
     if kind != (keys.BATCH, "Job"):
-        raise CliError(f"{path} holds no Job of {keys.BATCH}", f"kubectl apply -f {path}")
+        raise AllotError(f"{path} holds no Job of {keys.BATCH}", f"kubectl apply -f {path}")
     metadata = body.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-        raise CliError(f"{path}: metadata.name is missing")
+        raise AllotError(f"{path}: metadata.name is missing")
     metadata.setdefault("namespace", namespace)
     _check(body, str(path))
     return dict(body)
@@ -108,7 +108,7 @@ def _check(body: dict[str, Any], place: str) -> None:
     try:
         spec = msgspec.convert(body.get("spec"), JobSpec)
     except msgspec.ValidationError as error:
-        raise CliError(f"{place}: spec cannot be read: {error}") from error
+        raise AllotError(f"{place}: spec cannot be read: {error}") from error
     problems = problems_of(body["metadata"]["name"], defaulted(spec, "volcano"))
     if problems:
-        raise CliError(f"{place}: {problems[0]}", "; ".join(map(str, problems[1:])))
+        raise AllotError(f"{place}: {problems[0]}", "; ".join(map(str, problems[1:])))

@@ -6,19 +6,13 @@ from typing import Any
 
 import msgspec
 
+from allotment.adapters.service.moments import moment_text
+from allotment.answers.cluster import GROUPS, JOBS, Access, Cluster, path_of
+from allotment.core.errors import AllotError
 from allotment.core.jobs.model import Job, PodGroup
-from allotment_cli.show.errors import CliError
-from allotment_cli.show.moments import moment_text
+from allotment_cli.options.names import meant
+from allotment_cli.options.source import open_cluster
 from allotment_cli.show.output import heading, note, table
-from allotment_cli.sources.apiserver import (
-    GROUPS,
-    JOBS,
-    Access,
-    Cluster,
-    open_cluster,
-    path_of,
-)
-from allotment_cli.sources.names import meant
 
 EVENTS_SHOWN = 20
 
@@ -99,7 +93,7 @@ class _Event(msgspec.Struct, rename="camel"):
 
 
 async def read_job(access: Access, namespace: str, name: str) -> JobView:
-    """Ask for the Job and all that belongs on the screen. Raises `CliError`."""
+    """Ask for the Job and all that belongs on the screen. Raises `AllotError`."""
     async with open_cluster(access) as cluster:
         job = await _job(cluster, namespace, name)
         group = await _group_of(cluster, job)
@@ -117,7 +111,7 @@ async def _job(cluster: Cluster, namespace: str, name: str) -> Job:
         others = await cluster.list(path_of(JOBS, namespace), "jobs", Job)
         known = [each.metadata.name for each in others]
         remedy = meant(name, known, "see: allot job list")
-        raise CliError(f"job {namespace}/{name} does not exist", remedy)
+        raise AllotError(f"job {namespace}/{name} does not exist", remedy)
     return found[0]
 
 
@@ -134,7 +128,7 @@ async def _events(cluster: Cluster, namespace: str, uid: str) -> list[_Event]:
     path = f"/api/v1/namespaces/{namespace}/events"
     try:
         return await cluster.list(path, "events", _Event, wanted)
-    except CliError as error:
+    except AllotError as error:
         note(f"without Events: {error.message}")
         return []
 

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple, TypeVar
 import anyio
 import click
 
+from allotment.answers.cluster import Access
+from allotment.answers.folding import AsOf, Folded, as_of, fold_at
+from allotment.answers.source import Origin
 from allotment_cli.options.params import at_option
-from allotment_cli.sources.apiserver import Access
-from allotment_cli.sources.folding import AsOf, Folded, as_of, fold_at
-from allotment_cli.sources.source import Origin, choose_cluster, open_source
+from allotment_cli.options.source import choose_cluster, open_source
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,7 +43,7 @@ def past_options(command: F) -> F:
 
 
 def fold_past(access: Access, past: Past) -> Folded:
-    """The log at the moment. Raises `CliError`."""
+    """The log at the moment. Raises `AllotError`."""
     choose_cluster(access.kubeconfig, access.context)
     return anyio.run(_fold, Origin(access.home, past.nats, past.file), past.at)
 

@@ -9,6 +9,9 @@ import anyio
 import click
 import msgspec
 
+from allotment.answers.cluster import GROUPS, QUEUES, Access, Cluster, path_of
+from allotment.answers.folding import AsOf, as_of
+from allotment.core.errors import AllotError
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import PodGroup, Queue
 from allotment.core.jobs.queue_states import (
@@ -23,19 +26,9 @@ from allotment_cli.act.job import only_name
 from allotment_cli.act.past import Past, fold_past, past_options
 from allotment_cli.options import completion
 from allotment_cli.options.params import output_option
+from allotment_cli.options.source import cluster_options, open_cluster
 from allotment_cli.read.recorded import QueueRow, ShownQueue, queue_rows, recorded_queues
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, heading, note, suggest, table
-from allotment_cli.sources.apiserver import (
-    GROUPS,
-    QUEUES,
-    Access,
-    Cluster,
-    cluster_options,
-    open_cluster,
-    path_of,
-)
-from allotment_cli.sources.folding import AsOf, as_of
 
 HEADERS = (
     *("Name", "Weight", "State", "Parent", "Inqueue", "Pending", "Running", "Unknown"),
@@ -97,7 +90,7 @@ def get(name: str | None, flag: str | None, output: str, **where: Any) -> None:
     rows = [row for row in rows if row.name == named]
     if not rows:
         then = "" if moment is None else f" in the log at seq {moment.seq}"
-        raise CliError(f"queue {named} does not exist{then}", "see: allot queue list")
+        raise AllotError(f"queue {named} does not exist{then}", "see: allot queue list")
     _show(rows, moment, output)
     if output == "text":
         suggest(f"allot explain queue {named}")
@@ -138,7 +131,7 @@ def queue_list_lines(rows: Sequence[QueueRow]) -> list[str]:
 
 
 async def read_queues(access: Access) -> list[QueueRow]:
-    """The lines of all queues. Raises `CliError`."""
+    """The lines of all queues. Raises `AllotError`."""
     async with open_cluster(access) as cluster:
         queues = await cluster.list(path_of(QUEUES, ""), "queues", ShownQueue)
         groups = await cluster.list(path_of(GROUPS, ""), "podgroups", PodGroup)
@@ -189,7 +182,7 @@ def operate_(
     """Open or close a queue, or change its weight."""
     named = only_name(name, flag, "queue")
     if (action == UPDATE) != (weight is not None):
-        raise CliError(
+        raise AllotError(
             "update needs --weight" if weight is None else f"{action} takes no --weight",
             "allot queue operate NAME -a update -w 2",
         )
@@ -206,7 +199,7 @@ async def _operate(access: Access, name: str, action: str, weight: int | None) -
         queues, counts = await _queues_and_groups(cluster, name)
         denied = operate(name, ACTIONS[action], queues, counts)
         if isinstance(denied, Denied):
-            raise CliError(f"{action} queue {name} is not done: {denied.reason}")
+            raise AllotError(f"{action} queue {name} is not done: {denied.reason}")
         await cluster.command(ACTIONS[action], QUEUES, queues[name].metadata)
 
 
@@ -218,7 +211,7 @@ async def _queues_and_groups(
     groups = await cluster.list(path_of(GROUPS, ""), "podgroups", PodGroup)
     queues = {each.metadata.name: each for each in found}
     if name not in queues:
-        raise CliError(f"queue {name} does not exist", "see: allot queue list")
+        raise AllotError(f"queue {name} does not exist", "see: allot queue list")
     return queues, Counter(group.spec.queue or keys.DEFAULT_QUEUE for group in groups)
 
 
@@ -235,12 +228,12 @@ def delete(name: str | None, flag: str | None, **access: Any) -> None:
 
 async def _delete(access: Access, name: str) -> int:
     if name in (keys.ROOT_QUEUE, keys.DEFAULT_QUEUE):
-        raise CliError(f"queue {name} cannot be deleted: every cluster has it")
+        raise AllotError(f"queue {name} cannot be deleted: every cluster has it")
     async with open_cluster(access) as cluster:
         queues, counts = await _queues_and_groups(cluster, name)
         below = sorted(each.metadata.name for each in queues.values() if each.spec.parent == name)
         if below:
-            raise CliError(
+            raise AllotError(
                 f"queue {name} cannot be deleted: it has child queues: {', '.join(below)}",
                 f"delete them first: allot queue delete {below[0]}",
             )

@@ -12,8 +12,8 @@ import yaml
 
 from allotment.adapters.kube.client import connect
 from allotment.adapters.kube.result import Ok
-from allotment_cli.show.errors import CliError
-from allotment_cli.sources.apiserver import GROUPS, JOBS, QUEUES, path_of
+from allotment.answers.cluster import GROUPS, JOBS, QUEUES, path_of
+from allotment.core.errors import AllotError
 
 PATHS: dict[str, Callable[[str], str]] = {
     "Pod": lambda namespace: f"/api/v1/namespaces/{namespace}/pods",
@@ -34,17 +34,17 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 def manifests_in(directory: Path) -> list[Path]:
-    """The manifests of a directory, in the order of their names. Raises `CliError` without any."""
+    """The manifests of a directory, in order of their names. Raises `AllotError` without any."""
     files = sorted(directory.glob("*.yaml"))
     if not files:
-        raise CliError(f"there is no *.yaml file in {directory}")
+        raise AllotError(f"there is no *.yaml file in {directory}")
     return files
 
 
 async def apply_examples(kubeconfig: Path, files: Sequence[Path]) -> list[Applied]:
     """Create everything in the manifests, in order; returns the pods.
 
-    Raises `CliError` naming the file for what examples do not hold, or what is refused.
+    Raises `AllotError` naming the file for what examples do not hold, or what is refused.
     """
     manifests = await anyio.to_thread.run_sync(_read, files)
     applied = []
@@ -53,7 +53,7 @@ async def apply_examples(kubeconfig: Path, files: Sequence[Path]) -> list[Applie
             namespace = body["metadata"].get("namespace", "default")
             answer = await client.create(PATHS[body["kind"]](namespace), body)
             if not isinstance(answer, Ok):
-                raise CliError(f"{place}: the API server says: {answer.message}")
+                raise AllotError(f"{place}: the API server says: {answer.message}")
             if body["kind"] == "Pod":
                 made = msgspec.json.decode(answer.body)["metadata"]
                 applied.append(Applied(made["namespace"], made["name"], made["uid"]))
@@ -66,12 +66,12 @@ def _read(files: Sequence[Path]) -> list[tuple[str, dict[str, Any]]]:
         try:
             documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
         except OSError as error:
-            raise CliError(f"{file} cannot be read: {error.strerror}") from error
+            raise AllotError(f"{file} cannot be read: {error.strerror}") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise CliError(f"{file} is not YAML: {error}") from error
+            raise AllotError(f"{file} is not YAML: {error}") from error
         for number, body in enumerate(documents, 1):
             if not isinstance(body, dict) or body.get("kind") not in PATHS:
                 wanted = "examples may contain Pods, PodGroups, Jobs, Queues and PriorityClasses"
-                raise CliError(f"{file}, document {number} is of another kind", wanted)
+                raise AllotError(f"{file}, document {number} is of another kind", wanted)
             manifests.append((f"{file}, document {number}", body))
     return manifests

@@ -12,6 +12,10 @@ import anyio
 import msgspec
 
 from allotment.adapters.kube.objects import ObjectMeta
+from allotment.answers.cluster import Access
+from allotment.answers.folding import Folded, fold
+from allotment.answers.source import Origin, Source
+from allotment.core.errors import AllotError
 from allotment.core.explain.gang import explain_gang
 from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.schema import GangExplanation, QueueExplanation
@@ -24,14 +28,11 @@ from allotment_cli.act.job import job_lines, job_row, read_jobs
 from allotment_cli.act.queue import queue_list_lines, read_queues
 from allotment_cli.demo.apply import apply_examples
 from allotment_cli.demo.watch import POLL_S, held_text, upheld
+from allotment_cli.options.source import open_cluster, open_source
 from allotment_cli.read.explain_gang import gang_lines, group_key
 from allotment_cli.read.explain_queue import queue_lines
 from allotment_cli.read.recorded import JobRow, QueueRow
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import table
-from allotment_cli.sources.apiserver import Access, open_cluster
-from allotment_cli.sources.folding import Folded, fold
-from allotment_cli.sources.source import Origin, Source, open_source
 from allotment_proto.events import Decided, Envelope, Placement
 
 DIRECTORY = "batch"
@@ -106,7 +107,7 @@ class Scene(NamedTuple):
 async def run(origin: Origin, kubeconfig: Path, examples: Path) -> Act:
     """Run the batch examples; returns what they show, once it is as expected.
 
-    Raises `CliError` naming what is not as expected after `SETTLED_WITHIN_S`.
+    Raises `AllotError` naming what is not as expected after `SETTLED_WITHIN_S`.
     """
     await apply_examples(kubeconfig, [examples / DIRECTORY / f"{name}.yaml" for name in FILES])
     missing = ["nothing was read"]
@@ -116,12 +117,12 @@ async def run(origin: Origin, kubeconfig: Path, examples: Path) -> Act:
                 try:
                     scene = await _look(source, Access(origin.home, kubeconfig))
                     missing = list(missing_of(scene))
-                except CliError as error:  # what is asked about may not be there yet
+                except AllotError as error:  # what is asked about may not be there yet
                     missing = [error.message]
                 if not missing:
                     return Act(_results(scene), _sections(scene))
                 await anyio.sleep(POLL_S)
-    raise CliError(f"not reached within {SETTLED_WITHIN_S:g} s: {'; '.join(missing)}")
+    raise AllotError(f"not reached within {SETTLED_WITHIN_S:g} s: {'; '.join(missing)}")
 
 
 async def _look(source: Source, access: Access) -> Scene:
@@ -178,7 +179,7 @@ def _missing_of_quota(scene: Scene, rows: dict[str, JobRow]) -> Iterator[str]:
 
 def _small(scene: Scene) -> QueueExplanation:
     if SMALL_QUEUE not in scene.state.queues:
-        raise CliError(f"queue {SMALL_QUEUE} is not in the log")
+        raise AllotError(f"queue {SMALL_QUEUE} is not in the log")
     return explain_queue(scene.state, SMALL_QUEUE, scene.folded.time_ms)
 
 

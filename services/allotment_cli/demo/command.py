@@ -14,18 +14,19 @@ from typing import Any, NamedTuple
 import anyio
 import click
 
+from allotment.answers import local
+from allotment.answers.source import Origin
+from allotment.core.errors import AllotError
 from allotment.core.explain.spans import spans_of
 from allotment.core.explain.words import status_text
 from allotment.core.ledger.model import ClusterState
 from allotment_cli.demo import batch, env, preemption, watch
 from allotment_cli.demo.apply import apply_examples, manifests_in
+from allotment_cli.options.source import home_option
 from allotment_cli.read import explain, replay, story, trace
 from allotment_cli.read.ledger import ledger_lines, ledgers
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.explain_text import explanation_lines
 from allotment_cli.show.output import emit, heading, note, table
-from allotment_cli.sources import local
-from allotment_cli.sources.source import Origin, home_option
 from allotment_local.home import DEFAULT_HOME
 from allotment_local.orchestrator import LocalModeError, down, up
 
@@ -91,11 +92,11 @@ def demo(ctx: click.Context, examples: Path | None, keep: bool, verbose: bool, h
     """
     place = examples or next((path for path in PLACES if path.is_dir()), None)
     if place is None:
-        raise CliError("the examples are not installed", "name their directory: --examples DIR")
+        raise AllotError("the examples are not installed", "name their directory: --examples DIR")
     if not keep:
         home = Path(tempfile.mkdtemp(prefix="allotment-demo-"))
     elif local.is_running(home):
-        raise CliError(f"local mode is already running in {home}", "stop it first: allot down")
+        raise AllotError(f"local mode is already running in {home}", "stop it first: allot down")
     results: list[str] = []
     reason = anyio.run(_guarded, Stage(home, place, examples is None, keep, verbose), results)
     if reason:
@@ -128,7 +129,7 @@ async def _guarded(stage: Stage, results: list[str]) -> str:
                     reason = ""
             except (DemoFailed, LocalModeError) as error:
                 reason = str(error)
-            except CliError as error:
+            except AllotError as error:
                 reason = f"{error.message} {error.remedy}".strip()
             finally:
                 if reason or not stage.is_kept:

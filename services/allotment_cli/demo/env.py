@@ -9,8 +9,8 @@ import msgspec
 
 from allotment.adapters.kube.client import connect
 from allotment.adapters.kube.result import Ok
+from allotment.core.errors import AllotError
 from allotment_cli.demo.apply import Applied
-from allotment_cli.show.errors import CliError
 
 ENV = "allotment.dev/env"
 """Written by the fake kubelets, as JSON: container → variable → value."""
@@ -21,13 +21,13 @@ Environment = tuple[str, Mapping[str, str]]
 async def environments(kubeconfig: Path, applied: list[Applied]) -> list[Environment]:
     """For every kind of environment (set of variables), the first pod that has it.
 
-    Raises `CliError` when the API server does not list the pods.
+    Raises `AllotError` when the API server does not list the pods.
     """
     uids = {each.uid for each in applied}
     async with connect(kubeconfig) as client:
         answer = await client.get("/api/v1/pods")
     if not isinstance(answer, Ok):
-        raise CliError(f"the pods cannot be listed: {answer.message}")
+        raise AllotError(f"the pods cannot be listed: {answer.message}")
     kinds: dict[frozenset[str], Environment] = {}
     pods: list[dict[str, Any]] = msgspec.json.decode(answer.body)["items"]
     for metadata in (pod["metadata"] for pod in pods):

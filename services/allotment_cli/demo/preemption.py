@@ -9,14 +9,14 @@ from pathlib import Path
 
 import anyio
 
+from allotment.answers.source import Origin
+from allotment.core.errors import AllotError
 from allotment.core.explain.life import EVICTED, RUNNING, Life, PodExplanation
 from allotment_cli.demo.apply import apply_examples
 from allotment_cli.demo.batch import DIRECTORY, NAMESPACE, Act
 from allotment_cli.demo.watch import POLL_S
 from allotment_cli.read import explain, story
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.explain_text import explanation_lines
-from allotment_cli.sources.source import Origin
 
 BACKGROUND, URGENT = "07-background", "08-urgent"
 VICTIMS = tuple(f"background-worker-{number}" for number in range(8))
@@ -28,7 +28,7 @@ async def run(origin: Origin, kubeconfig: Path, examples: Path) -> Act:
     """Run the two examples one after the other; returns the stories of a victim and of the urgent
     pod, and the explanation of the victim's successor.
 
-    Raises `CliError` naming what is not as expected after `SETTLED_WITHIN_S`.
+    Raises `AllotError` naming what is not as expected after `SETTLED_WITHIN_S`.
     """
     place = examples / DIRECTORY
     await apply_examples(kubeconfig, [place / f"{BACKGROUND}.yaml"])
@@ -37,7 +37,7 @@ async def run(origin: Origin, kubeconfig: Path, examples: Path) -> Act:
     await apply_examples(kubeconfig, [place / f"{URGENT}.yaml"])
     urgent = await _until_running(origin, PREEMPTOR)
     if not urgent.displaced:
-        raise CliError(f"{PREEMPTOR} runs, but its story names no victims")
+        raise AllotError(f"{PREEMPTOR} runs, but its story names no victims")
     name = urgent.displaced[0].name
     victim, successor = await _explained(origin, name)
     displaced = len(urgent.displaced)
@@ -61,10 +61,10 @@ async def _until_running(origin: Origin, name: str) -> Life:
                 if any(phase.name == RUNNING for phase in found.phases):
                     return found
                 missing = f"it is {found.status} {found.cause}".rstrip()
-            except CliError as error:
+            except AllotError as error:
                 missing = error.message
             await anyio.sleep(POLL_S)
-    raise CliError(f"{name} does not run after {SETTLED_WITHIN_S:g} s: {missing}")
+    raise AllotError(f"{name} does not run after {SETTLED_WITHIN_S:g} s: {missing}")
 
 
 async def _explained(origin: Origin, name: str) -> tuple[Life, PodExplanation]:
@@ -78,10 +78,10 @@ async def _explained(origin: Origin, name: str) -> tuple[Life, PodExplanation]:
                 missing = _missing_of(victim, successor)
                 if not missing:
                     return victim, successor
-            except CliError as error:
+            except AllotError as error:
                 missing = error.message
             await anyio.sleep(POLL_S)
-    raise CliError(f"{name} is not explained as expected after {SETTLED_WITHIN_S:g} s: {missing}")
+    raise AllotError(f"{name} is not explained as expected after {SETTLED_WITHIN_S:g} s: {missing}")
 
 
 def _missing_of(victim: Life, successor: PodExplanation) -> str:

@@ -4,6 +4,9 @@ from typing import NamedTuple
 
 import anyio
 
+from allotment.answers.folding import fold
+from allotment.answers.source import Origin
+from allotment.core.errors import AllotError
 from allotment.core.explain.pod import fits_empty_cluster
 from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.views import compute_whole, device_name, plain
@@ -13,9 +16,7 @@ from allotment.core.logport import Record
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.units import mib_text
 from allotment_cli.demo.apply import Applied
-from allotment_cli.show.errors import CliError
-from allotment_cli.sources.folding import fold
-from allotment_cli.sources.source import Origin, open_source
+from allotment_cli.options.source import open_source
 from allotment_proto.events import Decided, Envelope, Placement
 from allotment_proto.facts import Holding
 
@@ -49,7 +50,7 @@ class Settled(NamedTuple):
 async def settle(origin: Origin, applied: list[Applied]) -> Settled:
     """Wait until each pod runs, has ended, or can never fit.
 
-    Raises `CliError` naming the pods that have not settled after `SETTLED_WITHIN_S`.
+    Raises `AllotError` naming the pods that have not settled after `SETTLED_WITHIN_S`.
     """
     pods: list[DemoPod] = []
     async with open_source(origin) as source:
@@ -71,7 +72,7 @@ async def settle(origin: Origin, applied: list[Applied]) -> Settled:
                     return Settled(folded.state, pods)
                 await anyio.sleep(POLL_S)
     late = ", ".join(f"{p.name} ({p.status} {p.cause})" for p in pods if p.status not in AT_REST)
-    raise CliError(f"these pods did not settle within {SETTLED_WITHIN_S:g} s: {late}")
+    raise AllotError(f"these pods did not settle within {SETTLED_WITHIN_S:g} s: {late}")
 
 
 def upheld(record: Record, envelope: Envelope, state: ClusterState) -> dict[str, Placement]:

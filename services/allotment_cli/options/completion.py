@@ -11,11 +11,12 @@ import anyio
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
+from allotment.answers.source import DEFAULT_HOME, Origin
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState
+from allotment_cli.options.names import KINDS, usual_namespace
+from allotment_cli.options.source import choose_cluster, open_source
 from allotment_cli.show.output import emit
-from allotment_cli.sources.names import KINDS, usual_namespace
-from allotment_cli.sources.source import DEFAULT_HOME, Origin, choose_cluster, open_source
 
 SHELLS = ("bash", "zsh", "fish")
 PROGRAM = "allot"
@@ -229,7 +230,7 @@ def _origin(asked: dict[str, Any]) -> Origin:
 
 
 async def _state(origin: Origin) -> ClusterState:
-    from allotment_cli.sources.folding import fold
+    from allotment.answers.folding import fold
 
     with anyio.fail_after(WITHIN_S):
         async with open_source(origin) as source:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from allotment_cli.show.errors import CliError
+from allotment.core.errors import AllotError
 
 Commands = Mapping[str, tuple[str, str, str]]
 """Command name → (module, attribute, help in one line)."""
@@ -37,7 +37,7 @@ class LazyGroup(click.Group):
         except ModuleNotFoundError as error:
             if error.name not in ("numpy", "numba"):
                 raise
-            raise CliError(
+            raise AllotError(
                 f"allot {cmd_name} needs {error.name}, which is not installed",
                 "pip install 'allotment[fast]'",
             ) from error

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from allotment.core.errors import AllotError
 from allotment_cli.options import completion
-from allotment_cli.show.errors import CliError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,7 +71,7 @@ SELECTOR_FORMS = "write KEY=VALUE, KEY!=VALUE, KEY, !KEY, or 'KEY in (A, B)', wi
 
 
 def label_test(text: str | None) -> Callable[[Mapping[str, str]], bool]:
-    """`-l`: a test of labels; without a text everything passes. Raises `CliError`."""
+    """`-l`: a test of labels; without a text everything passes. Raises `AllotError`."""
     if text is None:
         return lambda labels: True
     from allotment_local.apiserver.errors import ApiError
@@ -80,7 +80,7 @@ def label_test(text: str | None) -> Callable[[Mapping[str, str]], bool]:
     try:
         return compile_labels(text)
     except ApiError as error:
-        raise CliError(f"-l {text!r} is not a label selector", SELECTOR_FORMS) from error
+        raise AllotError(f"-l {text!r} is not a label selector", SELECTOR_FORMS) from error
 
 
 class Finite(click.FloatRange):

@@ -7,23 +7,24 @@ import anyio
 import click
 import msgspec
 
+from allotment.adapters.service.moments import moment_text
+from allotment.answers.folding import fold_at
+from allotment.answers.source import Origin
+from allotment.core.errors import AllotError
 from allotment.core.explain.fitting import Fit, FitPod, fit
 from allotment.core.explain.words import wants_text
 from allotment.core.ledger.state import apply
 from allotment_cli.options import completion
+from allotment_cli.options.names import usual_namespace
 from allotment_cli.options.params import at_option, output_option
+from allotment_cli.options.source import open_source, source_options
 from allotment_cli.plan.manifests import Made, Placed, documents_of, read
 from allotment_cli.plan.surroundings import surroundings
 from allotment_cli.show import explain_sections as sections
 from allotment_cli.show.advice_text import advice_lines
 from allotment_cli.show.alike import grouped, many, places
-from allotment_cli.show.errors import CliError
-from allotment_cli.show.moments import moment_text
 from allotment_cli.show.output import DOCUMENTS, Prose, emit, emit_document, heading, table
 from allotment_cli.show.progress import waiting
-from allotment_cli.sources.folding import fold_at
-from allotment_cli.sources.names import usual_namespace
-from allotment_cli.sources.source import Origin, open_source, source_options
 
 PENDING_EXIT = 3
 LABEL = 11
@@ -90,7 +91,7 @@ async def _fit(origin: Origin, documents: Sequence[Placed], at: str | None) -> F
     around = await surroundings(origin, at, [each for _, each in documents], state)
     seq, made = state.seq, read(documents, state, around)
     if not made.uids:
-        raise CliError(_without_pods(made), "give manifests of pods, or of what makes pods")
+        raise AllotError(_without_pods(made), "give manifests of pods, or of what makes pods")
     for event in made.events:
         apply(state, event, state.seq + 1)
     with waiting("trying the pods, and what would make others fit"):

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
+from allotment.core.errors import AllotError
 from allotment.core.jobs import groups, keys
 from allotment.core.jobs import pods as job_pods
 from allotment.core.jobs.admission import defaulted, problems_of
 from allotment.core.jobs.model import Job, Meta
 from allotment.core.ledger.model import ClusterState
 from allotment_cli.plan.surroundings import Surroundings
-from allotment_cli.show.errors import CliError
 from allotment_proto.events import Event
 from allotment_watcher import objects
 from allotment_watcher.batch_objects import GroupObject
@@ -59,7 +59,7 @@ class Made(NamedTuple):
 
 def documents_of(paths: Sequence[str], namespace: str) -> list[Placed]:
     """The manifests of files (``-`` is stdin), each with its namespace, or this one. Raises
-    `CliError` naming file and document.
+    `AllotError` naming file and document.
     """
     found = [placed for path in paths for placed in _documents(path)]
     for place, document in found:
@@ -72,7 +72,7 @@ def documents_of(paths: Sequence[str], namespace: str) -> list[Placed]:
 
 def read(documents: Sequence[Placed], state: ClusterState, around: Surroundings) -> Made:
     """Make pods of manifests under the policy and devices of a state, in these surroundings. Raises
-    `CliError` naming file and document.
+    `AllotError` naming file and document.
     """
     reader = _Reader(state, around)
     left = []
@@ -84,7 +84,7 @@ def read(documents: Sequence[Placed], state: ClusterState, around: Surroundings)
         with _said_of(place):
             reader.take(document)
     if len(reader.uids) > PODS_MAX:
-        raise CliError(
+        raise AllotError(
             f"the manifests make {len(reader.uids):,} pods", f"ask about at most {PODS_MAX:,}"
         )
     return Made(tuple(reader.events), tuple(reader.uids), tuple(reader.skipped))
@@ -92,13 +92,13 @@ def read(documents: Sequence[Placed], state: ClusterState, around: Surroundings)
 
 @contextmanager
 def _said_of(place: str) -> Iterator[None]:
-    """Mistakes of a document as a `CliError` that names its place."""
+    """Mistakes of a document as a `AllotError` that names its place."""
     try:
         yield
     except RecursionError as error:
-        raise CliError(f"{place} {TOO_DEEP}") from error
+        raise AllotError(f"{place} {TOO_DEEP}") from error
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
-        raise CliError(f"{place}: {error}") from error
+        raise AllotError(f"{place}: {error}") from error
 
 
 def _documents(path: str) -> Iterator[Placed]:
@@ -107,11 +107,11 @@ def _documents(path: str) -> Iterator[Placed]:
         text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")
         found = list(yaml.safe_load_all(text))
     except OSError as error:
-        raise CliError(f"{name} cannot be read: {error.strerror}") from error
+        raise AllotError(f"{name} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CliError(f"{name} is no YAML: {' '.join(str(error).split())}") from error
+        raise AllotError(f"{name} is no YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
-        raise CliError(f"{name} {TOO_DEEP}") from error
+        raise AllotError(f"{name} {TOO_DEEP}") from error
     for number, document in enumerate(found, 1):
         place = f"{name}, document {number}" if len(found) > 1 else name
         if document is None:
@@ -126,7 +126,7 @@ def _documents(path: str) -> Iterator[Placed]:
 
 def _manifest(document: object, place: str) -> Document:
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        raise CliError(f"{place} is no manifest", "a manifest has apiVersion, kind and metadata")
+        raise AllotError(f"{place} is no manifest", "a manifest has apiVersion, kind and metadata")
     return document
 
 

@@ -13,9 +13,9 @@ import yaml
 from allotment.adapters.telemetry.log import file_trouble
 from allotment.core.config.known import PLUGINS_WITHOUT_EFFECT
 from allotment.core.config.policy import PolicyError, parse
+from allotment.core.errors import AllotError
 from allotment.core.explain.preferences import ignored
 from allotment_cli.options.params import output_option
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import DOCUMENTS, Prose, emit, emit_document, heading
 from allotment_proto.facts import Policy
 from allotment_proto.volcano import keys
@@ -107,11 +107,11 @@ def check(context: click.Context, file: Path, output: str) -> None:
 
 
 def _text_of(file: Path) -> _Text:
-    """The configuration in a file. Raises CliError for a file that has none."""
+    """The configuration in a file. Raises AllotError for a file that has none."""
     try:
         text = sys.stdin.read() if file == _STDIN else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{file} cannot be read: {file_trouble(error)}") from error
+        raise AllotError(f"{file} cannot be read: {file_trouble(error)}") from error
     maps = list(_config_maps(text))
     if not maps:
         return _Text(text)
@@ -120,8 +120,8 @@ def _text_of(file: Path) -> _Text:
         return found[0]
     if found:
         places = ", ".join(one.place for one in found)
-        raise CliError(f"{file} has {len(found)} configurations: {places}", "give one at a time")
-    raise CliError(
+        raise AllotError(f"{file} has {len(found)} configurations: {places}", "give one at a time")
+    raise AllotError(
         f"{file} has no ConfigMap with a key {keys.SCHEDULER_CONFIG_KEY}",
         "that is the key which is read; name the text so, or give the bare text as a file",
     )

@@ -9,14 +9,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from allotment.answers import local
+from allotment.answers.cluster import Access, Cluster
+from allotment.answers.source import Origin
+from allotment.core.errors import AllotError
 from allotment.core.jobs import keys
 from allotment.core.jobs.groups import queue_name
 from allotment.core.ledger.model import ClusterState
-from allotment_cli.show.errors import CliError
+from allotment_cli.options.source import chosen_cluster, open_cluster
 from allotment_cli.show.progress import waiting
-from allotment_cli.sources import local
-from allotment_cli.sources.apiserver import Access, Cluster, open_cluster
-from allotment_cli.sources.source import Origin, chosen_cluster
 from allotment_proto.facts import Problem
 from allotment_proto.volcano.exclusive import group_name
 from allotment_watcher import objects
@@ -192,7 +193,7 @@ async def surroundings(
                 async with open_cluster(access) as cluster:
                     has_claims = any(word in text for word in _CLAIMING)
                     await found.ask(cluster, sorted(namespaces), claims=has_claims)
-    except CliError as error:
+    except AllotError as error:
         if chosen_cluster() is not None:
             raise
         found = Surroundings(state, error.message)

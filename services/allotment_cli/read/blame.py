@@ -9,6 +9,10 @@ import anyio
 import click
 import msgspec
 
+from allotment.adapters.service.moments import moment_text
+from allotment.answers.folding import AsOf, Folded, as_of, fold_at
+from allotment.answers.source import Origin, Source
+from allotment.core.errors import AllotError
 from allotment.core.explain.amounts import compute_text, whole_of_card
 from allotment.core.explain.views import (
     CardView,
@@ -22,14 +26,11 @@ from allotment.core.explain.views import (
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.units import age_text, bytes_text, rfc3339
 from allotment_cli.options import completion
+from allotment_cli.options.names import meant
 from allotment_cli.options.params import at_option, output_option
+from allotment_cli.options.source import open_source, source_options
 from allotment_cli.read.gone import node_is_missing
-from allotment_cli.show.errors import CliError
-from allotment_cli.show.moments import moment_text
 from allotment_cli.show.output import DOCUMENTS, Prose, emit, emit_document, heading, suggest, table
-from allotment_cli.sources.folding import AsOf, Folded, as_of, fold_at
-from allotment_cli.sources.names import meant
-from allotment_cli.sources.source import Origin, Source, open_source, source_options
 
 SCHEMA = "allotment.dev/blame/v1"
 OTHERS = "others"
@@ -118,7 +119,7 @@ async def _blame(
 
 
 def _looked_up(folded: Folded, place: str) -> tuple[list[CardView], list[CountedView]]:
-    """The cards that NODE[/CARD] names. Raises `CliError`."""
+    """The cards that NODE[/CARD] names. Raises `AllotError`."""
     name, slash, wanted = place.partition("/")
     node = folded.state.nodes[name]
     cards, counted = cards_of(folded.state, node), counted_of(folded.state, node)
@@ -132,7 +133,7 @@ def _looked_up(folded: Folded, place: str) -> tuple[list[CardView], list[Counted
             return [], chosen_counted
         known = [card.device for card in cards] + [each.resource for each in counted]
         remedy = meant(wanted, known, f"it has {', '.join(known) or 'no cards'}")
-        raise CliError(f"node {name} has no card {wanted} at seq {folded.seq}", remedy)
+        raise AllotError(f"node {name} has no card {wanted} at seq {folded.seq}", remedy)
     return chosen, []
 
 
@@ -149,7 +150,7 @@ async def _time_ms(source: Source, seq: int) -> int:
     async with aclosing(source.read(seq, seq)) as batches:
         async for batch in batches:
             return batch[0].time_ns // 1_000_000
-    raise CliError(f"sequence {seq} is missing from the log", "the log is damaged")
+    raise AllotError(f"sequence {seq} is missing from the log", "the log is damaged")
 
 
 def _of_card(state: ClusterState, card: CardView, times: dict[int, int]) -> BlamedCard:

@@ -8,15 +8,16 @@ import anyio
 import click
 import msgspec
 
+from allotment.adapters.service.moments import At, local_day_text, moment_text
+from allotment.answers import moments
+from allotment.answers.folding import AsOf, Folded, as_of, fold, fold_at, is_after
+from allotment.answers.source import FileSource, Origin, Source
 from allotment.core.explain.difference import Differing, differences, field_amount, field_words
 from allotment.core.ledger import snapshot
 from allotment_cli.options import completion
 from allotment_cli.options.params import output_option
-from allotment_cli.show import moments
-from allotment_cli.show.moments import At
+from allotment_cli.options.source import open_source, source_options
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, heading, note, table
-from allotment_cli.sources.folding import AsOf, Folded, as_of, fold, fold_at, is_after
-from allotment_cli.sources.source import FileSource, Origin, Source, open_source, source_options
 
 SCHEMA = "allotment.dev/diff/v1"
 NOW = "now"
@@ -68,7 +69,7 @@ def diff(
         emit_document(DiffDocument(SCHEMA, as_of(one), as_of(other), found), output)
     else:
         for word, folded in (("A", one), ("B", other)):
-            note(f"{word}: seq {folded.seq}, {moments.moment_text(folded.time_ms)}")
+            note(f"{word}: seq {folded.seq}, {moment_text(folded.time_ms)}")
         emit(diff_lines(found))
     if found:
         ctx.exit(DIFFERENT)
@@ -108,7 +109,7 @@ async def _at(source: Source, at: At | None, *, after: Folded | None = None) -> 
 
 
 def _moment(source: Source, text: str, word: str) -> At | None:
-    """A moment as `fold` takes it: None is now. Raises `CliError` that names A or B."""
+    """A moment as `fold` takes it: None is now. Raises `AllotError` that names A or B."""
     if text == NOW:
         return None
     return moments.parse(text.removeprefix(NOW), source.now_ms(), word)
@@ -162,5 +163,5 @@ def _name(each: Differing) -> str:
     """Of a pod with a namesake also when it was created, and its uid."""
     if not each.has_namesake:
         return each.name
-    when = f"created {moments.local_day_text(each.created_ms)}, " if each.created_ms else ""
+    when = f"created {local_day_text(each.created_ms)}, " if each.created_ms else ""
     return f"{each.name} ({when}uid {each.uid})"

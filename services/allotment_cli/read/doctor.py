@@ -13,6 +13,23 @@ import msgspec
 
 from allotment.adapters.log.jetstream import parse_time_ns
 from allotment.adapters.log.stream_rules import check_stream
+from allotment.adapters.service.moments import AtTime, since_text
+from allotment.answers import local
+from allotment.answers import source as logs
+from allotment.answers.cluster import Access, Cluster
+from allotment.answers.folding import (
+    CHUNK_RECORDS,
+    AsOf,
+    Folded,
+    Unreadable,
+    as_of,
+    dated,
+    fold,
+    fold_at,
+)
+from allotment.answers.kubeconfig import Choice
+from allotment.answers.source import Origin
+from allotment.core.errors import AllotError
 from allotment.core.explain.doctor import (
     ERROR,
     IDLE_AFTER_S,
@@ -45,9 +62,13 @@ from allotment.core.reasons import REASONS, Cure
 from allotment.core.units import age_text
 from allotment_cli.options import completion
 from allotment_cli.options.params import at_option, output_option
-from allotment_cli.show import moments
-from allotment_cli.show.errors import CliError
-from allotment_cli.show.moments import AtTime
+from allotment_cli.options.source import (
+    chosen_cluster,
+    cluster_of,
+    open_cluster,
+    open_source,
+    source_options,
+)
 from allotment_cli.show.output import (
     DOCUMENTS,
     Prose,
@@ -58,27 +79,6 @@ from allotment_cli.show.output import (
     table,
 )
 from allotment_cli.show.progress import waiting
-from allotment_cli.sources import local
-from allotment_cli.sources import source as logs
-from allotment_cli.sources.apiserver import Access, Cluster, open_cluster
-from allotment_cli.sources.folding import (
-    CHUNK_RECORDS,
-    AsOf,
-    Folded,
-    Unreadable,
-    as_of,
-    dated,
-    fold,
-    fold_at,
-)
-from allotment_cli.sources.kubeconfig import Choice
-from allotment_cli.sources.source import (
-    Origin,
-    chosen_cluster,
-    cluster_of,
-    open_source,
-    source_options,
-)
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, PodObserved
 from allotment_proto.subjects import DECISION, LOG_ALL, STREAM
@@ -232,7 +232,7 @@ def doctor(
     Exit code 1 if a problem of the platform is listed; with --strict, if any problem is.
     """
     if (file is not None or at is not None) and fix:
-        raise CliError("the past is not corrected", "leave out --fix, or --file and --at")
+        raise AllotError("the past is not corrected", "leave out --fix, or --file and --at")
     origin = Origin(home, nats, file)
     named = [_address(text) for text in services.split(",") if text.strip()]
 
@@ -246,7 +246,7 @@ def doctor(
     rows, examined = anyio.run(_look, origin, at, fix, named)
     asked = [one for row in rows for one in _of_service(row) if is_wanted(one)]
     answered = Services(len(rows), sum(row["ready"] for row in rows)) if rows else None
-    if isinstance(examined, CliError):
+    if isinstance(examined, AllotError):
         if asked and output == "text":  # why the log cannot be read may be among them
             emit([*_services_lines(answered), *_lines(asked, None)])
         raise examined
@@ -278,11 +278,11 @@ def doctor(
 
 
 def _address(text: str) -> str:
-    """`host:port` of an address that may be written as a URL. Raises CliError."""
+    """`host:port` of an address that may be written as a URL. Raises AllotError."""
     address = text.strip().removeprefix("http://").removesuffix("/").removesuffix("/readyz")
     _, _, port = address.rpartition(":")
     if not port.isdecimal() or "/" in address:
-        raise CliError(
+        raise AllotError(
             f"--services: {text.strip()!r} is not the address of a service",
             "write host:port of its HTTP server, for example allotment-binder:8080",
         )
@@ -291,12 +291,12 @@ def _address(text: str) -> str:
 
 async def _look(
     origin: Origin, at: str | None, fix: bool, named: Sequence[str]
-) -> tuple[list[dict[str, Any]], "_Examined | CliError"]:
+) -> tuple[list[dict[str, Any]], "_Examined | AllotError"]:
     """The services' answers, and the problems in the log, or why it cannot be read. All services
     are asked at once, while the log is read.
     """
     answers = _Answers()
-    examined: _Examined | CliError
+    examined: _Examined | AllotError
     async with anyio.create_task_group() as asking:
         if at is None:
             asking.start_soon(answers.ask, origin, named)
@@ -304,7 +304,7 @@ async def _look(
             answers.are_there.set()
         try:
             examined = await _examine(origin, at, fix, answers)
-        except CliError as error:
+        except AllotError as error:
             examined = error
         with waiting("waiting for services to answer"):
             await answers.are_there.wait()
@@ -326,11 +326,11 @@ class _Answers:
             self.rows += (await local.status(origin.home))["services"]
 
         async def of_cluster(choice: Choice) -> None:
-            from allotment_cli.sources import in_cluster
+            from allotment.answers import in_cluster
 
             try:
                 self.rows += await in_cluster.services(choice)
-            except CliError as error:
+            except AllotError as error:
                 note(f"the services are not asked: {error.message}")
 
         async def of(address: str) -> None:
@@ -461,7 +461,7 @@ async def _drift(origin: Origin, source: logs.Source, fix: bool, answers: _Answe
         if chosen is None:  # KUBECONFIG may be about another cluster than local mode's log is
             access = access._replace(kubeconfig=local.addresses(origin.home).kubeconfig)
             if why := await answers.silent(_API_SERVER):
-                raise CliError(why)
+                raise AllotError(why)
         async with open_cluster(access) as cluster:
             name = access.kubeconfig or access.context or "the kubeconfig's cluster"
             unguarded = await _unguarded(cluster)
@@ -472,7 +472,7 @@ async def _drift(origin: Origin, source: logs.Source, fix: bool, answers: _Answe
             left = await _until_right(source, cluster, found)
             corrected = [one for one in found if _key(one) not in {_key(one) for one in left}]
             return Drift(str(name), left, corrected, unguarded)
-    except CliError as error:
+    except AllotError as error:
         if chosen is not None or fix:
             raise
         note(f"the log is not compared with the API server: {error.message}")
@@ -488,7 +488,7 @@ async def _unguarded(cluster: Cluster) -> list[Finding]:
         binding = await cluster.find(
             f"{base}/validatingadmissionpolicybindings/{name}", what, _PolicyBinding
         )
-    except CliError as error:
+    except AllotError as error:
         note(f"cannot tell whether annotations are guarded: {error.message}")
         return []
     is_there = policy is not None and binding is not None
@@ -762,7 +762,7 @@ def _finding_lines(one: Finding, now_ms: int | None) -> list[str]:
     head = Prose(f"{one.severity:<8}{one.code}   {one.subject}{seq}", len(INDENT))
     lines = [heading(head), _indented(one.message)]
     if one.since and now_ms is not None:
-        lines.append(_indented(f"since {moments.since_text(one.since, now_ms)}"))
+        lines.append(_indented(f"since {since_text(one.since, now_ms)}"))
     return [*lines, _indented(one.remedy)]
 
 

@@ -8,6 +8,10 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
+from allotment.adapters.service.moments import AtSequence
+from allotment.answers.folding import Folded, Foreseer, Observer, dated, fold, fold_at
+from allotment.answers.source import Origin, Source
+from allotment.core.errors import AllotError
 from allotment.core.explain.life import PodExplanation
 from allotment.core.explain.pod import explain as explain_pod
 from allotment.core.explain.pod_story import PodLife, PodStory
@@ -16,16 +20,13 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment_cli.options import completion
 from allotment_cli.options.lazy import KindGroup
+from allotment_cli.options.names import near, no_such_node, pod_name
 from allotment_cli.options.params import at_option, namespace_option, output_option, watch_option
+from allotment_cli.options.source import open_source, source_options
 from allotment_cli.read.watching import LEAVE_OUT_WATCH, check_watch, watch
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.explain_text import OVER, explanation_lines
-from allotment_cli.show.moments import AtSequence
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, suggest
 from allotment_cli.show.progress import waiting
-from allotment_cli.sources.folding import Folded, Foreseer, Observer, dated, fold, fold_at
-from allotment_cli.sources.names import near, no_such_node, pod_name
-from allotment_cli.sources.source import Origin, Source, open_source, source_options
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, Envelope
@@ -131,7 +132,7 @@ def pod(
     if watch:
         check_watch(at, file, output, LEAVE_OUT_WATCH)
         if previous:
-            raise CliError("the previous pod no longer changes", "leave out --watch")
+            raise AllotError("the previous pod no longer changes", "leave out --watch")
         anyio.run(_watch, origin, space, bare, node, show)
         return
     found = anyio.run(run, origin, space, bare, at, node, previous)
@@ -213,7 +214,7 @@ async def collect(
     source: Source, namespace: str, name: str, at: str | None, *, asks_nodes: bool
 ) -> tuple[Folded, PodStory]:
     """The story of the pods of a name, up to a moment; `asks_nodes` as in `PodLife`. Raises
-    `CliError` if there is none.
+    `AllotError` if there is none.
     """
     story = PodStory(namespace, name, asks_nodes=asks_nodes)
     return await followed(source, story, at), story
@@ -222,10 +223,10 @@ async def collect(
 async def followed(
     source: Source, story: PodStory, at: str | None, foreseer: Foreseer | None = None
 ) -> Folded:
-    """The fold that a story was followed through. Raises `CliError` if no pod had its name."""
+    """The fold that a story was followed through. Raises `AllotError` if no pod had its name."""
     folded = await fold_at(source, at, _following(story), foreseer=foreseer)
     if story.latest is None:
-        raise CliError(
+        raise AllotError(
             f"pod {story.namespace}/{story.name} is not in the log up to seq {folded.seq}",
             _similar(folded, story.namespace, story.name),
         )
@@ -233,10 +234,10 @@ async def followed(
 
 
 def told_of(story: PodStory, folded: Folded, previous: bool) -> PodLife:
-    """The latest pod of a story that was followed, or the one before it. Raises `CliError`."""
+    """The latest pod of a story that was followed, or the one before it. Raises `AllotError`."""
     lives = list(story.lives.values())
     if previous and len(lives) < 2:
-        raise CliError(
+        raise AllotError(
             f"no other pod had the name {story.namespace}/{story.name} up to seq {folded.seq}",
             "leave out --previous",
         )

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from allotment.answers.folding import Folded
+from allotment.answers.source import Source
+from allotment.core.errors import AllotError
 from allotment.core.explain.gang import explain_gang
 from allotment.core.explain.schema import (
     GangExplanation,
@@ -22,20 +25,17 @@ from allotment.core.explain.words import (
 from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import BLOCKED
 from allotment_cli.options import completion
+from allotment_cli.options.names import near, pod_name
 from allotment_cli.options.params import namespace_option
 from allotment_cli.read.explaining import Asked, answer, explanation_options
 from allotment_cli.show.advice_text import gang_advice_lines
 from allotment_cli.show.alike import grouped, many
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.output import (
     Prose,
     heading,
     table,
 )
 from allotment_cli.show.progress import waiting
-from allotment_cli.sources.folding import Folded
-from allotment_cli.sources.names import near, pod_name
-from allotment_cli.sources.source import Source
 
 PENDING_EXIT = 3
 MEMBERS_SHOWN = 16
@@ -71,7 +71,7 @@ def gang(
 def group_key(state: ClusterState, namespace: str, name: str) -> str:
     """The group of this name, or the one that the controller made for a Job of this name.
 
-    Raises `CliError` if the log knows neither.
+    Raises `AllotError` if the log knows neither.
     """
     key = f"{namespace}/{name}"
     if key in state.groups:
@@ -80,7 +80,7 @@ def group_key(state: ClusterState, namespace: str, name: str) -> str:
     if len(of_job) == 1:
         return of_job[0]
     close = near(namespace, name, state.groups)
-    raise CliError(
+    raise AllotError(
         f"group {key} is not in the log up to seq {state.seq}",
         f"did you mean {close}?" if close else "see: allot job list, kubectl get podgroups",
     )

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from allotment.adapters.service.moments import moment_text
+from allotment.answers.folding import Folded
+from allotment.answers.source import Source
 from allotment.core.explain.amounts import compute_text, whole_of_card
 from allotment.core.explain.node import Answer, NodeExplanation, explain_node
 from allotment.core.explain.pod_views import PodView
@@ -13,14 +16,11 @@ from allotment_cli.options import completion
 from allotment_cli.read.explaining import Asked, answer, explanation_options
 from allotment_cli.read.gone import node_is_missing
 from allotment_cli.show.explain_text import field
-from allotment_cli.show.moments import moment_text
 from allotment_cli.show.output import (
     Prose,
     heading,
     table,
 )
-from allotment_cli.sources.folding import Folded
-from allotment_cli.sources.source import Source
 
 ANSWERS_SHOWN = 12
 

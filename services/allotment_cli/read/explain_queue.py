@@ -5,6 +5,10 @@ from difflib import get_close_matches
 
 import click
 
+from allotment.adapters.service.moments import moment_text
+from allotment.answers.folding import Folded
+from allotment.answers.source import Source
+from allotment.core.errors import AllotError
 from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.schema import QueueExplanation, QueueGroup, QueueHolder, Reason
 from allotment.core.explain.words import (
@@ -18,12 +22,8 @@ from allotment.core.units import age_text
 from allotment_cli.options import completion
 from allotment_cli.read.explaining import Asked, answer, explanation_options
 from allotment_cli.show.alike import many, runs
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.explain_text import field
-from allotment_cli.show.moments import moment_text
 from allotment_cli.show.output import Prose, heading, table
-from allotment_cli.sources.folding import Folded
-from allotment_cli.sources.source import Source
 
 BELOW = "       "
 """Before what is said of a row below it."""
@@ -51,7 +51,7 @@ def _explained(folded: Folded, name: str) -> QueueExplanation:
     queues = folded.state.queues
     if name not in queues:
         close = get_close_matches(name, list(queues), n=1)
-        raise CliError(
+        raise AllotError(
             f"queue {name} is not known at seq {folded.seq}",
             f"did you mean {close[0]}?" if close else "see: allot queue list",
         )

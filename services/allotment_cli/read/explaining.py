@@ -10,11 +10,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import anyio
 import click
 
+from allotment.answers.folding import Folded, fold_at
+from allotment.answers.source import Origin, Source
 from allotment_cli.options.params import at_option, output_option, watch_option
+from allotment_cli.options.source import open_source, source_options
 from allotment_cli.read.watching import LEAVE_OUT_WATCH, check_watch, watch
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, suggest
-from allotment_cli.sources.folding import Folded, fold_at
-from allotment_cli.sources.source import Origin, Source, open_source, source_options
 
 T = TypeVar("T", covariant=True)
 Found = TypeVar("Found")
@@ -33,7 +34,7 @@ class Asked(NamedTuple):
 
 class Explain(Protocol[T]):
     """Explains an object of a state; without `advised` it says nothing of changes that would help.
-    Raises `CliError` for an object that the state does not have.
+    Raises `AllotError` for an object that the state does not have.
     """
 
     async def __call__(self, source: Source, folded: Folded, *, advised: bool) -> T: ...

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from allotment.adapters.service.moments import moment_text
+from allotment.answers.folding import Folded, Unreadable
+from allotment.answers.source import Origin
 from allotment.core.explain.amounts import compute_text, whole_of_card
 from allotment.core.explain.pod_views import ELSEWHERE, GATED, PodView, pod_views, stage_of
 from allotment.core.explain.views import (
@@ -24,6 +27,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli.options import completion
 from allotment_cli.options.lazy import KindGroup
+from allotment_cli.options.names import KINDS, near, no_such_node, pod_name, usual_namespace
 from allotment_cli.options.params import (
     at_option,
     label_test,
@@ -31,12 +35,9 @@ from allotment_cli.options.params import (
     output_option,
     watch_option,
 )
+from allotment_cli.options.source import source_options
 from allotment_cli.read.listing import ByColumn, Column, Kind, Wanted, amount, count, nearest, show
-from allotment_cli.show.moments import moment_text
 from allotment_cli.show.output import DOCUMENTS, Prose, emit, heading, note, suggest
-from allotment_cli.sources.folding import Folded, Unreadable
-from allotment_cli.sources.names import KINDS, near, no_such_node, pod_name, usual_namespace
-from allotment_cli.sources.source import Origin, source_options
 
 UNREADABLE_SHOWN = 3
 COMMANDS = {
@@ -101,7 +102,7 @@ class Scope(NamedTuple):
 
 
 def scope_of(names: Sequence[str], kind: str, namespace: str | None, all_namespaces: bool) -> Scope:
-    """What `-n`, `-A` and the names mean; `kind` is one of `names.KINDS`. Raises `CliError`."""
+    """What `-n`, `-A` and the names mean; `kind` is one of `names.KINDS`. Raises `AllotError`."""
     if all_namespaces:
         return Scope(None, tuple(map(without_kind, names)), True)
     pairs = [pod_name(name, kind, namespace) for name in names]

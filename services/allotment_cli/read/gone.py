@@ -2,13 +2,13 @@
 
 from typing import NamedTuple
 
+from allotment.adapters.service.moments import AtSequence, moment_text
+from allotment.answers.folding import Folded, fold
+from allotment.answers.source import Source
+from allotment.core.errors import AllotError
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
-from allotment_cli.show.errors import CliError
-from allotment_cli.show.moments import AtSequence, moment_text
-from allotment_cli.sources.folding import Folded, fold
-from allotment_cli.sources.names import no_such_node
-from allotment_cli.sources.source import Source
+from allotment_cli.options.names import no_such_node
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import NodeGone
@@ -24,7 +24,7 @@ class _Departure(NamedTuple):
     pods: tuple[str, ...]
 
 
-async def node_is_missing(source: Source, folded: Folded, name: str) -> CliError:
+async def node_is_missing(source: Source, folded: Folded, name: str) -> AllotError:
     """What to raise for a node that a state does not know: gone, or never there. Reads the log
     again, up to the same moment.
     """
@@ -44,7 +44,7 @@ async def node_is_missing(source: Source, folded: Folded, name: str) -> CliError
     named = ", ".join(last.pods[:_PODS_NAMED])
     more = f" and {len(last.pods) - _PODS_NAMED} more" if len(last.pods) > _PODS_NAMED else ""
     on_it = f"it had {named}{more}" if last.pods else "it had no pods"
-    return CliError(
+    return AllotError(
         f"node {name} went at {moment_text(last.time_ms)}, by record {last.seq}; {on_it}",
         f"to see it as it was, ask --at {last.seq}~1; the record: allot log show {last.seq}",
     )

@@ -11,7 +11,7 @@ from allotment.adapters.service.service import serve
 from allotment.adapters.service.settings import SettingsError
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.adapters.telemetry.traces import start_tracing
-from allotment_cli.show.errors import CliError, innermost
+from allotment.core.errors import AllotError, innermost
 from allotment_cli.show.output import emit, note
 from allotment_inspector.__main__ import run
 from allotment_inspector.settings import InspectorSettings
@@ -39,7 +39,7 @@ def inspect(file: Path | None, port: int) -> None:
     port to it.
     """
     if file is None:
-        raise CliError("no exported log is named: give --file LOG.jsonl", LIVE)
+        raise AllotError("no exported log is named: give --file LOG.jsonl", LIVE)
     settings = InspectorSettings(file=file, page_port=port, log_format="text", log_level="warning")
     sink = LogSink(NAME, settings.instance, settings.log_format, settings.log_level)
 
@@ -55,8 +55,8 @@ def inspect(file: Path | None, port: int) -> None:
     except (SettingsError, CannotListen, BaseExceptionGroup) as error:
         match innermost(error):
             case SettingsError(problems=[first, *_]):
-                raise CliError(first) from error
+                raise AllotError(first) from error
             case CannotListen() as taken:
-                raise CliError(str(taken), "give another --port") from error
+                raise AllotError(str(taken), "give another --port") from error
             case _:
                 raise

@@ -8,6 +8,9 @@ import anyio
 import click
 import msgspec
 
+from allotment.answers.folding import AsOf, Folded, as_of, fold_at
+from allotment.answers.source import Origin
+from allotment.core.errors import AllotError
 from allotment.core.explain.amounts import compute_text, whole_of_card
 from allotment.core.explain.views import (
     PERCENT,
@@ -31,8 +34,9 @@ from allotment.core.explain.views import (
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.units import QuantityError, bytes_text, whole_up
 from allotment_cli.options import completion
+from allotment_cli.options.names import no_such_node
 from allotment_cli.options.params import at_option, label_test, output_option
-from allotment_cli.show.errors import CliError
+from allotment_cli.options.source import open_source, source_options
 from allotment_cli.show.output import (
     DOCUMENTS,
     bar,
@@ -45,9 +49,6 @@ from allotment_cli.show.output import (
     table,
     tinted,
 )
-from allotment_cli.sources.folding import AsOf, Folded, as_of, fold_at
-from allotment_cli.sources.names import no_such_node
-from allotment_cli.sources.source import Origin, open_source, source_options
 
 SCHEMA = "allotment.dev/ledger/v1"
 SUMMARY_SCHEMA = "allotment.dev/ledger-summary/v1"
@@ -143,7 +144,7 @@ def ledger(
     about cards select nodes of which one card meets all of them.
     """
     if by_zone and not summary:
-        raise CliError("--by-zone says how to count, and nothing is counted", "add --summary")
+        raise AllotError("--by-zone says how to count, and nothing is counted", "add --summary")
     has, counts_free = _card_tests(**cards)
     wanted = Filter((*names, *named), label_test(selector), zone, has, counts_free)
     folded = anyio.run(_fold, Origin(home, nats, file), at)
@@ -211,11 +212,11 @@ def _bytes(text: str) -> int:
     try:
         return whole_up(text)
     except QuantityError as error:
-        raise CliError(f"--free-memory {error}", "give an amount like 20Gi") from error
+        raise AllotError(f"--free-memory {error}", "give an amount like 20Gi") from error
 
 
 def _selected(folded: Folded, wanted: Filter) -> list[Node]:
-    """The nodes that are meant, by name. Raises `CliError` for a name that no node has."""
+    """The nodes that are meant, by name. Raises `AllotError` for a name that no node has."""
     state = folded.state
     for name in wanted.nodes:
         if name not in state.nodes:

@@ -9,9 +9,13 @@ import anyio
 import click
 import msgspec
 
+from allotment.answers.folding import AsOf, Folded, Unreadable, as_of, fold_at, take
+from allotment.answers.source import Origin, Source
+from allotment.core.errors import AllotError
 from allotment.core.ledger.model import ClusterState
+from allotment_cli.options.source import open_source
 from allotment_cli.read.watching import check_watch
-from allotment_cli.show.errors import CliError
+from allotment_cli.show.ending import complain
 from allotment_cli.show.output import (
     DOCUMENTS,
     Table,
@@ -21,8 +25,6 @@ from allotment_cli.show.output import (
     heading,
     note,
 )
-from allotment_cli.sources.folding import AsOf, Folded, Unreadable, as_of, fold_at, take
-from allotment_cli.sources.source import Origin, Source, open_source
 
 UNKNOWN_NAMES = 1
 """The exit code if some of the names that were asked for are unknown."""
@@ -136,11 +138,11 @@ def show(kind: Kind, wanted: Wanted) -> None:
     unknown = anyio.run(_show, kind, wanted)
     if unknown:
         for error in unknown:
-            error.show()
+            complain(error)
         click.get_current_context().exit(UNKNOWN_NAMES)
 
 
-async def _show(kind: Kind, wanted: Wanted) -> list[CliError]:
+async def _show(kind: Kind, wanted: Wanted) -> list[AllotError]:
     if wanted.watch:
         check_watch(wanted.at, wanted.origin.file, wanted.output, "use -o jsonl with --watch")
     async with open_source(wanted.origin) as source:
@@ -228,14 +230,14 @@ async def _watch(
             known = now
 
 
-def _unknown(kind: Kind, views: Sequence[View], names: Sequence[str], seq: int) -> list[CliError]:
+def _unknown(kind: Kind, views: Sequence[View], names: Sequence[str], seq: int) -> list[AllotError]:
     """What to say of each name that nothing has."""
     there = [spelling for view in views for spelling in kind.spellings(view)] if names else []
     found = []
     for name in sorted(set(names) - set(there), key=names.index):
         close = kind.similar(name, there)
         found.append(
-            CliError(
+            AllotError(
                 f"{kind.plural[:-1]} {name} is not in the log at seq {seq}",
                 f"did you mean {close}?" if close else f"see: allot get {kind.plural}",
             )

@@ -9,21 +9,22 @@ import anyio
 import click
 import msgspec
 
+from allotment.adapters.log import exported
+from allotment.adapters.service.moments import At, AtSequence, moment_text
+from allotment.answers import moments
+from allotment.answers.folding import end_of
+from allotment.answers.source import Origin, Source
+from allotment.core.errors import AllotError
 from allotment.core.explain import story
 from allotment.core.explain.records import Effects, LogLine, Wanted, stood_on
 from allotment.core.explain.story import Everything, GroupSubject, NodeSubject, PodSubject
 from allotment.core.logport import Record
 from allotment.core.units import QuantityError, bytes_text, rfc3339, whole_up
 from allotment_cli.options import completion
+from allotment_cli.options.names import pod_name
 from allotment_cli.options.params import at_option, namespace_option, output_option
-from allotment_cli.show import moments
-from allotment_cli.show.errors import CliError
-from allotment_cli.show.moments import At, AtSequence
+from allotment_cli.options.source import open_as_admin, open_source, source_options
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, json_text, note, suggest
-from allotment_cli.sources import export
-from allotment_cli.sources.folding import end_of
-from allotment_cli.sources.names import pod_name
-from allotment_cli.sources.source import Origin, Source, open_as_admin, open_source, source_options
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, Envelope
 from allotment_proto.registry import KINDS
@@ -124,17 +125,17 @@ def log(
     if ctx.invoked_subcommand is not None:
         return
     if follow and output in DOCUMENTS:
-        raise CliError(
+        raise AllotError(
             f"-o {output} is one document and cannot follow", "use -o jsonl with --follow"
         )
     if follow and file is not None:
-        raise CliError(
+        raise AllotError(
             "--follow needs a live log, and --file names an exported one", "leave out --file"
         )
     if follow and at is not None:
-        raise CliError("--follow waits for what is new, and --at ends the log", "leave out one")
+        raise AllotError("--follow waits for what is new, and --at ends the log", "leave out one")
     if namespace is not None and pod is None:
-        raise CliError(
+        raise AllotError(
             "-n is the namespace of --pod, and no pod is named",
             f"give --pod NAME, or see its pods: allot get pods -n {namespace}",
         )
@@ -197,7 +198,7 @@ def limit(origin: Origin, size: str) -> None:
     try:
         amount = whole_up(size)
     except QuantityError as error:
-        raise CliError(str(error), "write bytes, like 20Gi") from error
+        raise AllotError(str(error), "write bytes, like 20Gi") from error
     emit([anyio.run(_limit, origin, amount)])
 
 
@@ -222,10 +223,10 @@ async def _limit(origin: Origin, size_bytes: int) -> str:
         jetstream = JetStream(connection)
         info = await jetstream.stream_info(STREAM)
         if info is None:
-            raise CliError(f"NATS has no stream {STREAM}")
+            raise AllotError(f"NATS has no stream {STREAM}")
         taken = int(info["state"]["bytes"])
         if size_bytes <= taken:
-            raise CliError(f"the log takes {bytes_text(taken)} already", "give a larger size")
+            raise AllotError(f"the log takes {bytes_text(taken)} already", "give a larger size")
         config = {**info["config"], "max_bytes": size_bytes}
         await jetstream.request(f"STREAM.UPDATE.{STREAM}", config)
         return f"the log may take {bytes_text(size_bytes)}; it takes {bytes_text(taken)}"
@@ -241,9 +242,9 @@ async def _administering(origin: Origin) -> AsyncIterator["Connection"]:
         async with open_as_admin(origin) as connection:
             yield connection
     except ApiError as error:
-        raise CliError(f"NATS refuses: {error}") from error
+        raise AllotError(f"NATS refuses: {error}") from error
     except (BackupError, OSError) as error:
-        raise CliError(str(error)) from error
+        raise AllotError(str(error)) from error
 
 
 def _subject(
@@ -254,7 +255,7 @@ def _subject(
     card: str | None,
 ) -> story.Subject:
     if sum(given is not None for given in (pod, gang, node, card)) > 1:
-        raise CliError("--pod, --gang, --node and --card exclude each other", "give one of them")
+        raise AllotError("--pod, --gang, --node and --card exclude each other", "give one of them")
     if pod is not None:
         return PodSubject(*pod_name(pod, "pod", namespace))
     if gang is not None:
@@ -264,7 +265,7 @@ def _subject(
     if card is not None:
         name, _, index = card.rpartition("/")
         if not name or not index:
-            raise CliError(f"--card {card!r} is not a card", "give NODE/INDEX like gpu-07/3")
+            raise AllotError(f"--card {card!r} is not a card", "give NODE/INDEX like gpu-07/3")
         return NodeSubject(name, index.removeprefix("GPU-") if index[4:].isdigit() else index)
     return Everything()
 
@@ -273,7 +274,7 @@ def _type(text: str) -> str:
     for name in EVENT_TYPES:
         if name.lower() == text.lower():
             return name
-    raise CliError(f"--type {text!r} is not a type of event", f"one of {', '.join(EVENT_TYPES)}")
+    raise AllotError(f"--type {text!r} is not a type of event", f"one of {', '.join(EVENT_TYPES)}")
 
 
 async def _show(
@@ -315,11 +316,11 @@ def _one(record: Record, wanted: Asked, output: str, collected: list[LogLine]) -
     if not lines:
         return 0
     if output == "jsonl":
-        emit([export.encode(record)])
+        emit([exported.encode(record)])
     elif output in DOCUMENTS:
         collected += lines
     else:
-        time = moments.moment_text(record.time_ns // 1_000_000)
+        time = moment_text(record.time_ns // 1_000_000)
         emit(f"{x.seq:>7}  {time}  {x.type:<{TYPE_WIDTH}}  {x.text}" for x in lines)
     return len(lines)
 
@@ -337,7 +338,7 @@ async def _show_one(origin: Origin, seq: int) -> ShownRecord:
     async with open_source(origin) as source:
         last_seq = await source.last_seq()
         if seq > last_seq:
-            raise CliError(f"sequence {seq} is not in the log yet", f"the last is {last_seq}")
+            raise AllotError(f"sequence {seq} is not in the log yet", f"the last is {last_seq}")
         record = await _record(source, seq)
         shown = ShownRecord(
             seq=record.seq,
@@ -365,7 +366,7 @@ async def _show_one(origin: Origin, seq: int) -> ShownRecord:
 def _shown_lines(shown: ShownRecord) -> Iterator[str]:
     yield f"Sequence  {shown.seq}"
     yield f"Subject   {shown.subject}"
-    yield f"Time      {moments.moment_text(shown.time_ms)}"
+    yield f"Time      {moment_text(shown.time_ms)}"
     yield f"Id        {shown.id or '-'}"
     if shown.record is None:
         yield f"Unreadable  {shown.unreadable}"
@@ -382,7 +383,7 @@ async def _record(source: Source, seq: int) -> Record:
     async with aclosing(source.read(seq, seq)) as batches:
         async for batch in batches:
             return batch[0]
-    raise CliError(f"sequence {seq} is missing from the log", "the log is damaged")
+    raise AllotError(f"sequence {seq} is missing from the log", "the log is damaged")
 
 
 async def _effects(

@@ -8,18 +8,19 @@ import anyio
 import click
 import msgspec
 
+from allotment.adapters.service.moments import AtSequence
+from allotment.answers import moments
+from allotment.answers.folding import reading
+from allotment.answers.source import Origin, Source
+from allotment.core.errors import AllotError
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.evaluator import Evaluator, Ranker
 from allotment.core.replay.again import RAISED
 from allotment.core.replay.replay import Index, Replayer, Report
 from allotment_board import NodeRanker
 from allotment_cli.options.params import output_option
-from allotment_cli.show import moments
-from allotment_cli.show.errors import CliError
-from allotment_cli.show.moments import AtSequence
+from allotment_cli.options.source import open_source, source_options
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, suggest
-from allotment_cli.sources.folding import reading
-from allotment_cli.sources.source import Origin, Source, open_source, source_options
 
 DIFFERENCES = 1
 COMPILED_DECISIONS_MIN = 10_000
@@ -92,9 +93,9 @@ async def run(
         from_seq = 1 if first is None else await _sequence(source, first, "--from", after=True)
         to_seq = last_seq if last is None else await _sequence(source, last, "--to", after=False)
         if from_seq > last_seq + 1 or to_seq > last_seq:
-            raise CliError(f"the log ends at {last_seq}", "give --from and --to within it")
+            raise AllotError(f"the log ends at {last_seq}", "give --from and --to within it")
         if from_seq > to_seq and first is not None and last is not None:
-            raise CliError(
+            raise AllotError(
                 f"--from is seq {from_seq} and --to is seq {to_seq}: nothing lies between",
                 "give --from before --to",
             )

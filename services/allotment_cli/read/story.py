@@ -6,16 +6,19 @@ from pathlib import Path
 import anyio
 import click
 
+from allotment.adapters.service.moments import local_text, moment_text
+from allotment.answers.source import Origin
 from allotment.core.explain.life import Life, Phase
 from allotment.core.explain.timeline import life_of, neighbours
 from allotment.core.explain.words import wants_text
 from allotment.core.units import duration_text
 from allotment_cli.options import completion
+from allotment_cli.options.names import pod_name
 from allotment_cli.options.params import at_option, namespace_option, output_option
+from allotment_cli.options.source import open_source, source_options
 from allotment_cli.read.explain import collect, kin_of, told_of
 from allotment_cli.show import explain_sections as sections
 from allotment_cli.show.explain_text import ask_fields, field, story_fields
-from allotment_cli.show.moments import local_text, moment_text
 from allotment_cli.show.output import (
     DOCUMENTS,
     emit,
@@ -24,8 +27,6 @@ from allotment_cli.show.output import (
     suggest,
     table,
 )
-from allotment_cli.sources.names import pod_name
-from allotment_cli.sources.source import Origin, open_source, source_options
 
 
 @click.command()

@@ -20,14 +20,17 @@ from allotment.adapters.telemetry.pod_traces import (
     export_to_receiver,
     without_credentials,
 )
+from allotment.answers.source import Origin
+from allotment.core.errors import AllotError
 from allotment.core.explain.life import RUNNING, TERMINATING, WAITING, Life
 from allotment.core.explain.schema import AsOf
 from allotment.core.explain.spans import SpanView, spans_of
 from allotment.core.units import duration_text
 from allotment_cli.options import completion
+from allotment_cli.options.names import pod_name
 from allotment_cli.options.params import at_option, namespace_option, output_option
+from allotment_cli.options.source import source_options
 from allotment_cli.read import story
-from allotment_cli.show.errors import CliError
 from allotment_cli.show.explain_text import field
 from allotment_cli.show.output import (
     DOCUMENTS,
@@ -39,8 +42,6 @@ from allotment_cli.show.output import (
     suggest,
     table,
 )
-from allotment_cli.sources.names import pod_name
-from allotment_cli.sources.source import Origin, source_options
 
 TRACE_SCHEMA = "allotment.dev/trace/v1"
 BAR_CHARS = 30
@@ -122,21 +123,21 @@ def _export(target: str, spans: Sequence[SpanView]) -> None:
             export_to_file(Path(target), spans)
     except ExportFailedError as error:
         remedy = "is that the address of an OTLP/HTTP receiver?" if is_receiver else ""
-        raise CliError(str(error), remedy) from error
+        raise AllotError(str(error), remedy) from error
     note(
         f"{len(spans)} spans of trace {spans[0].trace_id} exported to {without_credentials(target)}"
     )
 
 
 def _receiver() -> str:
-    """The address in the environment. Raises `CliError` where there is none, or it is no URL."""
+    """The address in the environment. Raises `AllotError` where there is none, or it is no URL."""
     name = next((name for name in ENDPOINTS if os.environ.get(name)), None)
     if name is None:
-        raise CliError(
+        raise AllotError(
             "no OTLP receiver is named", f"set {ENDPOINTS[1]}, or give --export its address"
         )
     if not os.environ[name].startswith(WEB):
-        raise CliError(f"{name} is no URL", "wanted: http://HOST:4318 or https://…")
+        raise AllotError(f"{name} is no URL", "wanted: http://HOST:4318 or https://…")
     return os.environ[name]
 
 

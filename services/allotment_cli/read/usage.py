@@ -10,18 +10,19 @@ import anyio
 import click
 import msgspec
 
+from allotment.adapters.service.moments import AtSequence, AtTime, moment_text
+from allotment.answers import moments
+from allotment.answers.folding import fold
+from allotment.answers.source import Origin, Source
+from allotment.core.errors import AllotError
 from allotment.core.explain.views import plain
 from allotment.core.ledger.model import Allocation
 from allotment.core.replay.usage import MICRO, Meter, Usage, namespace_of, node_of
 from allotment.core.units import hours_column, rfc3339
 from allotment_cli.options import completion
 from allotment_cli.options.params import output_option
-from allotment_cli.show import moments
-from allotment_cli.show.errors import CliError
-from allotment_cli.show.moments import AtSequence, AtTime
+from allotment_cli.options.source import open_source, source_options
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, heading, note, table
-from allotment_cli.sources.folding import fold
-from allotment_cli.sources.source import Origin, Source, open_source, source_options
 
 SCHEMA = "allotment.dev/usage/v1"
 
@@ -101,7 +102,7 @@ def usage(
     before --to.
     """
     if namespace is not None and by != NAMESPACE:
-        raise CliError(f"-n selects a namespace, and --by {by} adds them up", "leave out one")
+        raise AllotError(f"-n selects a namespace, and --by {by} adds them up", "leave out one")
     document = anyio.run(_document, Origin(home, nats, file), first, last, by)
     if namespace is not None:
         only = tuple(used for used in document.usage if used.name == namespace)
@@ -109,7 +110,7 @@ def usage(
     if output in DOCUMENTS:
         emit_document(document, output)
         return
-    first_text, last_text = map(moments.moment_text, (document.from_ms, document.to_ms))
+    first_text, last_text = map(moment_text, (document.from_ms, document.to_ms))
     note(f"from {first_text} to {last_text}, seq {document.seq}")
     emit(usage_lines(document))
 
@@ -120,12 +121,12 @@ async def _document(origin: Origin, first: str | None, last: str | None, by: str
         begin_ms = await _begin_ms(source)
         from_ms = begin_ms if first is None else await _ms(source, first, "--from")
         if from_ms < begin_ms:
-            note(f"the log begins at {moments.moment_text(begin_ms)}")
+            note(f"the log begins at {moment_text(begin_ms)}")
         to_ms = now_ms if last is None else min(await _ms(source, last, "--to"), now_ms)
         if from_ms > to_ms:
-            raise CliError(
-                f"--from is {moments.moment_text(from_ms)} and --to is"
-                f" {moments.moment_text(to_ms)}: nothing lies between",
+            raise AllotError(
+                f"--from is {moment_text(from_ms)} and --to is"
+                f" {moment_text(to_ms)}: nothing lies between",
                 "give --from before --to",
             )
         before = await fold(source, AtTime(from_ms))
@@ -171,7 +172,7 @@ async def _ms(source: Source, text: str, option: str) -> int:
         return at.ms
     last_seq = await source.last_seq()
     if not 1 <= at.seq <= last_seq:
-        raise CliError(f"{option} {text}: the log goes from 1 to {last_seq}", "give one of these")
+        raise AllotError(f"{option} {text}: the log goes from 1 to {last_seq}", "give one of these")
     return await _record_ms(source, at.seq)
 
 
@@ -179,7 +180,7 @@ async def _record_ms(source: Source, seq: int) -> int:
     async with aclosing(source.read(seq, seq)) as batches:
         async for batch in batches:
             return batch[0].time_ns // 1_000_000
-    raise CliError(f"the log has no record {seq}")
+    raise AllotError(f"the log has no record {seq}")
 
 
 def usage_lines(document: UsageDocument) -> list[str]:

@@ -10,17 +10,18 @@ import anyio
 import click
 import msgspec
 
+from allotment.answers.folding import fold, take
+from allotment.answers.source import Origin, Source
+from allotment.core.errors import AllotError
 from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ENDED, RESERVED, ClusterState, Pod
 from allotment.core.units import age_text, duration_ms
 from allotment_cli.options import completion
+from allotment_cli.options.names import pod_name
 from allotment_cli.options.params import namespace_option, output_option
-from allotment_cli.show.errors import CliError
+from allotment_cli.options.source import open_source, source_options
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, note, suggest
-from allotment_cli.sources.folding import fold, take
-from allotment_cli.sources.names import pod_name
-from allotment_cli.sources.source import Origin, Source, open_source, source_options
 
 IMPOSSIBLE, TIMED_OUT = 1, 3
 GONE = "gone"
@@ -128,7 +129,7 @@ def wait(
     """
     limit_ms = duration_ms(timeout)
     if limit_ms is None or limit_ms < 0:
-        raise CliError(f"--timeout {timeout!r} is not a duration", "give one like 90s, 5m or 0")
+        raise AllotError(f"--timeout {timeout!r} is not a duration", "give one like 90s, 5m or 0")
     names = [pod_name(text, "pod", namespace) for text in pods]
     waited = anyio.run(_wait, Origin(home, nats, file), names, condition, limit_ms)
     if output in DOCUMENTS:

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from allotment_cli.show.errors import CliError
+from allotment.answers.folding import Folded, Foreseer, Observer, take
+from allotment.answers.source import Source
+from allotment.core.errors import AllotError
 from allotment_cli.show.output import DOCUMENTS, emit
-from allotment_cli.sources.folding import Folded, Foreseer, Observer, take
-from allotment_cli.sources.source import Source
 
 LEAVE_OUT_WATCH = "leave out --watch, or -o"
 _OF_THE_MOMENT = frozenset(("asOf",))
@@ -27,14 +27,14 @@ class Look(Protocol):
 
 
 def check_watch(at: str | None, file: Path | None, output: str, remedy: str) -> None:
-    """Whether `--watch` goes with the other options. Raises `CliError`."""
+    """Whether `--watch` goes with the other options. Raises `AllotError`."""
     if at is not None or file is not None:
-        raise CliError(
+        raise AllotError(
             "--watch follows a live log, which --at and --file do not",
             "leave out one of them",
         )
     if output in DOCUMENTS:
-        raise CliError(f"-o {output} is one document and cannot be followed", remedy)
+        raise AllotError(f"-o {output} is one document and cannot be followed", remedy)
 
 
 async def watch(

@@ -9,17 +9,12 @@ import click
 
 from allotment.adapters.log.nats_users import SERVICES
 from allotment.adapters.service.moments import silence_text
+from allotment.answers import in_cluster
+from allotment.answers.source import Origin
+from allotment.core.errors import AllotError
 from allotment_cli.options.params import output_option
-from allotment_cli.show.errors import CliError
+from allotment_cli.options.source import chosen_cluster, home_option, open_source, source_options
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, heading, note, suggest, table
-from allotment_cli.sources import in_cluster
-from allotment_cli.sources.source import (
-    Origin,
-    chosen_cluster,
-    home_option,
-    open_source,
-    source_options,
-)
 from allotment_local.nodes.shape_reader import ALLOCATE_MS_MAX
 from allotment_local.orchestrator import LocalModeError
 from allotment_local.orchestrator import down as stop_local
@@ -102,7 +97,7 @@ def status(
     Exit code 1 if anything does not run or is not ready.
     """
     if file is not None:
-        raise CliError("an exported log does not say what runs", "leave out --file")
+        raise AllotError("an exported log does not say what runs", "leave out --file")
     if nats:
         found = anyio.run(_of_leases, Origin(home, nats))
     elif (chosen := chosen_cluster()) is not None:
@@ -115,11 +110,11 @@ def status(
 
 
 async def _of_leases(origin: Origin) -> dict[str, Any]:
-    """The active replica of each service. Raises `CliError`."""
+    """The active replica of each service. Raises `AllotError`."""
     async with open_source(origin) as source:
         holders = await source.active(tuple(SERVICES))
     if holders is None:
-        raise CliError(
+        raise AllotError(
             "which replicas are active is not known: this key may not read the leases",
             "use the reader's key; deploy/README, Rights",
         )
@@ -156,12 +151,12 @@ def active_text(row: dict[str, Any]) -> str:
 
 
 def local_mode(act: Callable[[], Any]) -> Any:
-    """Do something with local mode; what it cannot do becomes a `CliError`."""
+    """Do something with local mode; what it cannot do becomes a `AllotError`."""
     try:
         return act()
     except LocalModeError as error:
         first, *rest = error.problems or ["local mode failed"]
-        raise CliError(first, more=rest) from error
+        raise AllotError(first, more=rest) from error
 
 
 def lag_text(lag: dict[str, Any] | None) -> str:

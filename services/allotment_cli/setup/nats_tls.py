@@ -19,8 +19,8 @@ from allotment.adapters.log.certificates import (
     new_certificates,
 )
 from allotment.adapters.log.nats_users import NAMESPACE
-from allotment_cli.show.errors import CliError
-from allotment_cli.sources.source import complete_context
+from allotment.core.errors import AllotError
+from allotment_cli.options.source import complete_context
 
 SECRET = "allotment-nats-tls"
 SERVICE = "allotment-nats"
@@ -64,19 +64,19 @@ def nats_tls(namespace: str, kubeconfig: Path | None, context: str | None) -> No
 
 
 async def create(namespace: str, kubeconfig: Path | None, context: str | None) -> str:
-    """What became of it, in a sentence. Raises `CliError`."""
+    """What became of it, in a sentence. Raises `AllotError`."""
     secret = _secret(namespace, datetime.now(UTC))
     path = f"/api/v1/namespaces/{namespace}/secrets"
     try:
         async with connect(kubeconfig, context, timeout_s=TIMEOUT_S) as client:
             answer = await client.create(path, secret)
     except KubeConfigError as error:
-        raise CliError(str(error), "name a cluster with --context or --kubeconfig") from error
+        raise AllotError(str(error), "name a cluster with --context or --kubeconfig") from error
     if isinstance(answer, Ok):
         return f"secret {namespace}/{SECRET} created; it is valid for {VALID_DAYS} days"
     if isinstance(answer, Refused) and answer.reason == "AlreadyExists":
         return f"secret {namespace}/{SECRET} exists already and was not changed"
-    raise CliError(
+    raise AllotError(
         f"secret {namespace}/{SECRET} cannot be created: {answer.message}",
         "check the namespace, and that the account may create secrets there",
     )

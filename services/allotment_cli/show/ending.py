@@ -16,9 +16,11 @@ from types import FrameType
 
 import click
 
-from allotment_cli.show.errors import CliError, innermost
+from allotment.core.errors import AllotError, innermost
 from allotment_cli.show.output import note
 
+UNANSWERED = 2
+"""The exit code of a command that could not answer."""
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 """In addition to SIGINT, which Python itself turns into an exception."""
 
@@ -38,6 +40,9 @@ def ended_in_order(ctx: click.Context) -> Iterator[None]:
     try:
         with _interruptible(), _handled_by(stop):
             yield
+    except AllotError as error:
+        complain(error)
+        ctx.exit(UNANSWERED)
     except (KeyboardInterrupt, OSError, BaseExceptionGroup) as error:
         match innermost(error):
             case KeyboardInterrupt():
@@ -50,9 +55,16 @@ def ended_in_order(ctx: click.Context) -> Iterator[None]:
                 ctx.exit(128 + signal.SIGPIPE)
             case OSError(errno=errno.ENOSPC, filename=None) as full:
                 _say_no_more()
-                raise CliError(f"the output cannot be written: {full.strerror}") from error
+                complain(AllotError(f"the output cannot be written: {full.strerror}"))
+                ctx.exit(UNANSWERED)
             case _:
                 raise
+
+
+def complain(error: AllotError) -> None:
+    """A line each for what is wrong and what to do, to stderr."""
+    for text in filter(None, (error.message, *error.more, error.remedy)):
+        note(f"allot: {text}")
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from allotment.adapters.service.moments import local_text
 from allotment.core.explain.amounts import compute_text
 from allotment.core.explain.schema import (
     Candidate,
@@ -19,7 +20,6 @@ from allotment.core.explain.words import (
     step_text,
 )
 from allotment.core.units import bytes_text, duration_text, points_text
-from allotment_cli.show.moments import local_text
 from allotment_cli.show.output import Prose, table
 
 TIMELINE_SHOWN = 14

@@ -5,6 +5,7 @@ Everything is read from the JSON structs, so nothing is known to the text alone.
 
 from collections.abc import Iterator, Sequence
 
+from allotment.adapters.service.moments import moment_text, since_text
 from allotment.core.explain.life import Life, PodExplanation
 from allotment.core.explain.views import PERHAPS
 from allotment.core.explain.words import (
@@ -26,7 +27,6 @@ from allotment.core.reasons import VOLUME_NOT_READY
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli.show import explain_sections as sections
 from allotment_cli.show.advice_text import advice_lines
-from allotment_cli.show.moments import moment_text, since_text
 from allotment_cli.show.output import Prose, heading
 
 LABEL = 11

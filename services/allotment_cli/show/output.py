@@ -14,7 +14,6 @@ here: what it would not print as itself is escaped, a line break included.
 import json
 import os
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -278,6 +277,8 @@ def suggest(command: str) -> None:
 
 def _same_log() -> list[str]:
     """The options on the running command's command line that name the log."""
+    import shlex
+
     ctx, found = click.get_current_context(silent=True), []
     while ctx is not None:
         for name in ("file", "nats", "home", "context", "kubeconfig"):

@@ -7,11 +7,13 @@ Only where stderr is a terminal; what is read by a program gets no bar.
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Timer
 from typing import Protocol
 
 import click
+
+from allotment_cli.show.output import note
 
 SHOWN_AFTER_S = 1.0
 LOOKED_AT_EVERY_S = 0.1
@@ -101,3 +103,19 @@ def _bar(title: str, total: int) -> Iterator[Advance]:
     with Progress(console=console, transient=True, redirect_stdout=to_screen) as bars:
         task = bars.add_task(title, total=total)
         yield lambda done: bars.advance(task, done)
+
+
+class Terminal:
+    """Shows what is said about an answer on stderr: a `Screen` of `allotment.answers.source`."""
+
+    def note(self, text: str) -> None:
+        note(text)
+
+    def progress(self, title: str, total: int) -> AbstractContextManager[Advance]:
+        return progress(title, total)
+
+    def waiting(self, text: str) -> AbstractContextManager[None]:
+        return waiting(text)
+
+
+TERMINAL = Terminal()

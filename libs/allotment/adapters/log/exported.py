@@ -13,22 +13,12 @@ import anyio
 import msgspec
 
 from allotment.adapters.telemetry.log import file_trouble
+from allotment.core.errors import AllotError
 from allotment.core.logport import Record
 from allotment_proto.codec import UNREADABLE
 
 BATCH_RECORDS = 1024
 _REMEDY = "write such files with: allot log -o jsonl"
-
-
-class ExportedLogError(Exception):
-    """Raised for a file that is not an exported log; `message` says where and why, `remedy` what to
-    do about it.
-    """
-
-    def __init__(self, message: str, remedy: str = "") -> None:
-        super().__init__(f"{message}; {remedy}" if remedy else message)
-        self.message = message
-        self.remedy = remedy
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +62,7 @@ def _is_plain(payload: bytes) -> bool:
 
 
 def decode(text: str, place: str) -> Record:
-    """Raises `ExportedLogError` naming the place for a line that is not one of an exported log."""
+    """Raises `AllotError` naming the place for a line that is not one of an exported log."""
     try:
         line = _decoder.decode(text)
         if isinstance(line.record, msgspec.Raw):
@@ -82,12 +72,12 @@ def decode(text: str, place: str) -> Record:
         else:
             raise ValueError("it has neither record nor base64")
     except (*UNREADABLE, ValueError) as error:
-        raise ExportedLogError(f"{place} is not a record: {error}", _REMEDY) from error
+        raise AllotError(f"{place} is not a record: {error}", _REMEDY) from error
     return Record(line.seq, line.subject, payload, line.time_ns, line.msg_id)
 
 
 def read_file(path: Path) -> Iterator[Record]:
-    """The records of a file in order. Raises `ExportedLogError` for a broken line or a gap."""
+    """The records of a file in order. Raises `AllotError` for a broken line or a gap."""
     expected = 1
     try:
         with path.open(encoding="utf-8") as lines:
@@ -96,14 +86,14 @@ def read_file(path: Path) -> Iterator[Record]:
                     continue
                 record = decode(text, f"{path}:{number}")
                 if record.seq != expected:
-                    raise ExportedLogError(
+                    raise AllotError(
                         f"{path}:{number} has sequence {record.seq}, but {expected} was expected",
                         "export the whole log: allot log -o jsonl",
                     )
                 expected += 1
                 yield record
     except (OSError, UnicodeDecodeError) as error:
-        raise ExportedLogError(f"{path} cannot be read: {file_trouble(error)}") from error
+        raise AllotError(f"{path} cannot be read: {file_trouble(error)}") from error
 
 
 class ExportedLog:

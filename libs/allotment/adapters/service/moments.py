@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import NamedTuple
 
-from allotment.core.units import duration_ns
+from allotment.core.units import age_text, duration_ns
 
 FORMS = "a sequence (184203), the one before it (184203~1), 14:03, -15m or 2026-11-20T14:03:00Z"
 
@@ -116,3 +116,9 @@ def _local(ms: int) -> datetime:
 def show_in_zone(minutes: int) -> None:
     """Show local times in a zone this many minutes ahead of UTC, in this context."""
     _reader_zone.set(timezone(timedelta(minutes=minutes)))
+
+
+def since_text(since: str, now_ms: int) -> str:
+    """An RFC 3339 moment as a person reads it, and how long ago it was."""
+    at_ms = int(datetime.fromisoformat(since).timestamp() * 1000)
+    return f"{moment_text(at_ms)} ({age_text(max(now_ms - at_ms, 0) // 1000)})"

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from allotment.adapters.log.connection import Connection
-from allotment.adapters.log.exported import ExportedLog, ExportedLogError, read_file
+from allotment.adapters.log.exported import ExportedLog, read_file
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.log.jetstream import JetStream
 from allotment.adapters.log.log import JetStreamLog
@@ -33,6 +33,7 @@ from allotment.adapters.service.world import (
     silent_since_ms,
     watch_readiness,
 )
+from allotment.core.errors import AllotError
 from allotment.core.logport import LogUnavailable, Record
 from allotment_proto.subjects import STREAM
 
@@ -105,7 +106,7 @@ async def open_file(
     ctx.ready("log", False, "not folded yet")
     try:
         records = await anyio.to_thread.run_sync(lambda: list(read_file(path)))
-    except ExportedLogError as error:
+    except AllotError as error:
         raise SettingsError([str(error)]) from error
     log = ExportedLog(records)
     fold = Fold(log, ctx.log)

@@ -8,19 +8,21 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import (
+    AsyncExitStack,
+    asynccontextmanager,
+)
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import click
-from click.shell_completion import CompletionItem
-
+from allotment.adapters.log import exported
 from allotment.adapters.log.snapshots import SnapshotDirectory, SnapshotStore
+from allotment.answers import kubeconfig
+from allotment.answers.kubeconfig import Choice
+from allotment.answers.screen import UNSEEN, Screen
+from allotment.core.errors import AllotError
 from allotment.core.logport import Log, LogDamaged, LogUnavailable, Record
-from allotment_cli.show.errors import CliError
-from allotment_cli.sources import export, kubeconfig
-from allotment_cli.sources.kubeconfig import Choice
 from allotment_proto.subjects import LIST_AGAIN, STREAM
 
 if TYPE_CHECKING:
@@ -32,15 +34,14 @@ CONNECT_WITHIN_S = 5.0
 ALLOWED_WITHIN_S = 2.0
 DEFAULT_HOME = "~/.allotment"
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 class Origin(NamedTuple):
-    """What the options say about where the log is."""
+    """Where the log is: in a file, at a URL, in a cluster, or in local mode at this home."""
 
     home: Path
     nats: str | None = None
     file: Path | None = None
+    cluster: Choice | None = None
 
 
 class Key(NamedTuple):
@@ -58,6 +59,7 @@ class Source(Protocol):
     """A log that can be read, more than once. `snapshots` is where folds of it may be kept."""
 
     snapshots: SnapshotStore | None
+    screen: Screen
 
     def now_ms(self) -> int:
         """What "now" means: the clock for a live log, the last record's time for a file."""
@@ -95,87 +97,12 @@ class Source(Protocol):
         ...
 
 
-def complete_context(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Completes the contexts of the kubeconfig that the options name, or of the usual one."""
-    named = ctx.params.get("kubeconfig") or ctx.meta.get(f"{__name__}.kubeconfig")
-    found = kubeconfig.contexts_of(kubeconfig.files_of(named))
-    return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
-
-
-def source_options(command: F) -> F:
-    """The options of every command that reads the log: `home`, `nats` and `file`.
-
-    `--context` and `--kubeconfig` are kept with the command's context, for `open_source`.
-    """
-    for decorate in (
-        click.option(
-            "--context",
-            shell_complete=complete_context,
-            help="Read the log of this kubeconfig context's cluster.",
-            expose_value=False,
-            callback=_kept,
-        ),
-        click.option(
-            "--kubeconfig",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="Read the log of this file's cluster.",
-            expose_value=False,
-            callback=_kept,
-        ),
-        click.option(
-            "--file",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="Read an exported log (allot log -o jsonl) instead of a live one.",
-        ),
-        click.option(
-            "--nats", envvar="ALLOT_NATS_URL", metavar="URL", help="NATS server. [ALLOT_NATS_URL]"
-        ),
-        home_option,
-    ):
-        command = decorate(command)
-    return command
-
-
-def _kept(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
-    if value is not None:
-        ctx.meta[f"{__name__}.{parameter.name}"] = value
-
-
-def choose_cluster(kubeconfig: Path | None, context: str | None) -> None:
-    """Let the running command read the log of this cluster, as if its options named it here."""
-    ctx = click.get_current_context()
-    ctx.meta[f"{__name__}.kubeconfig"], ctx.meta[f"{__name__}.context"] = kubeconfig, context
-
-
-def chosen_cluster() -> Choice | None:
-    """The cluster that the options of the running command name; None if they name none."""
-    ctx = click.get_current_context(silent=True)
-    if ctx is None:
-        return None
-    found = Choice(ctx.meta.get(f"{__name__}.kubeconfig"), ctx.meta.get(f"{__name__}.context"))
-    return None if found == Choice() else found
-
-
-def home_option(command: F) -> F:
-    """Where local mode keeps its state."""
-    return click.option(
-        "--home",
-        envvar="ALLOT_HOME",
-        default=DEFAULT_HOME,
-        show_default=True,
-        type=click.Path(path_type=Path, file_okay=False),
-        callback=lambda ctx, parameter, value: value.expanduser(),
-        help="State of local mode. [ALLOT_HOME]",
-    )(command)
-
-
 class FileSource:
     """An exported log, held in memory."""
 
-    def __init__(self, path: Path) -> None:
-        self.records = list(export.read_file(path))
+    def __init__(self, path: Path, screen: Screen = UNSEEN) -> None:
+        self.screen = screen
+        self.records = list(exported.read_file(path))
         self.snapshots: SnapshotStore | None = None
 
     def now_ms(self) -> int:
@@ -204,55 +131,54 @@ class FileSource:
         return None
 
     async def ask_to_list(self) -> None:
-        raise CliError("an exported log cannot be corrected", "leave out --file")
+        raise AllotError("an exported log cannot be corrected", "leave out --file")
 
     def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
-        raise CliError(
+        raise AllotError(
             "--follow needs a live log, and --file names an exported one", "leave out --file"
         )
 
 
 @asynccontextmanager
-async def open_source(origin: Origin) -> AsyncIterator[Source]:
-    """The log of these options. Raises `CliError` saying what is not there and what to do."""
+async def open_source(origin: Origin, screen: Screen = UNSEEN) -> AsyncIterator[Source]:
+    """Open the log. Raises `AllotError` saying what is not there and what to do."""
     if origin.file is not None:
-        yield FileSource(origin.file)
+        yield FileSource(origin.file, screen)
         return
-    cluster = chosen_cluster()
+    cluster = origin.cluster
     url = origin.nats or (_running(origin.home) if cluster is None else "")
     if url:
-        async with _live(url, _named_key() or _local_key(origin.home)) as source:
+        async with _live(url, _named_key() or _local_key(origin.home), screen) as source:
             yield source
         return
-    from allotment_cli.sources import in_cluster
+    from allotment.answers import in_cluster
 
     if cluster is None and not _is_a_cluster_known():
-        raise CliError(
+        raise AllotError(
             f"local mode is not running at {origin.home}",
             "run: allot up, or name a log with --context NAME, --nats URL or --file LOG.jsonl",
         )
-    async with in_cluster.reached(cluster or Choice()) as found:
+    async with in_cluster.reached(cluster or Choice(), screen) as found:
         try:
             key = _named_key() or Key(seed=found.seed)
-            async with _live(found.url, key._replace(is_forwarded=True)) as source:
+            async with _live(found.url, key._replace(is_forwarded=True), screen) as source:
                 yield source
-        except CliError as error:
+        except AllotError as error:
             if found.forward.problem:  # the reason, where there is one
-                raise CliError(error.message, found.forward.problem) from error
+                raise AllotError(error.message, found.forward.problem) from error
             raise
 
 
 def cluster_of(origin: Origin) -> Choice | None:
-    """The cluster whose log these options read; None where they name no cluster's."""
-    chosen = chosen_cluster()
-    if origin.file is not None or origin.nats or chosen is not None:
-        return chosen
+    """The cluster whose log this is; None for a log of no cluster."""
+    if origin.file is not None or origin.nats or origin.cluster is not None:
+        return origin.cluster
     return None if _running(origin.home) or not _is_a_cluster_known() else Choice()
 
 
 def _running(home: Path) -> str:
     """Where the NATS of local mode is; empty if it does not run."""
-    from allotment_cli.sources import local
+    from allotment.answers import local
 
     return local.addresses(home).nats
 
@@ -265,36 +191,36 @@ def _is_a_cluster_known() -> bool:
 
 
 @asynccontextmanager
-async def open_as_admin(origin: Origin) -> AsyncIterator["Connection"]:
-    """NATS as an administrator of the log, which need not be there. Raises `CliError`."""
+async def open_as_admin(origin: Origin, screen: Screen = UNSEEN) -> AsyncIterator["Connection"]:
+    """NATS as an administrator of the log, which need not be there. Raises `AllotError`."""
     from allotment.adapters.log.connection import NatsUnavailable
     from allotment.adapters.log.nats_users import ADMIN
 
     if origin.file is not None:
-        raise CliError("an exported log has no server", "leave out --file")
-    cluster = chosen_cluster()
+        raise AllotError("an exported log has no server", "leave out --file")
+    cluster = origin.cluster
     url = origin.nats or (_running(origin.home) if cluster is None else "")
     logging.getLogger("allotment.nats").setLevel(logging.CRITICAL)  # we say it ourselves
     try:
         async with AsyncExitStack() as stack:
             key = _named_key() or _local_key(origin.home, ADMIN)
             if not url:
-                from allotment_cli.sources import in_cluster
+                from allotment.answers import in_cluster
 
                 found = await stack.enter_async_context(
-                    in_cluster.reached(cluster or Choice(), ADMIN)
+                    in_cluster.reached(cluster or Choice(), screen, ADMIN)
                 )
                 key = _named_key() or Key(seed=found.seed)
                 url, key = found.url, key._replace(is_forwarded=True)
             yield await stack.enter_async_context(_connected(url, key, ADMIN))
     except (NatsUnavailable, TimeoutError) as error:
-        raise CliError(f"NATS cannot be reached: {error}", "check --nats or --context") from error
+        raise AllotError(f"NATS cannot be reached: {error}", "check --nats or --context") from error
     except LogUnavailable as error:
-        raise CliError(f"NATS failed: {error}", "is the key an administrator's?") from error
+        raise AllotError(f"NATS failed: {error}", "is the key an administrator's?") from error
 
 
 @asynccontextmanager
-async def _live(url: str, key: Key) -> AsyncIterator[Source]:
+async def _live(url: str, key: Key, screen: Screen) -> AsyncIterator[Source]:
     from allotment.adapters.log.connection import NatsUnavailable
     from allotment.adapters.log.jetstream import JetStream
     from allotment.adapters.log.log import JetStreamLog
@@ -305,24 +231,24 @@ async def _live(url: str, key: Key) -> AsyncIterator[Source]:
             jetstream = JetStream(connection, budget_s=CONNECT_WITHIN_S)
             log = await JetStreamLog.to_read(jetstream)
             if log is None:
-                raise CliError(
+                raise AllotError(
                     f"NATS at {url} has no stream {STREAM}",
                     "is this the right server? the watcher makes the stream, unless one was lost"
                     " (see its /readyz)",
                 )
             cache = _cache_of(log.identity)
             snapshots = SnapshotDirectory(cache, log_identity=log.identity)
-            yield LiveSource(log, snapshots, jetstream)
+            yield LiveSource(log, snapshots, jetstream, screen)
     except NatsUnavailable as error:
-        raise CliError(
+        raise AllotError(
             f"NATS cannot be reached: {error}", "check --nats, or start local mode: allot up"
         ) from error
     except TimeoutError as error:
-        raise CliError(
+        raise AllotError(
             f"NATS at {url} does not answer", "check --nats, or start local mode: allot up"
         ) from error
     except (LogUnavailable, LogDamaged) as error:
-        raise CliError(f"the log at {url} cannot be read: {error}") from error
+        raise AllotError(f"the log at {url} cannot be read: {error}") from error
 
 
 @asynccontextmanager
@@ -398,7 +324,9 @@ class LiveSource:
         log: Log,
         snapshots: SnapshotStore | None,
         jetstream: "JetStream",
+        screen: Screen,
     ) -> None:
+        self.screen = screen
         self.snapshots = snapshots
         self.last_seq = log.last_seq
         self.read = log.read

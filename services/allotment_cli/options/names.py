@@ -6,10 +6,10 @@ from difflib import get_close_matches
 
 import click
 
-from allotment_cli.show.errors import CliError
-from allotment_cli.sources import local
-from allotment_cli.sources.kubeconfig import USUAL_NAMESPACE, Choice, files_of, namespace_of
-from allotment_cli.sources.source import chosen_cluster
+from allotment.answers import local
+from allotment.answers.kubeconfig import USUAL_NAMESPACE, Choice, files_of, namespace_of
+from allotment.core.errors import AllotError
+from allotment_cli.options.source import chosen_cluster
 
 KINDS = {
     **dict.fromkeys(("pod", "pods", "po"), "pod"),
@@ -24,24 +24,24 @@ KINDS = {
 def pod_name(text: str, kind: str = "pod", namespace: str | None = None) -> tuple[str, str]:
     """``ns/name``, or ``name`` in the namespace of `-n`, or else in the usual one.
 
-    A word for the kind may stand before it, as in ``pod/name``. Raises `CliError` for all else.
+    A word for the kind may stand before it, as in ``pod/name``. Raises `AllotError` for all else.
     """
     word, slash, rest = text.partition("/")
     if slash and word in KINDS:
         if KINDS[word] != kind:
-            raise CliError(f"{text} is no {kind}", f"give {kind}/NAME, or NAMESPACE/NAME")
+            raise AllotError(f"{text} is no {kind}", f"give {kind}/NAME, or NAMESPACE/NAME")
         text = rest
     elif text in KINDS:
-        raise CliError(f"{text} alone names no {kind}", f"give {text}/NAME")
+        raise AllotError(f"{text} alone names no {kind}", f"give {text}/NAME")
     given, slash, name = text.rpartition("/")
     if slash and namespace is not None and given != namespace:
-        raise CliError(
+        raise AllotError(
             f"{kind} {text} is not in namespace {namespace}, which -n names",
             "give the namespace once",
         )
     space = given if slash else namespace or usual_namespace()
     if not space or not name or "/" in space:
-        raise CliError(
+        raise AllotError(
             f"{text!r} is not the name of a {kind}",
             "give NAMESPACE/NAME, or NAME in the default namespace, or NAME with -n NAMESPACE",
         )
@@ -71,11 +71,11 @@ def meant(name: str, known: Iterable[str], otherwise: str) -> str:
     return f"did you mean {close[0]}?" if close else otherwise
 
 
-def no_such_node(name: str, known: Iterable[str], seq: int) -> CliError:
+def no_such_node(name: str, known: Iterable[str], seq: int) -> AllotError:
     """What to raise for a node that is not there: misspelt, or gone."""
     close = get_close_matches(name, list(known), n=1)
     guess = f"did you mean {close[0]}? " if close else ""
-    return CliError(
+    return AllotError(
         f"there is no node {name} at seq {seq}",
         f"{guess}if it went, its records say when: allot log --node {name}",
     )

@@ -19,10 +19,10 @@ from allotment.adapters.kube.config import KubeConfigError
 from allotment.adapters.kube.portforward import LOOPBACK, Forward, forwarded
 from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment.adapters.log.nats_users import NAMESPACE, READER, SEED, secret_of
-from allotment_cli.show.errors import CliError
-from allotment_cli.show.output import note
-from allotment_cli.sources import local
-from allotment_cli.sources.kubeconfig import Choice
+from allotment.answers import local
+from allotment.answers.kubeconfig import Choice
+from allotment.answers.screen import Screen
+from allotment.core.errors import AllotError
 
 NATS = "app.kubernetes.io/name=nats,app.kubernetes.io/part-of=allotment"
 """The labels of the servers' pods, as they are shipped."""
@@ -76,25 +76,25 @@ class _Secret(msgspec.Struct):
 
 
 @asynccontextmanager
-async def reached(choice: Choice, user: str = READER) -> AsyncIterator[Reached]:
-    """NATS of this cluster, and the user's key. Raises `CliError` saying what is not there or not
+async def reached(choice: Choice, screen: "Screen", user: str = READER) -> AsyncIterator[Reached]:
+    """NATS of this cluster, and the user's key. Raises `AllotError` saying what is not there or not
     allowed.
     """
     try:
         async with connect(choice.kubeconfig, choice.context, timeout_s=TIMEOUT_S) as client:
             namespace, pods = await _servers(client)
             seed = None if _names_a_key() else await _seed(client, namespace, user)
-            note(f"log: of {client.address.url}, by way of pod {namespace}/{pods[0]}")
+            screen.note(f"log: of {client.address.url}, by way of pod {namespace}/{pods[0]}")
             async with forwarded(client, namespace, pods, PORT) as forward:
                 yield Reached(f"nats://{LOOPBACK}:{forward.local_port}", seed, forward)
     except KubeConfigError as error:
-        raise CliError(str(error), "name a cluster with --context, or run: allot up") from error
+        raise AllotError(str(error), "name a cluster with --context, or run: allot up") from error
 
 
 async def services(choice: Choice) -> list[dict[str, Any]]:
     """What each service of this cluster says of itself, as in a row of `allot status`.
 
-    Raises `CliError` where that is not allowed.
+    Raises `AllotError` where that is not allowed.
     """
     rows: dict[str, dict[str, Any]] = {}
     try:
@@ -105,7 +105,7 @@ async def services(choice: Choice) -> list[dict[str, Any]]:
                 for pod in await _pods(client, path, SERVICES, "the services"):
                     asking.start_soon(_ask, client, namespace, pod, rows)
     except KubeConfigError as error:
-        raise CliError(str(error), "name a cluster with --context, or run: allot up") from error
+        raise AllotError(str(error), "name a cluster with --context, or run: allot up") from error
     return [rows[name] for name in sorted(rows)]
 
 
@@ -134,13 +134,13 @@ async def _servers(client: KubeClient) -> tuple[str, list[str]]:
     if not running:
         where = f"{client.address.url} ({client.address.source})"
         state = "none runs" if found else "it has no such pods"
-        raise CliError(
+        raise AllotError(
             f"no NATS of Allotment in the cluster at {where}: {state} (labels {NATS})",
             "is this the right cluster (--context)? install it: deploy/README.md; or run: allot up",
         )
     places = sorted({pod.metadata.namespace for pod in running})
     if len(places) > 1:  # any user who may create pods may set these labels
-        raise CliError(
+        raise AllotError(
             f"pods with the labels {NATS} run in several namespaces: {', '.join(places)}",
             "say which is the log: kubectl port-forward -n NAMESPACE POD 4222, and --nats with its "
             "address",
@@ -167,7 +167,7 @@ async def _seed(client: KubeClient, namespace: str, user: str) -> str | None:
     try:
         return base64.b64decode((secret.data or {})[SEED], validate=True).decode()
     except (KeyError, binascii.Error, UnicodeDecodeError) as error:
-        raise CliError(
+        raise AllotError(
             f"secret {namespace}/{name} has no key under {SEED}",
             "make it again: allot nats-users | kubectl replace -f -",
         ) from error
@@ -178,13 +178,13 @@ def _decoded(answer: KubeResult, what: str, verb: str, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(answer.body, type=kind)
         except msgspec.MsgspecError as error:
-            raise CliError(f"{what} cannot be read: {error}") from error
+            raise AllotError(f"{what} cannot be read: {error}") from error
     if isinstance(answer, Refused):
-        raise CliError(
+        raise AllotError(
             f"{what}: the API server says: {answer.message}",
             f"reading the log needs the right to {verb} them; deploy/README.md has a Role for it",
         )
-    raise CliError(
+    raise AllotError(
         f"{what}: the API server gave no answer: {answer.message}",
         "check --context and --kubeconfig, or start local mode: allot up",
     )

@@ -12,7 +12,11 @@ import msgspec
 
 from allotment.adapters.log.snapshots import SnapshotStore, digests_of
 from allotment.adapters.service.heap import uncollected
+from allotment.adapters.service.moments import At, AtSequence, moment_text
 from allotment.adapters.telemetry.log import one_line
+from allotment.answers import moments
+from allotment.answers.source import Source
+from allotment.core.errors import AllotError
 from allotment.core.explain.doctor import Began, Finding, Moment, Open
 from allotment.core.explain.schema import OpenProblem
 from allotment.core.ledger import snapshot
@@ -20,12 +24,6 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import Record, digest_of
 from allotment.core.units import rfc3339
-from allotment_cli.show import moments
-from allotment_cli.show.errors import CliError
-from allotment_cli.show.moments import At, AtSequence
-from allotment_cli.show.output import note
-from allotment_cli.show.progress import progress
-from allotment_cli.sources.source import Source
 from allotment_proto import subjects
 from allotment_proto.codec import UNREADABLE, UndecodableError, decode_envelope
 from allotment_proto.events import Envelope
@@ -81,25 +79,25 @@ def as_of(folded: Folded) -> AsOf:
 
 async def fold_at(
     source: Source,
-    text: str | None,
+    moment: str | At | None,
     observer: Observer | None = None,
     *,
     foreseer: Foreseer | None = None,
     says: bool = True,
 ) -> Folded:
-    """Fold to the moment that `--at` names, or to the newest record; `says` on stderr where it is.
+    """Fold to a moment, as text one that `--at` names, or to the newest record; `says` where it is.
 
-    Raises `CliError` for a moment that is none, or beyond the end of the log.
+    Raises `AllotError` for a moment that is none, or beyond the end of the log.
     """
     now_ms = source.now_ms()
-    at = None if text is None else moments.parse(text, now_ms)
+    at = moments.parse(moment, now_ms) if isinstance(moment, str) else moment
     folded = await fold(source, at, observer, foreseer)
     if at is None:
         folded = folded._replace(time_ms=max(now_ms, folded.time_ms))
     elif says:
-        note(f"as of {moments.moment_text(folded.time_ms)}, seq {folded.seq}")
+        source.screen.note(f"as of {moment_text(folded.time_ms)}, seq {folded.seq}")
         if not folded.seq and await source.last_seq():
-            note("nothing was known then: the log begins later")
+            source.screen.note("nothing was known then: the log begins later")
     return folded
 
 
@@ -161,7 +159,7 @@ async def _fold(
                     observer(record, envelope, state)
     folded = Folded(state, state.seq, time_ms, tuple(unreadable))
     if at is None and events >= KEEP_AFTER_EVENTS and source.snapshots is not None and last:
-        await _keep(source.snapshots, folded, latest_ms, digest_of(last))
+        await _keep(source, source.snapshots, folded, latest_ms, digest_of(last))
     return folded
 
 
@@ -173,18 +171,18 @@ class End(NamedTuple):
 
 
 async def end_of(source: Source, at: At | None) -> End:
-    """Where the log ends at a moment (None: now). Raises `CliError` for a sequence beyond it."""
+    """Where the log ends at a moment (None: now). Raises `AllotError` for a sequence beyond it."""
     last_seq = await source.last_seq()
     if isinstance(at, AtSequence):
         if at.seq > last_seq:
-            raise CliError(f"sequence {at.seq} is not in the log yet", f"the last is {last_seq}")
+            raise AllotError(f"sequence {at.seq} is not in the log yet", f"the last is {last_seq}")
         return End(at.seq, None)
     return End(last_seq, None if at is None else (at.ms + 1) * 1_000_000)
 
 
 async def reading(source: Source, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
     """The records of a source, with a bar where they are many."""
-    with progress("reading the log", last_seq - first_seq + 1) as advance:
+    with source.screen.progress("reading the log", last_seq - first_seq + 1) as advance:
         async with aclosing(source.read(first_seq, last_seq)) as batches:
             async for batch in batches:
                 yield batch
@@ -205,18 +203,24 @@ async def _restore(
             return nothing
         return snapshot.decode(kept.state), kept
     except (*UNREADABLE, snapshot.SnapshotError) as error:
-        note(f"the cache of this log is from another release and is not used: {error}")
+        source.screen.note(
+            f"the cache of this log is from another release and is not used: {error}"
+        )
         return nothing
 
 
-async def _keep(snapshots: SnapshotStore, folded: Folded, latest_ms: int, record: str) -> None:
+async def _keep(
+    source: Source, snapshots: SnapshotStore, folded: Folded, latest_ms: int, record: str
+) -> None:
     """For the next command. A cache: that it cannot be written is worth a word, no more."""
     image = snapshot.encode(folded.state)
     kept = _Kept(folded.time_ms, latest_ms, folded.unreadable, image)
     try:
         await snapshots.save(folded.seq, msgspec.msgpack.encode(kept), record)
     except OSError as error:
-        note(f"the cache of this log cannot be written; each command reads the log again: {error}")
+        source.screen.note(
+            f"the cache of this log cannot be written; each command reads the log again: {error}"
+        )
 
 
 Dated = TypeVar("Dated", Finding, OpenProblem)

@@ -4,22 +4,20 @@
 """
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
-import click
 import msgspec
 
 from allotment.adapters.kube.client import KubeClient, connect
 from allotment.adapters.kube.config import KubeConfigError
 from allotment.adapters.kube.result import KubeResult, Ok, Refused
+from allotment.answers.screen import UNSEEN, Screen
+from allotment.core.errors import AllotError
 from allotment.core.jobs import keys
-from allotment_cli.show.errors import CliError
-from allotment_cli.show.output import note
-from allotment_cli.sources.source import complete_context, home_option
 
 PAGE_OBJECTS = 500
 TIMEOUT_S = 20.0
@@ -32,45 +30,23 @@ KINDS = {
 }
 """Resource → API version and kind."""
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
 class Access(NamedTuple):
-    """What the options say about which cluster is meant."""
+    """Which cluster is meant: without a kubeconfig and a context what kubectl would take."""
 
     home: Path
     kubeconfig: Path | None = None
     context: str | None = None
 
 
-def cluster_options(command: F) -> F:
-    """The options of every command that speaks to Kubernetes: `home`, `kubeconfig`, `context`."""
-    for decorate in (
-        click.option(
-            "--context",
-            envvar="ALLOT_KUBE_CONTEXT",
-            shell_complete=complete_context,
-            help="Context of the kubeconfig.",
-        ),
-        click.option(
-            "--kubeconfig",
-            envvar="ALLOT_KUBECONFIG",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="Which cluster (default: KUBECONFIG, local mode if it runs, ~/.kube/config).",
-        ),
-        home_option,
-    ):
-        command = decorate(command)
-    return command
-
-
 @asynccontextmanager
-async def open_cluster(access: Access) -> AsyncIterator["Cluster"]:
-    """The cluster of these options. Raises `CliError` for a configuration that cannot be used."""
+async def open_cluster(access: Access, screen: Screen = UNSEEN) -> AsyncIterator["Cluster"]:
+    """The cluster of these options. Raises `AllotError` for a configuration that cannot be used."""
     kubeconfig = access.kubeconfig
     if kubeconfig is None and access.context is None and not os.environ.get("KUBECONFIG"):
-        kubeconfig = _of_local_mode(access.home)
+        kubeconfig = _of_local_mode(access.home, screen)
     try:
         async with connect(
             kubeconfig, access.context, timeout_s=TIMEOUT_S, throttle_wait_s_max=TIMEOUT_S
@@ -83,21 +59,21 @@ async def open_cluster(access: Access) -> AsyncIterator["Cluster"]:
                 "not every service has an account; in its pods, ask where one has: "
                 "kubectl -n allotment-system exec deploy/allotment-controller -- allot …"
             )
-        raise CliError(str(error), remedy) from error
+        raise AllotError(str(error), remedy) from error
 
 
-def _of_local_mode(home: Path) -> Path | None:
-    from allotment_cli.sources import local
+def _of_local_mode(home: Path, screen: Screen) -> Path | None:
+    from allotment.answers import local
 
     found = local.addresses(home)
     if not found.apiserver:
         return None
-    note(f"cluster: local mode at {home}")
+    screen.note(f"cluster: local mode at {home}")
     return found.kubeconfig
 
 
 class Cluster:
-    """Requests whose every other end than success is a `CliError`."""
+    """Requests whose every other end than success is a `AllotError`."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
@@ -194,20 +170,20 @@ def _read(answer: KubeResult, what: str, kind: type[T]) -> T:
         case Ok(body=body):
             return _decoded(body, what, kind)
         case Refused(status=404, details=details) if details.get("kind") == "namespaces":
-            raise CliError(f"{what}: {answer.message}")
+            raise AllotError(f"{what}: {answer.message}")
         case Refused(status=404, details=details) if details.get("name"):
             word = what.partition(" ")[0]
             remedy = f"see: allot {word} list" if word in ("job", "queue") else ""
-            raise CliError(f"{what} does not exist", remedy)
+            raise AllotError(f"{what} does not exist", remedy)
         case Refused(status=404):
-            raise CliError(
+            raise AllotError(
                 f"{what}: the cluster does not have this kind of object",
                 "install its definition: kubectl apply -f deploy/base/crds",
             )
         case Refused():
-            raise CliError(f"{what}: the API server says: {answer.message}")
+            raise AllotError(f"{what}: the API server says: {answer.message}")
         case _:
-            raise CliError(
+            raise AllotError(
                 f"{what}: the API server gave no answer: {answer.message}",
                 "check --kubeconfig, or start local mode: allot up",
             )
@@ -217,4 +193,4 @@ def _decoded(body: bytes | msgspec.Raw, what: str, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
-        raise CliError(f"{what} cannot be read: {error}") from error
+        raise AllotError(f"{what} cannot be read: {error}") from error

@@ -1,0 +1,141 @@
+"""The options that say where the log is, and which cluster; and what they name, opened."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from allotment.answers import cluster, kubeconfig, source
+from allotment.answers.cluster import Access, Cluster
+from allotment.answers.kubeconfig import Choice
+from allotment.answers.source import DEFAULT_HOME, Origin, Source
+from allotment_cli.show.progress import TERMINAL
+
+if TYPE_CHECKING:
+    from allotment.adapters.log.connection import Connection
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def complete_context(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Completes the contexts of the kubeconfig that the options name, or of the usual one."""
+    named = ctx.params.get("kubeconfig") or ctx.meta.get(f"{__name__}.kubeconfig")
+    found = kubeconfig.contexts_of(kubeconfig.files_of(named))
+    return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
+
+
+def source_options(command: F) -> F:
+    """The options of every command that reads the log: `home`, `nats` and `file`.
+
+    `--context` and `--kubeconfig` are kept with the command's context, for `open_source`.
+    """
+    for decorate in (
+        click.option(
+            "--context",
+            shell_complete=complete_context,
+            help="Read the log of this kubeconfig context's cluster.",
+            expose_value=False,
+            callback=_kept,
+        ),
+        click.option(
+            "--kubeconfig",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Read the log of this file's cluster.",
+            expose_value=False,
+            callback=_kept,
+        ),
+        click.option(
+            "--file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Read an exported log (allot log -o jsonl) instead of a live one.",
+        ),
+        click.option(
+            "--nats", envvar="ALLOT_NATS_URL", metavar="URL", help="NATS server. [ALLOT_NATS_URL]"
+        ),
+        home_option,
+    ):
+        command = decorate(command)
+    return command
+
+
+def _kept(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value is not None:
+        ctx.meta[f"{__name__}.{parameter.name}"] = value
+
+
+def choose_cluster(kubeconfig: Path | None, context: str | None) -> None:
+    """Let the running command read the log of this cluster, as if its options named it here."""
+    ctx = click.get_current_context()
+    ctx.meta[f"{__name__}.kubeconfig"], ctx.meta[f"{__name__}.context"] = kubeconfig, context
+
+
+def chosen_cluster() -> Choice | None:
+    """The cluster that the options of the running command name; None if they name none."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is None:
+        return None
+    found = Choice(ctx.meta.get(f"{__name__}.kubeconfig"), ctx.meta.get(f"{__name__}.context"))
+    return None if found == Choice() else found
+
+
+def home_option(command: F) -> F:
+    """Where local mode keeps its state."""
+    return click.option(
+        "--home",
+        envvar="ALLOT_HOME",
+        default=DEFAULT_HOME,
+        show_default=True,
+        type=click.Path(path_type=Path, file_okay=False),
+        callback=lambda ctx, parameter, value: value.expanduser(),
+        help="State of local mode. [ALLOT_HOME]",
+    )(command)
+
+
+def cluster_options(command: F) -> F:
+    """The options of every command that speaks to Kubernetes: `home`, `kubeconfig`, `context`."""
+    for decorate in (
+        click.option(
+            "--context",
+            envvar="ALLOT_KUBE_CONTEXT",
+            shell_complete=complete_context,
+            help="Context of the kubeconfig.",
+        ),
+        click.option(
+            "--kubeconfig",
+            envvar="ALLOT_KUBECONFIG",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Which cluster (default: KUBECONFIG, local mode if it runs, ~/.kube/config).",
+        ),
+        home_option,
+    ):
+        command = decorate(command)
+    return command
+
+
+def open_source(origin: Origin) -> AbstractAsyncContextManager[Source]:
+    """The log of the running command's options. Raises `AllotError`."""
+    return source.open_source(_named(origin), TERMINAL)
+
+
+def open_as_admin(origin: Origin) -> AbstractAsyncContextManager["Connection"]:
+    """NATS of the running command's options, as an administrator. Raises `AllotError`."""
+    return source.open_as_admin(_named(origin), TERMINAL)
+
+
+def open_cluster(access: Access) -> AbstractAsyncContextManager[Cluster]:
+    """The API server of these options. Raises `AllotError`."""
+    return cluster.open_cluster(access, TERMINAL)
+
+
+def cluster_of(origin: Origin) -> Choice | None:
+    """The cluster whose log the running command's options read; None where they name none."""
+    return source.cluster_of(_named(origin))
+
+
+def _named(origin: Origin) -> Origin:
+    return origin._replace(cluster=chosen_cluster())
