@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import allotment_board
+from allotment.answers import replay as replay_command
 from allotment.core.placement.cycle import Outcome
 from allotment.core.queues.round.rounds import Rounds
 from allotment_cli.main import COMMANDS, main
-from allotment_cli.read import replay as replay_command
 from allotment_cli.show.output import bar, table
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope, encode

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment_cli.options.names import near
+from allotment.answers.names import near
 
 KNOWN = ("default/replicas", "default/too-big-4d48", "ml/llama", "ml/llama-2")
 

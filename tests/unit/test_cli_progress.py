@@ -112,9 +112,9 @@ def test_a_program_is_told_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "module"),
     [
-        ("explain pod p", "read.explain"),
-        ("explain gang big", "read.explain_gang"),
-        ("fit -f -", "plan.fit"),
+        ("explain pod p", "show.progress"),
+        ("explain gang big", "show.progress"),
+        ("fit -f -", "show.progress"),
         ("doctor", "read.doctor"),
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from allotment.answers import folding
+from allotment.answers import folding, pods
 from allotment.answers.source import FileSource
 from allotment.core.explain.difference import differences
 from allotment.core.explain.node import explain_node
@@ -23,7 +23,6 @@ from allotment.core.explain.views import summaries
 from allotment.core.logport import Record
 from allotment_cli.main import main
 from allotment_cli.options import completion
-from allotment_cli.read import explain
 from allotment_cli.show import output
 from allotment_proto import subjects
 from allotment_proto.device_config import DeviceConfig
@@ -547,13 +546,13 @@ def test_what_a_decision_read_is_kept_on_the_way_and_the_same_as_read_again(
         folds.append(given)
         return await folding.fold(*given)
 
-    monkeypatch.setattr(explain, "fold", counted)
+    monkeypatch.setattr(pods, "fold", counted)
 
     def told() -> list[str]:
         return [allot("explain", n, "--file", str(log), "-o", "json").stdout for n in placed]
 
     kept, folds_less = told(), len(folds)
-    monkeypatch.setattr(explain._Bases, "foresee", lambda *_: None)
+    monkeypatch.setattr(pods._Bases, "foresee", lambda *_: None)
     assert told() == kept
     assert len(folds) - folds_less > folds_less
     assert len(placed) > 2

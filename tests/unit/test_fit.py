@@ -9,12 +9,13 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from allotment.answers import surroundings as module
 from allotment.answers.cluster import Access
+from allotment.answers.screen import Screen
 from allotment.answers.source import FileSource, Origin
 from allotment.core.explain import fitting, why
 from allotment.core.explain.fitting import Fit
 from allotment_cli.main import main
-from allotment_cli.plan import surroundings as module
 from allotment_proto.events import QueueObserved
 from allotment_proto.facts import Policy
 from tests import build
@@ -324,7 +325,7 @@ def cluster(queues_file: Path, monkeypatch: pytest.MonkeyPatch) -> OfCluster:
         yield FileSource(queues_file)
 
     @asynccontextmanager
-    async def server(access: Access) -> AsyncIterator[OfCluster]:
+    async def server(access: Access, screen: Screen) -> AsyncIterator[OfCluster]:
         yield made
 
     monkeypatch.setattr("allotment_cli.plan.fit.open_source", log)

@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 import allotment_board
+from allotment.answers import replay as replay_command
 from allotment_board import machine_code
 from allotment_board.loops import PLAIN, SIGNATURES, MachineCode
 from allotment_board.machine_code import BrokenCompilerError, load, load_in_thread
 from allotment_cli.main import main
-from allotment_cli.read import replay as replay_command
 from tests.recording import busy_cluster
 
 Jit = Callable[..., Callable[..., Any]]

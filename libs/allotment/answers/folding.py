@@ -90,7 +90,7 @@ async def fold_at(
     Raises `AllotError` for a moment that is none, or beyond the end of the log.
     """
     now_ms = source.now_ms()
-    at = moments.parse(moment, now_ms) if isinstance(moment, str) else moment
+    at = None if moment is None else moments.parse(moment, now_ms)
     folded = await fold(source, at, observer, foreseer)
     if at is None:
         folded = folded._replace(time_ms=max(now_ms, folded.time_ms))

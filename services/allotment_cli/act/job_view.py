@@ -8,9 +8,9 @@ import msgspec
 
 from allotment.adapters.service.moments import moment_text
 from allotment.answers.cluster import GROUPS, JOBS, Access, Cluster, path_of
+from allotment.answers.names import meant
 from allotment.core.errors import AllotError
 from allotment.core.jobs.model import Job, PodGroup
-from allotment_cli.options.names import meant
 from allotment_cli.options.source import open_cluster
 from allotment_cli.show.output import heading, note, table
 

@@ -119,12 +119,12 @@ def cluster_options(command: F) -> F:
 
 def open_source(origin: Origin) -> AbstractAsyncContextManager[Source]:
     """The log of the running command's options. Raises `AllotError`."""
-    return source.open_source(_named(origin), TERMINAL)
+    return source.open_source(named(origin), TERMINAL)
 
 
 def open_as_admin(origin: Origin) -> AbstractAsyncContextManager["Connection"]:
     """NATS of the running command's options, as an administrator. Raises `AllotError`."""
-    return source.open_as_admin(_named(origin), TERMINAL)
+    return source.open_as_admin(named(origin), TERMINAL)
 
 
 def open_cluster(access: Access) -> AbstractAsyncContextManager[Cluster]:
@@ -134,8 +134,9 @@ def open_cluster(access: Access) -> AbstractAsyncContextManager[Cluster]:
 
 def cluster_of(origin: Origin) -> Choice | None:
     """The cluster whose log the running command's options read; None where they name none."""
-    return source.cluster_of(_named(origin))
+    return source.cluster_of(named(origin))
 
 
-def _named(origin: Origin) -> Origin:
+def named(origin: Origin) -> Origin:
+    """With the cluster that the options of the running command name."""
     return origin._replace(cluster=chosen_cluster())

@@ -8,23 +8,19 @@ import click
 import msgspec
 
 from allotment.adapters.service.moments import moment_text
-from allotment.answers.folding import fold_at
+from allotment.answers.fit import fit
+from allotment.answers.manifests import Placed, documents_of
 from allotment.answers.source import Origin
-from allotment.core.errors import AllotError
-from allotment.core.explain.fitting import Fit, FitPod, fit
+from allotment.core.explain.fitting import Fit, FitPod
 from allotment.core.explain.words import wants_text
-from allotment.core.ledger.state import apply
 from allotment_cli.options import completion
 from allotment_cli.options.names import usual_namespace
 from allotment_cli.options.params import at_option, output_option
-from allotment_cli.options.source import open_source, source_options
-from allotment_cli.plan.manifests import Made, Placed, documents_of, read
-from allotment_cli.plan.surroundings import surroundings
+from allotment_cli.options.source import named, open_source, source_options
 from allotment_cli.show import explain_sections as sections
 from allotment_cli.show.advice_text import advice_lines
 from allotment_cli.show.alike import grouped, many, places
 from allotment_cli.show.output import DOCUMENTS, Prose, emit, emit_document, heading, table
-from allotment_cli.show.progress import waiting
 
 PENDING_EXIT = 3
 LABEL = 11
@@ -86,22 +82,7 @@ def command(
 
 async def _fit(origin: Origin, documents: Sequence[Placed], at: str | None) -> Fit:
     async with open_source(origin) as source:
-        folded = await fold_at(source, at)
-    state = folded.state
-    around = await surroundings(origin, at, [each for _, each in documents], state)
-    seq, made = state.seq, read(documents, state, around)
-    if not made.uids:
-        raise AllotError(_without_pods(made), "give manifests of pods, or of what makes pods")
-    for event in made.events:
-        apply(state, event, state.seq + 1)
-    with waiting("trying the pods, and what would make others fit"):
-        found = fit(state, made.uids, seq, folded.time_ms, made.skipped)
-    return msgspec.structs.replace(found, assumed=tuple(around.assumed))
-
-
-def _without_pods(made: Made) -> str:
-    names = f": {', '.join(made.skipped)}" if made.skipped else ""
-    return f"the manifests make no pods{names}"
+        return await fit(source, named(origin), documents, at)
 
 
 def fit_lines(found: Fit, *, everything: bool = False) -> list[str]:

@@ -11,6 +11,8 @@ import msgspec
 
 from allotment.adapters.service.moments import moment_text
 from allotment.answers.folding import AsOf, Folded, as_of, fold_at
+from allotment.answers.names import meant
+from allotment.answers.objects import node_is_missing
 from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
 from allotment.core.explain.amounts import compute_text, whole_of_card
@@ -26,10 +28,8 @@ from allotment.core.explain.views import (
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.units import age_text, bytes_text, rfc3339
 from allotment_cli.options import completion
-from allotment_cli.options.names import meant
 from allotment_cli.options.params import at_option, output_option
 from allotment_cli.options.source import open_source, source_options
-from allotment_cli.read.gone import node_is_missing
 from allotment_cli.show.output import DOCUMENTS, Prose, emit, emit_document, heading, suggest, table
 
 SCHEMA = "allotment.dev/blame/v1"

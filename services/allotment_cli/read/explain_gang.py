@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from allotment.answers import objects
 from allotment.answers.folding import Folded
 from allotment.answers.source import Source
-from allotment.core.errors import AllotError
-from allotment.core.explain.gang import explain_gang
 from allotment.core.explain.schema import (
     GangExplanation,
     Member,
@@ -22,10 +21,9 @@ from allotment.core.explain.words import (
     reason_text,
     wants_text,
 )
-from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import BLOCKED
 from allotment_cli.options import completion
-from allotment_cli.options.names import near, pod_name
+from allotment_cli.options.names import pod_name
 from allotment_cli.options.params import namespace_option
 from allotment_cli.read.explaining import Asked, answer, explanation_options
 from allotment_cli.show.advice_text import gang_advice_lines
@@ -35,7 +33,6 @@ from allotment_cli.show.output import (
     heading,
     table,
 )
-from allotment_cli.show.progress import waiting
 
 PENDING_EXIT = 3
 MEMBERS_SHOWN = 16
@@ -59,31 +56,11 @@ def gang(
     space, bare = pod_name(name, "group", namespace)
 
     async def explain(source: Source, folded: Folded, *, advised: bool) -> GangExplanation:
-        key = group_key(folded.state, space, bare)
-        with waiting("trying what would make it fit"):
-            return explain_gang(folded.state, key, folded.time_ms, advised=advised)
+        return objects.gang(source, folded, space, bare, advised=advised)
 
     found = answer(asked, explain, gang_lines, _next)
     if exit_code and found.status.phase in WAITS:
         ctx.exit(PENDING_EXIT)
-
-
-def group_key(state: ClusterState, namespace: str, name: str) -> str:
-    """The group of this name, or the one that the controller made for a Job of this name.
-
-    Raises `AllotError` if the log knows neither.
-    """
-    key = f"{namespace}/{name}"
-    if key in state.groups:
-        return key
-    of_job = [k for k in state.groups if k[:-UID_CHARS] == f"{key}-"]
-    if len(of_job) == 1:
-        return of_job[0]
-    close = near(namespace, name, state.groups)
-    raise AllotError(
-        f"group {key} is not in the log up to seq {state.seq}",
-        f"did you mean {close}?" if close else "see: allot job list, kubectl get podgroups",
-    )
 
 
 def _next(found: GangExplanation) -> str:

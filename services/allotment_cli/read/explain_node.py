@@ -5,16 +5,16 @@ from collections.abc import Iterator, Sequence
 import click
 
 from allotment.adapters.service.moments import moment_text
+from allotment.answers import objects
 from allotment.answers.folding import Folded
 from allotment.answers.source import Source
 from allotment.core.explain.amounts import compute_text, whole_of_card
-from allotment.core.explain.node import Answer, NodeExplanation, explain_node
+from allotment.core.explain.node import Answer, NodeExplanation
 from allotment.core.explain.pod_views import PodView
 from allotment.core.explain.views import CardView, CountedView, model_text, usable_compute
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli.options import completion
 from allotment_cli.read.explaining import Asked, answer, explanation_options
-from allotment_cli.read.gone import node_is_missing
 from allotment_cli.show.explain_text import field
 from allotment_cli.show.output import (
     Prose,
@@ -32,9 +32,7 @@ def node(name: str, asked: Asked) -> None:
     """What is on a node, and which of the waiting pods it refuses, and why."""
 
     async def explain(source: Source, folded: Folded, *, advised: bool) -> NodeExplanation:
-        if name not in folded.state.nodes:
-            raise await node_is_missing(source, folded, name)
-        return explain_node(folded.state, name, folded.time_ms)
+        return await objects.node(source, folded, name)
 
     answer(asked, explain, node_lines, _next)
 

@@ -1,15 +1,13 @@
 """`allot explain queue`: what a queue may have, what it has, and who waits in it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 
 import click
 
 from allotment.adapters.service.moments import moment_text
+from allotment.answers import objects
 from allotment.answers.folding import Folded
 from allotment.answers.source import Source
-from allotment.core.errors import AllotError
-from allotment.core.explain.queue import explain_queue
 from allotment.core.explain.schema import QueueExplanation, QueueGroup, QueueHolder, Reason
 from allotment.core.explain.words import (
     amount_text,
@@ -37,7 +35,7 @@ def queue(name: str, asked: Asked) -> None:
     """What a queue may have, what it has, and who waits in it."""
 
     async def explain(source: Source, folded: Folded, *, advised: bool) -> QueueExplanation:
-        return _explained(folded, name)
+        return objects.queue(folded, name)
 
     answer(asked, explain, queue_lines, _next)
 
@@ -45,17 +43,6 @@ def queue(name: str, asked: Asked) -> None:
 def _next(found: QueueExplanation) -> str:
     first = next((group for group in found.waiting if not group.is_pod), None)
     return f"allot explain gang {first.namespace}/{first.name}" if first else ""
-
-
-def _explained(folded: Folded, name: str) -> QueueExplanation:
-    queues = folded.state.queues
-    if name not in queues:
-        close = get_close_matches(name, list(queues), n=1)
-        raise AllotError(
-            f"queue {name} is not known at seq {folded.seq}",
-            f"did you mean {close[0]}?" if close else "see: allot queue list",
-        )
-    return explain_queue(folded.state, name, folded.time_ms)
 
 
 def queue_lines(found: QueueExplanation, *, everything: bool = False) -> list[str]:

@@ -10,6 +10,7 @@ import msgspec
 
 from allotment.adapters.service.moments import moment_text
 from allotment.answers.folding import Folded, Unreadable
+from allotment.answers.names import near, no_such_node
 from allotment.answers.source import Origin
 from allotment.core.explain.amounts import compute_text, whole_of_card
 from allotment.core.explain.pod_views import ELSEWHERE, GATED, PodView, pod_views, stage_of
@@ -27,7 +28,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli.options import completion
 from allotment_cli.options.lazy import KindGroup
-from allotment_cli.options.names import KINDS, near, no_such_node, pod_name, usual_namespace
+from allotment_cli.options.names import KINDS, pod_name, usual_namespace
 from allotment_cli.options.params import (
     at_option,
     label_test,

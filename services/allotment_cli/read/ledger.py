@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from allotment.answers.folding import AsOf, Folded, as_of, fold_at
+from allotment.answers.names import no_such_node
 from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
 from allotment.core.explain.amounts import compute_text, whole_of_card
@@ -34,7 +35,6 @@ from allotment.core.explain.views import (
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.units import QuantityError, bytes_text, whole_up
 from allotment_cli.options import completion
-from allotment_cli.options.names import no_such_node
 from allotment_cli.options.params import at_option, label_test, output_option
 from allotment_cli.options.source import open_source, source_options
 from allotment_cli.show.output import (

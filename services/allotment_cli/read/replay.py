@@ -1,40 +1,20 @@
 """`allot replay`: fold the log from nothing, make every decision again, compare bit for bit."""
 
-from contextlib import aclosing
-from functools import partial
 from pathlib import Path
 
 import anyio
 import click
 import msgspec
 
-from allotment.adapters.service.moments import AtSequence
-from allotment.answers import moments
-from allotment.answers.folding import reading
-from allotment.answers.source import Origin, Source
-from allotment.core.errors import AllotError
-from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.evaluator import Evaluator, Ranker
+from allotment.answers.replay import ReplayDocument, replayed
+from allotment.answers.source import Origin
 from allotment.core.replay.again import RAISED
-from allotment.core.replay.replay import Index, Replayer, Report
-from allotment_board import NodeRanker
 from allotment_cli.options.params import output_option
 from allotment_cli.options.source import open_source, source_options
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, suggest
 
 DIFFERENCES = 1
-COMPILED_DECISIONS_MIN = 10_000
-"""With fewer decisions to recompute, compiled loops take longer to load than they save."""
 SHOWN_CHARS = 4000
-
-
-class ReplayDocument(msgspec.Struct, frozen=True):
-    """The report and the range it covers, as JSON."""
-
-    from_seq: int
-    to_seq: int
-    verified: bool
-    report: Report
 
 
 @click.command()
@@ -87,56 +67,9 @@ def replay(
 async def run(
     origin: Origin, verify: bool, plain: bool, first: str | None, last: str | None
 ) -> ReplayDocument:
-    """Two readings of the log: where decisions look back to, then everything."""
+    """The replay of the log of these options. Raises `AllotError`."""
     async with open_source(origin) as source:
-        last_seq = await source.last_seq()
-        from_seq = 1 if first is None else await _sequence(source, first, "--from", after=True)
-        to_seq = last_seq if last is None else await _sequence(source, last, "--to", after=False)
-        if from_seq > last_seq + 1 or to_seq > last_seq:
-            raise AllotError(f"the log ends at {last_seq}", "give --from and --to within it")
-        if from_seq > to_seq and first is not None and last is not None:
-            raise AllotError(
-                f"--from is seq {from_seq} and --to is seq {to_seq}: nothing lies between",
-                "give --from before --to",
-            )
-        index = Index(from_seq, to_seq)
-        if verify:
-            async with aclosing(reading(source, 1, to_seq)) as batches:
-                async for batch in batches:
-                    for record in batch:
-                        index.feed(record)
-        replayer = Replayer(index.stops, partial(_ranker, plain, len(index.stops)))
-        async with aclosing(reading(source, 1, to_seq)) as batches:
-            async for batch in batches:
-                for record in batch:
-                    replayer.feed(record)
-        return ReplayDocument(from_seq, to_seq, verify, replayer.report())
-
-
-def _ranker(plain: bool, decisions: int, state: ClusterState) -> Ranker:
-    if plain:
-        return Evaluator(state)
-    # Without compiled loops the answers are the same, and slower.
-    return NodeRanker(state, _ignore if decisions >= COMPILED_DECISIONS_MIN else None)
-
-
-def _ignore(reason: str) -> None:
-    """That loops could not be compiled."""
-
-
-async def _sequence(source: Source, text: str, option: str, *, after: bool) -> int:
-    """The first sequence at or after a moment, or the last one at or before it."""
-    at = moments.parse(text, source.now_ms(), option)
-    if isinstance(at, AtSequence):
-        return at.seq
-    seq = 0
-    async with aclosing(reading(source, 1, await source.last_seq())) as batches:
-        async for batch in batches:
-            for record in batch:
-                if record.time_ns // 1_000_000 >= at.ms + (not after):
-                    return record.seq if after else seq
-                seq = record.seq
-    return seq + 1 if after else seq
+        return await replayed(source, first, last, verify=verify, plain=plain)
 
 
 def report_lines(document: ReplayDocument) -> list[str]:

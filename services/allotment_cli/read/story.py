@@ -7,16 +7,15 @@ import anyio
 import click
 
 from allotment.adapters.service.moments import local_text, moment_text
+from allotment.answers import pods
 from allotment.answers.source import Origin
 from allotment.core.explain.life import Life, Phase
-from allotment.core.explain.timeline import life_of, neighbours
 from allotment.core.explain.words import wants_text
 from allotment.core.units import duration_text
 from allotment_cli.options import completion
 from allotment_cli.options.names import pod_name
 from allotment_cli.options.params import at_option, namespace_option, output_option
 from allotment_cli.options.source import open_source, source_options
-from allotment_cli.read.explain import collect, kin_of, told_of
 from allotment_cli.show import explain_sections as sections
 from allotment_cli.show.explain_text import ask_fields, field, story_fields
 from allotment_cli.show.output import (
@@ -70,11 +69,9 @@ async def run(
 ) -> Life:
     """The story of the latest pod of a name up to a moment, or of the one before it."""
     async with open_source(origin) as source:
-        folded, collected = await collect(source, namespace, name, at, asks_nodes=asks_nodes)
-        told = told_of(collected, folded, previous)
-        kin = await kin_of(source, collected, told, folded)
-    before, after = neighbours(folded.state, collected, told, kin)
-    return life_of(folded.state, told, folded.time_ms, predecessor=before, successor=after)
+        return await pods.life(
+            source, namespace, name, at, previous=previous, asks_nodes=asks_nodes
+        )
 
 
 def story_lines(found: Life, *, everything: bool = False) -> Iterator[str]:

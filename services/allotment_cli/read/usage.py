@@ -1,8 +1,7 @@
 """`allot usage`: who held how much, and for how long, added up while the log is folded."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +9,17 @@ import anyio
 import click
 import msgspec
 
-from allotment.adapters.service.moments import AtSequence, AtTime, moment_text
-from allotment.answers import moments
-from allotment.answers.folding import fold
-from allotment.answers.source import Origin, Source
+from allotment.adapters.service.moments import moment_text
+from allotment.answers.source import Origin
+from allotment.answers.usage import LABEL, NAMESPACE, NODE, UsageDocument, measure
 from allotment.core.errors import AllotError
 from allotment.core.explain.views import plain
-from allotment.core.ledger.model import Allocation
-from allotment.core.replay.usage import MICRO, Meter, Usage, namespace_of, node_of
-from allotment.core.units import hours_column, rfc3339
+from allotment.core.replay.usage import MICRO, Usage
+from allotment.core.units import hours_column
 from allotment_cli.options import completion
 from allotment_cli.options.params import output_option
 from allotment_cli.options.source import open_source, source_options
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, heading, note, table
-
-SCHEMA = "allotment.dev/usage/v1"
-
-NAMESPACE, NODE, LABEL = "namespace", "node", "label="
-UNLABELLED, EMPTY = "(none)", "(empty)"
-"""Of pods without the label, and with an empty one: no label has such a value."""
 
 
 class By(click.ParamType[str]):
@@ -44,19 +35,6 @@ class By(click.ParamType[str]):
         if not is_known:
             self.fail(f"{value!r} is not one of namespace, node, label=KEY.", param, ctx)
         return str(value)
-
-
-class UsageDocument(msgspec.Struct, frozen=True, rename="camel"):
-    """Amounts are integers times milliseconds, so that nothing is lost in sums."""
-
-    schema: str
-    from_time: str
-    to_time: str
-    from_ms: int
-    to_ms: int
-    seq: int
-    by: str
-    usage: tuple[Usage, ...]
 
 
 @click.command()
@@ -117,70 +95,7 @@ def usage(
 
 async def _document(origin: Origin, first: str | None, last: str | None, by: str) -> UsageDocument:
     async with open_source(origin) as source:
-        now_ms = source.now_ms()
-        begin_ms = await _begin_ms(source)
-        from_ms = begin_ms if first is None else await _ms(source, first, "--from")
-        if from_ms < begin_ms:
-            note(f"the log begins at {moment_text(begin_ms)}")
-        to_ms = now_ms if last is None else min(await _ms(source, last, "--to"), now_ms)
-        if from_ms > to_ms:
-            raise AllotError(
-                f"--from is {moment_text(from_ms)} and --to is"
-                f" {moment_text(to_ms)}: nothing lies between",
-                "give --from before --to",
-            )
-        before = await fold(source, AtTime(from_ms))
-        meter = Meter(before.state, (from_ms, to_ms), name_of(by))
-        folded = await fold(
-            source,
-            AtTime(to_ms),
-            lambda record, envelope, state: meter.take(record.time_ns // 1_000_000),
-            after=before,
-        )
-    return document_of(meter.found()[0], from_ms, to_ms, folded.seq, by)
-
-
-def document_of(
-    found: Sequence[Usage], from_ms: int, to_ms: int, seq: int, by: str
-) -> UsageDocument:
-    """What was used between two moments, of which the log has records up to `seq`."""
-    times = rfc3339(from_ms), rfc3339(to_ms)
-    return UsageDocument(SCHEMA, *times, from_ms, to_ms, seq, by, tuple(found))
-
-
-def name_of(by: str) -> Callable[[Allocation], str]:
-    """For whom an allocation counts: its namespace, its node, or what its pod's label says."""
-    if by in (NODE, NAMESPACE):
-        return node_of if by == NODE else namespace_of
-    key = by.removeprefix(LABEL)
-
-    def label(held: Allocation) -> str:
-        labels = {} if held.fact is None else dict(held.fact.labels)
-        return (labels[key] or EMPTY) if key in labels else UNLABELLED
-
-    return label
-
-
-async def _begin_ms(source: Source) -> int:
-    """When the log begins; an empty one begins now."""
-    return await _record_ms(source, 1) if await source.last_seq() else source.now_ms()
-
-
-async def _ms(source: Source, text: str, option: str) -> int:
-    at = moments.parse(text, source.now_ms(), option)
-    if not isinstance(at, AtSequence):
-        return at.ms
-    last_seq = await source.last_seq()
-    if not 1 <= at.seq <= last_seq:
-        raise AllotError(f"{option} {text}: the log goes from 1 to {last_seq}", "give one of these")
-    return await _record_ms(source, at.seq)
-
-
-async def _record_ms(source: Source, seq: int) -> int:
-    async with aclosing(source.read(seq, seq)) as batches:
-        async for batch in batches:
-            return batch[0].time_ns // 1_000_000
-    raise AllotError(f"the log has no record {seq}")
+        return await measure(source, first, last, by)
 
 
 def usage_lines(document: UsageDocument) -> list[str]:

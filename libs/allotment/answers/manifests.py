@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 
+from allotment.answers.surroundings import Surroundings
 from allotment.core.errors import AllotError
 from allotment.core.jobs import groups, keys
 from allotment.core.jobs import pods as job_pods
 from allotment.core.jobs.admission import defaulted, problems_of
 from allotment.core.jobs.model import Job, Meta
 from allotment.core.ledger.model import ClusterState
-from allotment_cli.plan.surroundings import Surroundings
 from allotment_proto.events import Event
 from allotment_watcher import objects
 from allotment_watcher.batch_objects import GroupObject

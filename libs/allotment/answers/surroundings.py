@@ -10,14 +10,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from allotment.answers import local
-from allotment.answers.cluster import Access, Cluster
+from allotment.answers.cluster import Access, Cluster, open_cluster
+from allotment.answers.screen import Screen
 from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
 from allotment.core.jobs import keys
 from allotment.core.jobs.groups import queue_name
 from allotment.core.ledger.model import ClusterState
-from allotment_cli.options.source import chosen_cluster, open_cluster
-from allotment_cli.show.progress import waiting
 from allotment_proto.facts import Problem
 from allotment_proto.volcano.exclusive import group_name
 from allotment_watcher import objects
@@ -175,11 +174,16 @@ class Surroundings:
 
 
 async def surroundings(
-    origin: Origin, at: str | None, documents: Iterable[Document], state: ClusterState
+    origin: Origin,
+    documents: Iterable[Document],
+    state: ClusterState,
+    screen: Screen,
+    *,
+    is_past: bool,
 ) -> Surroundings:
     """What the manifests say, and what their cluster says where it is known which one it is."""
     documents = list(documents)
-    unasked, access = _access(origin, at)
+    unasked, access = _access(origin, is_past)
     found = Surroundings(state, unasked)
     namespaces = {
         str(each["metadata"]["namespace"])
@@ -189,24 +193,23 @@ async def surroundings(
     text = msgspec.json.encode(documents)
     try:
         if access is not None:
-            with waiting("asking the API server about namespaces and claims"):
-                async with open_cluster(access) as cluster:
+            with screen.waiting("asking the API server about namespaces and claims"):
+                async with open_cluster(access, screen) as cluster:
                     has_claims = any(word in text for word in _CLAIMING)
                     await found.ask(cluster, sorted(namespaces), claims=has_claims)
     except AllotError as error:
-        if chosen_cluster() is not None:
+        if origin.cluster is not None:
             raise
         found = Surroundings(state, error.message)
     return found
 
 
-def _access(origin: Origin, at: str | None) -> tuple[str, Access | None]:
+def _access(origin: Origin, is_past: bool) -> tuple[str, Access | None]:
     """The API server of the log that is read, or why there is none to ask."""
-    chosen = chosen_cluster()
-    if at is not None:
+    if is_past:
         return "the API server knows the present only", None
-    if chosen is not None:
-        return "", Access(origin.home, *chosen)
+    if origin.cluster is not None:
+        return "", Access(origin.home, *origin.cluster)
     if origin.file is not None:
         return "an exported log has no API server", None
     if origin.nats:
