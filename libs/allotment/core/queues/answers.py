@@ -1,4 +1,4 @@
-"""What plugins answer: yes, no with its reason, or nothing.
+"""The answers of plugins: yes, no with its reason, or no opinion.
 
 The codes are those of `reasons`. Where Volcano has a text for a "no", the message is that text.
 """
@@ -22,9 +22,9 @@ from allotment_proto.facts import AMOUNT_MOST
 
 
 class No(NamedTuple):
-    """A refusal: its code, what to tell the user, and the queue or plugin at which it arose.
+    """A rejection: its code, the message for the user, and the queue or plugin that rejected.
 
-    `short` are the limits that are in the way, if it is that. Their units are not known here.
+    `short` are the limits that it would exceed, without units (see `recordable`).
     """
 
     code: str
@@ -57,7 +57,7 @@ def cluster_insufficient(short: tuple[QuotaShort, ...]) -> No:
 
 
 def promised_before(namespace: str, short: tuple[QuotaShort, ...]) -> No:
-    """What a group is told that would be let in but for what others were let in for just now."""
+    """The rejection of a group that waits only for groups admitted a moment ago."""
     return No(
         PROMISED_BEFORE,
         f"groups of namespace {namespace} that were let in just before are promised the rest: "
@@ -76,8 +76,8 @@ def short_of(
     *,
     inqueue: Resources = NOTHING,
 ) -> tuple[QuotaShort, ...]:
-    """What is short of the names, where `most` is the limit of a queue with this book. `inqueue`
-    counts for it beside what the queue holds, at the gate alone.
+    """What is short of each name, where `most` is the limit of a queue with this book. `inqueue`
+    counts in addition to what the queue holds, at admission only.
     """
     return tuple(
         QuotaShort(
@@ -93,15 +93,16 @@ def short_of(
 
 
 def recordable(short: tuple[QuotaShort, ...], devices: DeviceConfig) -> tuple[QuotaShort, ...]:
-    """The same as a record carries it: with the units of what is memory of cards, and no amount
-    beyond `AMOUNT_MOST`.
+    """The same as a record has it: with the unit of amounts of card memory, and no amount above
+    `AMOUNT_MOST`.
     """
     if not short:
         return ()
     units = memory_units(devices)
     return tuple(
-        # Amounts of one pod fit, but not their sums in thousandths: without the bound a few absurd
-        # requests would make the whole decision unreadable, and that of all others in the batch.
+        # Amounts of one pod fit, but the sums in thousandths may not: without the bound, a few
+        # absurd requests would make the whole decision unreadable, with all other pods of the
+        # batch.
         QuotaShort(
             each.queue,
             each.resource,

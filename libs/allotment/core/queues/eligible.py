@@ -1,4 +1,4 @@
-"""Who may have others evicted for it: pods and groups whose preemption policy is not Never."""
+"""Which pods and groups may preempt others: those whose preemption policy is not Never."""
 
 from allotment.core.ledger.model import ClusterState
 from allotment_proto.events import PodObserved, PriorityClassObserved
@@ -6,11 +6,11 @@ from allotment_proto.events import PodObserved, PriorityClassObserved
 _EVICTING = frozenset(("preempt", "reclaim"))
 """The actions that evict."""
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
-"""As kube-scheduler says it."""
+"""kube-scheduler's words."""
 
 
 def class_of(state: ClusterState, name: str) -> PriorityClassObserved | None:
-    """The PriorityClass of a name; of none the cluster's default, if there is one."""
+    """The PriorityClass of that name, without one the cluster's default; None if there is none."""
     known = state.classes.get(name)
     if known is not None:
         return known
@@ -19,7 +19,7 @@ def class_of(state: ClusterState, name: str) -> PriorityClassObserved | None:
 
 
 def _group_preempts(state: ClusterState, key: str) -> bool:
-    """Whether the PriorityClass of a PodGroup lets it have others evicted."""
+    """Whether the PriorityClass of a PodGroup allows it to preempt others."""
     group = state.groups.get(key)
     if group is None or group.fact is None:
         return True
@@ -28,10 +28,12 @@ def _group_preempts(state: ClusterState, key: str) -> bool:
 
 
 def can_evict(state: ClusterState) -> bool:
-    """Whether the policy has pods evicted for others."""
+    """Whether the policy has an action that evicts."""
     return state.is_batched and not _EVICTING.isdisjoint(state.policy.actions)
 
 
 def is_never(state: ClusterState, fact: PodObserved) -> bool:
-    """Whether it is for its own or its group's policy that nobody is evicted for a pod."""
+    """Whether only the preemption policy of the pod or of its group keeps it from preempting
+    others.
+    """
     return can_evict(state) and not (fact.preempts and _group_preempts(state, fact.group))

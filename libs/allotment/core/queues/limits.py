@@ -1,4 +1,4 @@
-"""What whoever looks for a task's place must heed, besides what fits: quota, node rules, holds."""
+"""The limits of a task's place in addition to what fits: quota, node rules, holds."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,8 +7,8 @@ from allotment.core.placement.rules.bounds import Excluded
 
 
 class NodeRule(NamedTuple):
-    """Which nodes a queue's pods may use, by the value of a label: one of `values`, or with
-    `unlabelled` none at all. `code` and, in words, `text` are told of the others.
+    """Which nodes a queue's pods may use, by the value of a label: one of `values`, or none at all
+    with `unlabelled`. `code` and `text` are the reason at other nodes.
     """
 
     code: str
@@ -23,8 +23,8 @@ class NodeRule(NamedTuple):
 
 
 class NodePoints(NamedTuple):
-    """What a plugin adds to a node's score by the value of a label, in millionths of a point;
-    0 for values that are not named. `plugin` is its name.
+    """What a plugin adds to a node's score by the value of a label, in millionths of a point; 0 for
+    values that are not named. `plugin` is its name.
     """
 
     plugin: str
@@ -34,7 +34,7 @@ class NodePoints(NamedTuple):
 
 class CardPoints(NamedTuple):
     """What a plugin adds to the score of a node that has one of several cards, in millionths of a
-    point by the card's name: of two that a node has the greater counts.
+    point by card name. If a node has two of them, the greater counts.
     """
 
     plugin: str
@@ -43,8 +43,8 @@ class CardPoints(NamedTuple):
 
 class BucketPoints(NamedTuple):
     """What a plugin adds to a node's score for a task of a bucket: a point for each of the bucket's
-    tasks that the node can take, and those of `by_node`. A point is `point_micro` divided by `most`
-    millionths. `tasks` are uids of tasks that wait, the one that is placed now in front.
+    tasks that the node can take, and those of `by_node`. A point is `point_micro` divided by
+    `most`, in millionths. `tasks` are uids of waiting tasks, the one to place first.
     """
 
     plugin: str
@@ -55,8 +55,7 @@ class BucketPoints(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Pods for whom room is kept on the nodes that they are nominated for, and in words for whom
-    that is."""
+    """Pods that have room reserved on the nodes that they are nominated for; `text` names them."""
 
     pods: tuple[tuple[str, str], ...]
     """Uid and node."""
@@ -64,26 +63,27 @@ class Kept(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What the port must heed for a task, besides what fits."""
+    """The limits that the port applies to a task, in addition to what fits."""
 
     cards: tuple[str, ...] | None = None
     """Only nodes with one of these cards, and on that card; None: any."""
     rules: tuple[NodeRule, ...] = ()
     points: tuple[NodePoints, ...] = ()
     card_points: CardPoints | None = None
-    """What `cards` add to a node's score; None: the first that has room is taken, whatever the
-    nodes score."""
+    """What `cards` add to a node's score. None: the first card with room wins, whatever the nodes
+    score.
+    """
     bucket: BucketPoints | None = None
     excluded: tuple[Excluded, ...] = ()
     kept: tuple[Kept, ...] = ()
-    """Only what these leave."""
+    """Only the room that these reservations leave."""
     node: str = ""
     """Only this node; empty: any."""
 
     @property
     def choices(self) -> tuple[tuple[str, ...], ...]:
-        """The cards as they are asked for, one request after the other: each by itself, or all in
-        one where points say which is better. One without any where all cards will do.
+        """The cards of each request to try in turn: one card each, or all together where points
+        rank them. One empty choice where any card will do.
         """
         if not self.cards:
             return ((),)

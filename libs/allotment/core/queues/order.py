@@ -1,10 +1,9 @@
-"""The order of pending pods, and when a refused pod is worth another try.
+"""The order of pending pods, and when a rejected pod is worth another try.
 
-Order: higher priority first (of the pod's class: an annotation counts in the pod's group only),
-then older, then by name and uid, so that it is total. A pod that was refused waits for an event
-that could change the answer: room appeared somewhere, the policy changed, or the pod itself did.
-No clock is involved. Where the policy says so, namespaces take turns among pods of one priority
-(see `turns`).
+Order: higher priority of the pod's class first (an annotation counts in the pod's group only), then
+older, then by name and uid, so that the order is total. A rejected pod waits for an event that
+could change the answer: new room, a change of the policy, or of the pod itself. No clock is
+involved. Where the policy says so, namespaces take turns among pods of one priority (see `turns`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,7 @@ from allotment.core.queues.turns import in_turns
 from allotment.core.reasons import LASTING
 
 OrderKey = tuple[int, int, str, str, str]
-"""By priority; the rest says in which order pods arrived."""
+"""By priority, then by arrival."""
 
 
 def order_key(pod: Pod) -> OrderKey:
@@ -24,7 +23,7 @@ def order_key(pod: Pod) -> OrderKey:
 
 
 def is_due(state: ClusterState, pod: Pod, tried_seq: int) -> bool:
-    """Whether anything happened after `tried_seq` (0: never tried) that may let the pod fit."""
+    """Whether anything happened after `tried_seq` (0: never tried) that may help the pod to fit."""
     if pod.fact.problem is not None:
         return tried_seq < pod.changed_seq
     woken = max(room_seq(state, pod), pod.changed_seq, state.voided.get(pod.fact.uid, 0))
@@ -34,9 +33,9 @@ def is_due(state: ClusterState, pod: Pod, tried_seq: int) -> bool:
 def room_seq(state: ClusterState, pod: Pod) -> int:
     """The last sequence at which room may have appeared for the pod.
 
-    One that every node refused for a lasting reason is not asked again whenever some pod ends: so
-    pods that fit nowhere cost nothing while others come and go. A volume that waits for a claim can
-    be out of reach because another pod was given it, and that pod may give it back.
+    A pod that every node rejected for a lasting reason is not retried when another pod ends, so
+    pods that fit nowhere cost nothing while others come and go. A pod with local volumes is: a
+    volume may be out of reach only because another pod has it, and that pod may release it.
     """
     refusal = pod.refusal
     if refusal is None or not refusal.reasons or refusal.problem is not None:
@@ -49,10 +48,11 @@ def room_seq(state: ClusterState, pod: Pod) -> int:
 
 
 def due(state: ClusterState, tried: Mapping[str, int]) -> list[Pod]:
-    """The pending pods worth a try now, in order. `tried` is the caller's memory of tries.
+    """The pending pods worth a try now, in order. `tried` is the caller's memory of tries
+    (sequences by uid).
 
-    What the log says about tries (`refused_basis`) counts as well, so a restarted service does
-    not try everything again.
+    The tries in the log (`refused_basis`) count as well, so a restarted service does not retry
+    everything.
     """
     pods = [
         pod

@@ -1,4 +1,4 @@
-"""What a PodGroup is said to be once a round is over: its phase and its conditions."""
+"""A PodGroup's phase and conditions at the end of a round."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -46,8 +46,8 @@ def phase_after(
     releasing_on_node: int = 0,
     unschedulable: bool = False,
 ) -> Phase:
-    """The phase from the members' statuses. `releasing_on_node` of them are being ended on a node,
-    `unschedulable` says that this round found the group so.
+    """The phase that follows from the members' statuses. `releasing_on_node` of them are ending on
+    a node; `unschedulable`: this round found the group unschedulable.
     """
     if counts.get(Status.RUNNING, 0) and unschedulable:
         return Phase.UNKNOWN
@@ -59,9 +59,9 @@ def phase_after(
 
 
 def gang_condition(job: Job, attempt: Attempt) -> Condition | None:
-    """What the gang plugin says of a group with members; None if there is nothing to say.
+    """The gang plugin's condition for a group with members; None if there is none to write.
 
-    A group with too few pods for its minimum says so, instead of a want of resources.
+    Too few pods for the minimum is the reason before a lack of resources.
     """
     if not job.tasks:
         return None
@@ -80,7 +80,7 @@ def gang_condition(job: Job, attempt: Attempt) -> Condition | None:
 
 
 def close(job: Job, attempt: Attempt) -> Closing:
-    """Phase, condition and counts of a group as the round ends."""
+    """The phase, condition and counts of a group at the end of the round."""
     condition = gang_condition(job, attempt)
     on_node = sum(
         bool(job.tasks[uid].node)

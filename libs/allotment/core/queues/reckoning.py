@@ -1,7 +1,7 @@
-"""What queues have and have promised, kept up to date job by job.
+"""What queues hold and have promised, kept up to date job by job.
 
-What a job adds to the books of its queue is counted when the job is new or changed; the sums are
-those that counting everything anew would give.
+A job's part in the book of its queue is counted when the job is new or changed. The sums are the
+same as after a full count.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -12,42 +12,42 @@ from allotment.core.queues.resources import NOTHING, Resources, Tally
 
 
 class QueueBook:
-    """What one queue has and has promised."""
+    """What one queue holds and has promised."""
 
     __slots__ = ("allocated", "elastic", "inqueue", "inqueue_of", "pending", "request")
 
     def __init__(self) -> None:
         self.allocated = NOTHING
-        """What its tasks hold, and what this session gave them."""
+        """What its tasks hold, with what this session gave them."""
         self.request = NOTHING
-        """The same, and what its pending tasks ask for."""
+        """The same, with the requests of its pending tasks."""
         self.pending = NOTHING
-        """What they asked for as the session opened."""
+        """The requests of its pending tasks when the session opened."""
         self.inqueue = NOTHING
-        """What groups were let in for and do not hold yet."""
+        """What groups were admitted for and do not hold yet."""
         self.inqueue_of: dict[str, Resources] = {}
-        """The same of each namespace that has such groups."""
+        """The same for each namespace that has such groups."""
         self.elastic = NOTHING
         """What groups hold beyond their minimum."""
 
     def beside(self, namespace: str | None) -> Resources:
-        """What was promised to groups of a namespace (None: to nobody) beside what is held, less
-        what groups could give back of that.
+        """What groups of a namespace (None: nothing) were promised in addition to what is held,
+        less what groups could give back.
         """
         promised = NOTHING if namespace is None else self.inqueue_of.get(namespace, NOTHING)
         return promised.minus(self.elastic)
 
     def promised(self, minimum: Resources, namespace: str | None) -> Resources:
-        """What counts when it is asked whether another group may be let in."""
+        """What counts against the limit when a group with this minimum asks for admission."""
         return minimum.plus(self.allocated).plus(self.beside(namespace))
 
     def promise(self, namespace: str, amounts: Resources) -> None:
-        """A group of a namespace was let in for so much."""
+        """Record that a group of a namespace was admitted for these amounts."""
         self.inqueue = self.inqueue.plus(amounts)
         self.inqueue_of[namespace] = self.inqueue_of.get(namespace, NOTHING).plus(amounts)
 
     def add_below(self, other: "QueueBook") -> None:
-        """Count what a queue below this one has and promised as well."""
+        """Add what a queue below this one holds and has promised."""
         self.allocated = self.allocated.plus(other.allocated)
         self.elastic = self.elastic.plus(other.elastic)
         for namespace, amounts in other.inqueue_of.items():
@@ -55,7 +55,7 @@ class QueueBook:
 
 
 class Share(NamedTuple):
-    """What one job adds to the books of its queue."""
+    """One job's part in the book of its queue."""
 
     allocated: Resources = NOTHING
     pending: Resources = NOTHING
@@ -64,7 +64,7 @@ class Share(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """What one job adds, and where."""
+    """One job's part, and the queue and namespace that have it."""
 
     queue: str
     namespace: str
@@ -83,7 +83,7 @@ class Reckoning:
         self._stale: set[str] = set(jobs)
 
     def follow(self, changed: Iterable[str]) -> None:
-        """Take note of what changed; it is counted when the books are asked for."""
+        """Note which jobs changed; they are counted when the books are read."""
         self._stale.update(changed)
 
     def books(
@@ -92,7 +92,7 @@ class Reckoning:
         jobs: Mapping[str, JobView],
         share_of: Callable[[JobView], Share],
     ) -> dict[str, QueueBook]:
-        """The books of these queues. `share_of` tells what a job adds, and is asked only for those
+        """The books of these queues. `share_of` returns a job's part; it is called only for jobs
         that changed.
         """
         for uid in self._stale:

@@ -1,29 +1,28 @@
-"""Reservations: big gangs are not starved by small jobs.
+"""Reservations: small jobs cannot starve a big gang.
 
-A group that needs much at once may wait for ever while each piece that becomes free goes to
-somebody small behind it. Volcano has no remedy but `sla`. Ours counts, and has no clock:
+A group that needs much at once may wait for ever while each piece that becomes free goes to a
+smaller job behind it. Volcano's only remedy is `sla`. Ours counts, and has no clock:
 
-1. **Counting.** From the round in which a group that is not ready was tried and refused, every pod
-   of others that is placed counts as one that passed it, unless the other *outranks* it (by its
-   queue's priority, or with equal queues' by its job's). A group refused by quota counts only pods
-   in the queue whose quota was short, or below it. The fold counts (`ledger/groups.py`).
-2. **Holding.** When as many as `patience` pods have passed a group that is *big* (it needs several
-   pods or several cards at once), a hold is made for it. Refused for want
-   of room, it gets *nodes*: the shortest row of nodes on which it would fit if they were emptied
-   of what ends by itself, nodes with the least left to end first, then by name. Refused for want
-   of quota, it gets the *queue*. At most `most` groups have a hold at a time: the highest in rank,
-   then the longest refused; no two hold a node together.
-3. **Keeping off.** Only the holder, and jobs that outrank it, may be placed on the held nodes, or
-   in the held queue and those below. Everybody else uses what else there is: small jobs fill the
-   rest of the cluster meanwhile, and cannot delay the holder.
-4. **Ending.** A hold lasts until the group is ready, gone, or could not fit on its nodes any more
-   even if they were empty; then (only then) other nodes are chosen. A group that could not fit on
-   the emptied cluster, or asks for more than its queue may ever have, gets none.
+1. **Counting.** From the round in which a group that is not ready was tried and rejected, every pod
+   of another job that is placed counts as one that passed it, unless that job *outranks* it (by its
+   queue's priority, then by its own). A group rejected for quota counts only pods in the queue
+   whose quota was short, or below it. The fold counts (`ledger/groups.py`).
+2. **Holding.** After `patience` pods have passed a *big* group (one that needs several pods or
+   several cards at once), it gets a hold. If it lacks room, the hold is on *nodes*: the shortest
+   row of nodes on which it would fit once everything there that ends by itself has ended, nodes
+   with the least left to end first, then by name. If it lacks quota, the hold is on the *queue*. At
+   most `most` groups have a hold at a time: the highest in rank, then those that wait longest. No
+   two holds share a node.
+3. **Enforcing.** Only the holder, and jobs that outrank it, may be placed on the held nodes, or in
+   the held queue and those below. Small jobs fill the rest of the cluster and cannot delay the
+   holder.
+4. **Ending.** A hold lasts until the group is ready, is gone, or could no longer fit on its nodes
+   even if they were empty; only then other nodes are chosen. A group that could not fit on the
+   emptied cluster, or asks for more than its queue may ever have, gets none.
 
-Why nobody starves: what is held only ever gets emptier, but for jobs that outrank the group, so
-once the pods that run there have ended, the group fits. Why there is no deadlock: a hold is no
-allocation, and groups take all they need in one decision or nothing; of two groups that wait, one
-holds and goes first.
+There is no starvation: only jobs that outrank the group add to what is held, so the group fits once
+the pods there have ended. There is no deadlock: a hold is no allocation, and a group gets all that
+it needs in one decision or nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,9 +43,10 @@ _T = TypeVar("_T")
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """`patience`: pods that may pass; `pieces_least`: how many pods at once make a group big, each
-    counted as often as it asks for cards; `most`: how many groups may have a hold at a time (0
-    turns reservations off)."""
+    """`patience`: how many pods may pass a group; `pieces_least`: how many pods at once make a
+    group big, each counted as often as it asks for cards; `most`: how many groups may have a hold
+    at a time (0 turns reservations off).
+    """
 
     patience: int = 64
     pieces_least: int = 2
@@ -54,8 +54,9 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """How long a group waits, in decisions: refused first at sequence `since`, passed by `passed`
-    pods since. `queue` is the queue whose quota was short; empty: there was no room."""
+    """How long a group waits, in decisions: rejected first at sequence `since`, passed by `passed`
+    pods since then. `queue` is the queue whose quota was short; empty: there was no room.
+    """
 
     since: int
     passed: int = 0
@@ -63,11 +64,11 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What is held for a group: nodes, or a queue's quota; until it has its minimum.
+    """What is held for a group until it has its minimum: nodes, or a queue's quota.
 
-    `promised` are nodes by task, for which others were told to go: on these what the tasks ask for
-    is kept, and their part of the quota, whatever the group has; only jobs of its queue that
-    outrank it may use it.
+    `promised` are nodes by task, on which others were evicted for it. What the tasks ask for is
+    reserved on these, with their part of the quota, even after the group has its minimum; only jobs
+    of its queue that outrank it may use it.
     """
 
     job: str
@@ -78,15 +79,16 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class Candidate(NamedTuple):
-    """A node on which members of a group could be, were it empty; and how many pods that will end
-    by themselves stand in the way. Leave out nodes whose pods never end."""
+    """A node on which members of a group would fit if it were empty, and how many pods there will
+    end by themselves. Nodes whose pods never end are no candidates.
+    """
 
     node: str
     to_end: int
 
 
 def outranks(session: Session, other: Job, waiting: Job) -> bool:
-    """Whether a job may take what is held for another."""
+    """Whether a job may use what is held for another."""
     return _rank(session, other) > _rank(session, waiting)
 
 
@@ -95,7 +97,7 @@ def _rank(session: Session, job: Job) -> tuple[int, int]:
 
 
 def _entitled(session: Session, waits: Mapping[str, Wait], rule: Rule) -> list[str]:
-    """The groups that waited long enough for a hold, the first in front."""
+    """The groups that waited long enough for a hold, the first in rank first."""
 
     def place(uid: str) -> tuple[int, int, int, str]:
         queue_priority, priority = _rank(session, session.jobs[uid])
@@ -117,11 +119,11 @@ def renew(
     fits: Callable[[Job, Sequence[str]], bool],
     could_start: Callable[[Job], bool] = lambda _: True,
 ) -> tuple[Hold, ...]:
-    """The holds of the next round. `fits` says whether the group's minimum fits on some nodes, were
-    they emptied of what ends by itself; it is asked a dozen times for a new hold, once for an old.
-    `could_start`: whether a group lacks nothing but room or quota.
+    """The holds of the next round. `fits` returns whether the group's minimum fits on some nodes
+    once everything there that ends by itself has ended; it is called a dozen times for a new hold,
+    once for an old one. `could_start` returns whether a group lacks nothing but room or quota.
 
-    Many may wait and few have a hold, so the others are asked about only while one is to be had.
+    Many groups may wait and few have a hold, so the callbacks run only while a hold is available.
     """
     kept: list[Hold] = []
     taken: set[str] = set()
@@ -159,7 +161,9 @@ def renew(
 def shortest(
     candidates: Sequence[Candidate], fits: Callable[[Sequence[str]], bool]
 ) -> tuple[str, ...]:
-    """The shortest row of nodes, those with the least to end first, that is enough; else none."""
+    """The shortest row of nodes that is enough, those with the least to end first; empty if none
+    is.
+    """
     names = [one.node for one in sorted(candidates, key=lambda one: (one.to_end, one.node))]
     if not fits(names):
         return ()
@@ -174,13 +178,13 @@ def shortest(
 
 
 class HoldsInForce:
-    """The holds that are in force in a round."""
+    """The holds that apply in a round."""
 
     def __init__(self, session: Session, holds: Sequence[Hold]) -> None:
         self._session = session
         self._holds = holds
         self._usual: dict[str, Limits] = {}
-        """By queue, while nothing is held."""
+        """By queue, while there are no holds."""
         self._promises = [hold for hold in holds if hold.promised]
         self._places = {hold.job: dict(hold.promised) for hold in self._promises}
         self._kept = {
@@ -188,13 +192,13 @@ class HoldsInForce:
         }
 
     def nodes(self, job: Job) -> frozenset[str]:
-        """The nodes that a job must leave alone."""
+        """The nodes that a job must not use."""
         return frozenset(
             node for hold in self._holds if self._binds(hold, job) for node in hold.nodes
         )
 
     def limits(self, job: Job) -> Limits:
-        """Where the job's tasks may go: what its queue may use, without what is others'."""
+        """Where the job's tasks may go: what its queue may use, without what is held for others."""
         session = self._session
         if not self._holds:
             known = self._usual.get(job.queue)
@@ -215,12 +219,12 @@ class HoldsInForce:
         )
 
     def kept_from(self, job: Job) -> tuple[Kept, ...]:
-        """For whom room is kept from a job."""
+        """The room on nodes that the job must leave to others."""
         return tuple(self._kept[hold.job] for hold in self._promises if self._binds(hold, job))
 
     def limits_of(self, job: Job, task: Task, limits: Limits) -> Limits:
-        """The job's limits with the cards that one of its tasks may have now, what nodes are worth
-        to it beside those that are placed, and what is kept for other tasks of the job.
+        """The job's limits for one of its tasks: the cards that it may have now, the points of
+        nodes next to tasks already placed, and what is reserved for other tasks of the job.
         """
         own = self._kept.get(job.uid)
         if own is not None:
@@ -235,7 +239,7 @@ class HoldsInForce:
         return limits._replace(cards=cards, card_points=points, bucket=bucket)
 
     def closed(self, job: Job) -> No | None:
-        """Why a job gets nothing of its queue's quota for now."""
+        """Why a job gets none of its queue's quota for now; None if it may get some."""
         for hold in self._holds:
             chain = self._session.world.chain(job.queue)
             if hold.queue and hold.queue in chain and self._binds(hold, job):
@@ -247,18 +251,20 @@ class HoldsInForce:
         return self._places.get(job.uid, {}).get(task.uid, "")
 
     def in_turn(self, job: Job, tasks: Sequence[Task]) -> list[Task]:
-        """A job's tasks in the order given, those that were promised a node in front: else one of
-        the job's own might take it, and others would have to go again.
+        """A job's tasks in the order given, those with a promised node first. Otherwise another
+        task of the job might take that node, and more pods would have to be evicted.
         """
         places = self._places.get(job.uid)
         return sorted(tasks, key=lambda task: task.uid not in places) if places else list(tasks)
 
     def allocatable(self, job: Job, task: Task) -> No | None:
-        """Why there is no quota for a task, when what was promised to others counts as theirs."""
+        """Why there is no quota for a task if what was promised to others counts as theirs; None if
+        there is.
+        """
         return self._beside_promises(job, lambda: self._session.allocatable(job, task))
 
     def cards(self, job: Job, task: Task) -> tuple[str, ...] | None:
-        """The cards for which there is quota then; None: any will do."""
+        """The cards for which there is quota then; None: any."""
         return self._beside_promises(job, lambda: self._session.cards(job, task))
 
     def _beside_promises(self, job: Job, ask: Callable[[], _T]) -> _T:
@@ -285,8 +291,8 @@ class HoldsInForce:
         return answer
 
     def _binds(self, hold: Hold, job: Job) -> bool:
-        """Whether a job must leave alone what is held. What was promised is kept from other queues
-        whatever their rank: else a job that had to give back what it borrowed takes it again.
+        """Whether a hold applies to a job. What was promised is kept from other queues whatever
+        their rank: otherwise a job that had to give back what it borrowed would take it again.
         """
         if hold.job == job.uid:
             return False
@@ -297,7 +303,7 @@ class HoldsInForce:
 
 
 def holds_in_force(session: Session, holds: Sequence[Hold]) -> HoldsInForce:
-    """The holds whose groups still wait, and may be given something now."""
+    """The holds whose groups still wait and can be given something now."""
     return HoldsInForce(
         session,
         [
@@ -313,13 +319,13 @@ def holds_in_force(session: Session, holds: Sequence[Hold]) -> HoldsInForce:
 
 
 def _hold_text(session: Session, hold: Hold) -> str:
-    """What is held for whom, and since when, in one line."""
+    """What is held for which group, and since when, in one line."""
     what = f"the quota of queue {hold.queue}" if hold.queue else f"nodes {', '.join(hold.nodes)}"
     return f"{what} {'is' if hold.queue else 'are'} {_whose_text(session, hold)}"
 
 
 def _whose_text(session: Session, hold: Hold) -> str:
-    """For whom something is held, and since when."""
+    """The group that something is held for, and since when."""
     view = session.jobs[hold.job].view
     name = f"{view.namespace}/{view.name}"
     if hold.promised:

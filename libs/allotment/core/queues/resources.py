@@ -1,12 +1,12 @@
 """Named amounts, and the ways in which schedulers compare them.
 
 Units are Volcano's: `cpu` in milli-cores, `memory` in bytes, `pods` in whole pods, every other
-resource and every card in thousandths (`nvidia.com/gpu: 1` is 1000). What is observed are integers;
-what is divided by weight (`proportion`) are exact rationals. There are no floats, so the tolerance
+resource and every card in thousandths (`nvidia.com/gpu: 1` is 1000). Observed amounts are integers;
+amounts divided by weight (`proportion`) are exact rationals. There are no floats, so the tolerance
 of 0.1 below which two amounts count as equal matters only where a rational meets an integer.
 
-A comparison has to say what a missing name means: as much as nothing, or no limit. Most quota
-checks look only at the names that a request asks for (`named`).
+A comparison has to define a missing name: zero, or no limit. Most quota checks look only at the
+names that a request asks for (`named`).
 """
 
 from collections.abc import Collection, ItemsView, Iterator, Mapping
@@ -73,14 +73,14 @@ class Resources(Mapping[str, Amount]):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The names that are asked for: those with an amount above zero, sorted."""
+        """The names with an amount above zero, sorted."""
         if self._named is None:
             found = sorted(name for name, amount in self._amounts.items() if amount > 0)
             self._named = tuple(found)
         return self._named
 
     def or_nothing(self) -> "Resources":
-        """The one object for all that is nothing, so that it need not be added up."""
+        """The shared `NOTHING` if no amount is above zero, so that it need not be added."""
         return self if any(self._amounts.values()) else NOTHING
 
     def plus(self, other: "Resources") -> "Resources":
@@ -104,7 +104,7 @@ class Resources(Mapping[str, Amount]):
         )
 
     def capped(self, limit: "Resources") -> "Resources":
-        """No more than `limit` of what it names; the rest is unlimited."""
+        """At most `limit` of each name in it; other names are unchanged."""
         there = limit._amounts
         return _made(
             {name: min(amount, there.get(name, amount)) for name, amount in self._amounts.items()}
@@ -132,8 +132,8 @@ class Resources(Mapping[str, Amount]):
     ) -> tuple[str, ...]:
         """The names, sorted, of which this is more than the limit.
 
-        `names` restricts the question; a name that the limit lacks counts as 0 there, or as no
-        limit at all.
+        `names` restricts the comparison; a name that the limit lacks counts as 0 there, or as no
+        limit.
         """
         here, there = self._amounts, limit._amounts
         found = []
@@ -148,7 +148,7 @@ class Resources(Mapping[str, Amount]):
     def too_little_left(
         self, limit: "Resources", asked: "Resources", names: Collection[str]
     ) -> tuple[str, ...]:
-        """Of which of the names this and what is asked are more than the limit together."""
+        """The names of which this and `asked` together are more than the limit."""
         here, more, there = self._amounts, asked._amounts, limit._amounts
         found = []
         for name in names:
@@ -175,11 +175,11 @@ class Resources(Mapping[str, Amount]):
         return True
 
     def whole_at_most(self) -> "Resources":
-        """As a limit for whole amounts: the greatest integers that are at most these."""
+        """As a limit for integers: the greatest integers that are at most these amounts."""
         return _made({name: _below(amount) for name, amount in self._amounts.items()})
 
     def whole_at_least(self) -> "Resources":
-        """As a threshold for whole amounts: the smallest integers that are at least these."""
+        """As a threshold for integers: the smallest integers that are at least these amounts."""
         return _made({name: _above(amount) for name, amount in self._amounts.items()})
 
 
@@ -210,7 +210,7 @@ def _made(amounts: dict[str, Amount]) -> Resources:
 
 
 def add_to(sums: dict[str, Amount], part: Resources) -> None:
-    """Add to sums that are still being made: cheaper than a new value each time."""
+    """Add to sums that are still being built: cheaper than a new value each time."""
     for name, amount in part._amounts.items():
         sums[name] = sums.get(name, 0) + amount
 
@@ -225,18 +225,18 @@ def total_of(parts: Collection[Resources]) -> Resources:
 
 
 class Tally:
-    """Parts that come and go, added up. A name is there as long as one of them names it."""
+    """The sum of parts that come and go. It has a name as long as one of the parts has it."""
 
     __slots__ = ("_amounts", "_parts", "_total")
 
     def __init__(self) -> None:
         self._amounts: dict[str, Amount] = {}
         self._parts: dict[str, int] = {}
-        """By name, how many parts name it."""
+        """By name, how many parts have it."""
         self._total: Resources | None = None
 
     def add(self, part: Resources, times: int = 1) -> None:
-        """Add a part so many times; below 0: take it out, as often as it was added at most."""
+        """Add a part so many times; a negative number removes it that often."""
         self._total = None
         amounts, parts = self._amounts, self._parts
         for name, amount in part._amounts.items():
@@ -249,7 +249,7 @@ class Tally:
                 parts.pop(name, None)
 
     def swap(self, before: Resources, now: Resources) -> None:
-        """Take a part out, and add another one."""
+        """Replace a part by another."""
         if before._amounts.keys() != now._amounts.keys():
             self.add(before, -1)
             self.add(now)
@@ -266,22 +266,22 @@ class Tally:
 
 
 _NO_SHARE = 0
-"""Of all who have nothing: an integer, because orders are looked up by it, and finding the hash of
-a fraction takes a division.
+"""The share of all that have nothing. An integer, because orders are looked up by it and hashing a
+fraction takes a division.
 """
 
 
 def share(part: Amount, whole: Amount) -> Fraction:
-    """``part / whole``; of nothing, nothing is 0 and anything is all of it."""
+    """``part / whole``; where the whole is 0: 0 for no part, otherwise 1."""
     if whole == 0:
         return Fraction(0 if part == 0 else 1)
     return Fraction(part) / Fraction(whole)
 
 
 def largest_share(part: Resources, whole: Resources) -> Amount:
-    """The greatest share over the names of `whole`; 0 if it names none.
+    """The greatest share over the names of `whole`; 0 if it has none.
 
-    Shares are compared crosswise, and only the greatest is reduced: orders are asked for often.
+    Shares are compared crosswise and only the greatest is reduced, because this is called often.
     """
     best, of = 0, 1
     if not part._amounts:

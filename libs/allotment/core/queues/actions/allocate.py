@@ -1,13 +1,14 @@
-"""The allocate action: whose pods are tried, in which order, and what becomes of a job.
+"""The allocate action: the order in which jobs and tasks are tried, and how each turn ends.
 
-Queues take turns in queue order, one job a turn, in job order. A job's tasks are tried in task
-order until it is ready; then what it has is committed, and the job comes again for the rest, one
-task a turn, competing with the others (so an elastic job does not take everything before others
-have their minimum). A job that does not become ready gives everything back, unless it would be
-ready once promised resources are free: then it keeps its promises for the rest of the round.
-A job that did not get its minimum is not tried again in this round, nor is any task.
+Queues take turns in queue order, one job a turn, in job order. The action tries the tasks of a job
+in task order until the job is ready and commits what it got. The job then comes again for its other
+tasks, one task a turn, in competition with the others, so that an elastic job does not take
+everything before others have their minimum. A job that does not become ready gives everything back,
+unless it would be ready once promised resources are free: then it keeps its promises for the rest
+of the round. A job that did not get its minimum is not retried in this round, nor is a task that
+found no place.
 
-Where a task goes is not decided here: an `PlacementPort` is asked. It sees what was placed before.
+A `PlacementPort` finds the places and counts those found before.
 """
 
 import heapq
@@ -48,53 +49,57 @@ class Promised(NamedTuple):
 
 
 class Hopeless(NamedTuple):
-    """So many of the tasks fit together at most, and what the others lack."""
+    """How many of the tasks fit together at most, and what the others lack."""
 
     together: int
     no: No
 
 
 class PlacementPort(Protocol):
-    """Who knows where things fit. Its books follow `try_place`; how a place is given back is noted
-    in the session's statement.
+    """Finds places for tasks, each on top of those that `try_place` found before. It records in the
+    session's statement how to give a place back.
     """
 
     def hopeless(self, tasks: Sequence[Task], needed: int, limits: Limits) -> Hopeless | None:
-        """Why `needed` of the tasks can never fit together now; None if they may. A cheap bound:
-        asked before a job that needs several tasks is tried at all."""
+        """Why `needed` of the tasks cannot fit together now; None if they may. A cheap bound,
+        checked once before a job that needs several tasks.
+        """
 
     def try_place(self, task: Task, limits: Limits) -> Placed | Promised | No: ...
 
 
 COMMITTED = "committed"
-"""The job is ready: what it was given stands."""
+"""The job is ready and keeps what it got."""
 KEPT = "kept"
-"""Not ready, but it would be with what was promised: it keeps its promises in this round."""
+"""The job is not ready, but would be with its promises: it keeps them for this round."""
 DISCARDED = "discarded"
-"""Not ready: nothing was given."""
+"""The job is not ready and gives everything back."""
 INVALID = "invalid"
-"""The job cannot be worked on; nothing was tried."""
+"""The job cannot start; no task was tried."""
 OVERUSED = "overused"
-"""The queue has what it deserves; nothing was tried."""
+"""The queue has what it deserves; no task was tried."""
 
 
 class Turn(NamedTuple):
-    """What became of one job at its turn. Tasks are named by uid, in the order they were tried."""
+    """How one job's turn ended. Tasks are named by uid, in the order in which they were tried."""
 
     job: str
     queue: str
     ending: str
     placed: tuple[tuple[str, Placed | Promised], ...] = ()
-    """What was found, even if it was given back (`DISCARDED`). Only a `Placed` of a `COMMITTED`
-    turn may be bound; a `Promised` is good for this round."""
+    """The places found, even if they were given back (`DISCARDED`). Only a `Placed` of a
+    `COMMITTED` turn may be bound; a `Promised` is valid for this round.
+    """
     refused: tuple[tuple[str, No], ...] = ()
     untried: tuple[str, ...] = ()
     together: int = 0
     """How many of the job's waiting tasks fit together."""
     no: No | None = None
-    """Why nothing was tried."""
+    """Why no task was tried."""
     was_ready: bool = False
-    """Whether the job had its minimum before the turn: what it was given now comes pod by pod."""
+    """Whether the job had its minimum before the turn. If so, each pod of this turn counts by
+    itself.
+    """
 
 
 def allocate(
@@ -105,12 +110,11 @@ def allocate(
     wanted: Collection[str] | None = None,
     pending_too: bool = False,
 ) -> Iterator[Turn]:
-    """The turns of one round, one after the other; stop asking for them at any time.
+    """The turns of one round, one after the other. The caller may stop at any time.
 
-    `holds` are reservations for jobs that were passed by (see `reservations`). Only the
-    `wanted` jobs are tried, if it says which; to others nothing happened since they were refused,
-    but their holds count.
-    `pending_too`: without an enqueue action groups need not be let in first.
+    `holds` are reservations for jobs that others overtook too often (see `reservations`). `wanted`
+    limits the jobs that are tried (None: all); the holds of other jobs still count. With
+    `pending_too` (no enqueue action) groups need no admission first.
     """
     in_force = holds_in_force(session, holds)
     tried = session.jobs.keys() if wanted is None else session.jobs.keys() & wanted
@@ -120,9 +124,9 @@ def allocate(
     heapq.heapify(order)
     while order:
         key, name = heapq.heappop(order)
-        if order:  # where a queue stands matters only among others
+        if order:  # a queue's place matters only among others
             now = session.queue_key(name)
-            if now != key:  # a relative got something meanwhile; what queues hold only grows
+            if now != key:  # another queue of its tree got something; what queues hold only grows
                 heapq.heappush(order, (now, name))
                 continue
         jobs = round_.queues[name]
@@ -138,7 +142,7 @@ def allocate(
 
 
 class _Round:
-    """One round's queues of jobs, and what of each job is still to be tried."""
+    """One round's queues of jobs, and the tasks of each job that are still to be tried."""
 
     def __init__(
         self,
@@ -181,14 +185,14 @@ class _Round:
             heapq.heapify(self.queues[name])
 
     def _key(self, job: Job) -> Order:
-        """Where a job stands now. Where namespaces take turns, jobs that no plugin tells apart keep
-        the order that they had as the round began.
+        """Where a job is in its queue's order now. Where namespaces take turns, jobs that no plugin
+        tells apart keep the order that they had when the round began.
         """
         key = self.session.job_key(job)
         return key if self.session.served is None else (*key[:-1], (self._numbers[job.uid],))
 
     def turn(self, job: Job) -> Turn:
-        """Try a job's tasks until it is ready, and settle what becomes of it."""
+        """Try a job's tasks until it is ready, then commit, keep or discard what they got."""
         closed = self.in_force.closed(job)
         if closed is not None:
             return Turn(job.uid, job.queue, DISCARDED, no=closed)
@@ -272,7 +276,7 @@ class _Round:
                 if self.session.job_ready(job):
                     break
                 continue
-            # of a sub group all find a place or none
+            # the tasks of a sub group all find a place or none
             if found:
                 self.session.statement.rollback(checkpoint)
             short = unit[len(found)]
@@ -288,8 +292,8 @@ class _Round:
 
 
 def take_unit(session: Session, job: Job, waiting: list[Task]) -> tuple[list[Task], No | None]:
-    """The next of the tasks to be tried (the first is at the end) with those that have to be placed
-    together with it, taken from the list; and why they cannot be tried.
+    """The next task (the last of the list) with those that must be placed together with it, removed
+    from the list; and why they cannot be tried.
     """
     task = waiting.pop()
     missing = session.missing_beside(job, task)
@@ -308,7 +312,9 @@ def take_unit(session: Session, job: Job, waiting: list[Task]) -> tuple[list[Tas
 
 
 def beside(short: Task, no: No) -> No:
-    """Why a task waits that found a place, or was not tried, because another one found none."""
+    """Why a task waits that found a place, or was not tried, because another of its sub group found
+    none.
+    """
     return No(
         GANG_INCOMPLETE,
         f"pods of {sub_group_name(short)} are placed together, and {short.name} finds no place: "
@@ -327,7 +333,9 @@ def try_places(
     task: Task,
     limits: Limits,
 ) -> _A:
-    """A place where the task was promised one, so that all find theirs who were; else anywhere."""
+    """A place on the node that a hold promises to the task, so that every promise is kept;
+    otherwise anywhere.
+    """
     node = in_force.node_of(job, task)
     if node:
         answer = try_place(task, limits._replace(node=node))
@@ -337,8 +345,8 @@ def try_places(
 
 
 def cause_of(turn: Turn) -> No | None:
-    """Why a job did not get its minimum. One that lacks room somewhere waits for room, even if some
-    of its tasks were refused by quota.
+    """Why a job did not get its minimum. Lack of room goes before lack of quota: a job that lacks
+    both waits for room.
     """
     if turn.no is not None:
         return turn.no
@@ -354,7 +362,7 @@ def _same_role(task: Task) -> No:
 
 
 def _kept_back(needed: int, there: int) -> No:
-    """Some of the members that the minimum needs are not to be placed yet."""
+    """The rejection of a job some of whose needed members have scheduling gates."""
     return No(
         NOT_ENOUGH_TASKS,
         f"{needed} pods must start together, and {there} may: scheduling gates keep the others",
@@ -362,11 +370,11 @@ def _kept_back(needed: int, there: int) -> No:
 
 
 def needs_continue(job: Job, failed_roles: Collection[str]) -> bool:
-    """Whether, after a task found no place, the rest of the job is worth a try.
+    """Whether the rest of the job is worth a try after a task found no place.
 
-    Not if it needs every task. If its minimum is below the sum of its roles' minima: if it can
-    still reach it with tasks of other roles. Otherwise: if each role that failed has its own
-    minimum already.
+    Not if the job needs every task. If its minimum is below the sum of its roles' minima: whether
+    tasks of other roles can still reach it. Otherwise: whether each role that failed already has
+    its own minimum.
     """
     if job.view.min_member == len(job.tasks):
         return False

@@ -1,8 +1,8 @@
-"""The backfill action: places for pods that ask for nothing but to run.
+"""The backfill action: places for pods that request nothing.
 
-Such pods need no room, only a node that takes them, so they are tried one by one once everything
-else has its place, in queue, job and task order. It is not the filling of gaps around a big job;
-that needs no action of its own here (see `reservations`). Held nodes are left alone all the same.
+Such pods need no room, only a node that accepts them, so they are tried one by one after all
+others, in queue, job and task order. The action does not fill gaps around a big job, which needs no
+action of its own here, and it respects held nodes (see `reservations`).
 """
 
 import itertools
@@ -32,9 +32,8 @@ def backfill(
     wanted: Collection[str] | None = None,
     pending_too: bool = False,
 ) -> Iterator[Turn]:
-    """One turn for each job with such pods, of the `wanted` if it says which. What a job that is
-    not ready found is given back; so is what one found that has nothing else, and not all that its
-    minimum needs.
+    """One turn for each job with such pods; `wanted` limits the jobs (None: all). A job gives back
+    what it found if it is not ready, or if it has nothing else and found less than its minimum.
     """
     in_force = holds_in_force(session, holds)
     tried = session.jobs.keys() if wanted is None else session.jobs.keys() & wanted

@@ -1,11 +1,11 @@
-"""The enqueue action: which groups are let in, so that their pods may be made and placed.
+"""The enqueue action: which groups are admitted, so that their pods may be created and placed.
 
-The best queue has its turn, with one group, the best in job order; queues that no plugin tells
-apart take turns. A group without `min_resources` is let in unasked. One that is refused waits for
-the next round, and blocks nobody behind it.
+The first queue admits one group, the first in job order; queues that no plugin tells apart take
+turns. A group without `min_resources` is always admitted. A rejected group waits for the next round
+and does not block those behind it.
 
-A pod without a group is asked about like a group of one. It is let in for the round only: whoever
-wants no place for it in this round need not ask.
+A pod without a group counts as a group of one and is admitted for this round only, so only pods
+that need a place in this round are asked about.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -19,22 +19,22 @@ from allotment.core.queues.work import Job
 
 
 class Enqueued(NamedTuple):
-    """The outcome, in the order in which it was decided. Groups are named by uid."""
+    """The outcome, in the order of decisions. Groups are named by uid."""
 
     let_in: tuple[str, ...]
     refused: tuple[tuple[str, No], ...]
 
 
 def enqueue(session: Session, singles: Collection[str] = ()) -> Enqueued:
-    """Let groups in, one queue after the other. The session's books and phases follow. Of pods
-    without a group only these `singles` are asked about.
+    """Admit groups, one queue after the other, and update the session's books and phases. Of pods
+    without a group it considers only `singles`.
     """
     waiting: dict[str, list[Job]] = {}
     for job in session.world.at_gate(singles):
         if job.phase in WAITING:
             waiting.setdefault(job.queue, []).append(job)
     for name, jobs in waiting.items():
-        waiting[name] = session.in_job_order(jobs)[::-1]  # the best at the end
+        waiting[name] = session.in_job_order(jobs)[::-1]  # the first in order at the end
     let_in: list[str] = []
     refused = list(_without_queue(session, singles))
     for tied in _tied(session, waiting):
@@ -54,19 +54,19 @@ def enqueue(session: Session, singles: Collection[str] = ()) -> Enqueued:
 
 
 def let_in_unasked(session: Session) -> Enqueued:
-    """Let every group in whose queue exists: what a policy without this action comes to, as groups
-    that nobody lets in would wait for their pods for ever. Source: Volcano's `allocate`.
+    """Admit every group whose queue exists, under a policy without the enqueue action; otherwise
+    such groups would wait for their pods for ever. Source: Volcano's `allocate`.
     """
     waiting = [job for job in session.world.at_gate(()) if job.phase in WAITING]
     for job in waiting:
         session.let_in(job)
-    unplaced = _without_queue(session, ())  # where there are pods these are told
+    unplaced = _without_queue(session, ())  # where there are pods, these get the reason
     refused = tuple((uid, no) for uid, no in unplaced if not session.unplaced[uid].tasks)
     return Enqueued(tuple(job.uid for job in waiting), refused)
 
 
 def _without_queue(session: Session, singles: Collection[str]) -> tuple[tuple[str, No], ...]:
-    """Who is refused because there is no such queue; of pods without a group of these only."""
+    """The rejections of groups without a queue; of pods without a group only `singles`."""
     return tuple(
         (uid, why_unplaced(view))
         for uid, view in sorted(session.unplaced.items())
@@ -75,7 +75,7 @@ def _without_queue(session: Session, singles: Collection[str]) -> tuple[tuple[st
 
 
 def _tied(session: Session, names: Iterable[str]) -> Iterator[list[str]]:
-    """The best queues first; those that no plugin tells apart come together."""
+    """The queues, first in order first; those that no plugin tells apart come together."""
     in_order = sorted(names, key=session.queue_key)
     for _, tied in groupby(in_order, key=lambda name: session.queue_key(name)[:-1]):
         yield list(tied)

@@ -1,31 +1,31 @@
 """Plugin `capacity-card`: quotas by card model instead of by resource name.
 
-A queue has its capability's CPU and memory (what is not set is *zero*, which denies) and its
+A queue has its capability's CPU and memory (unset means *zero*, so it rejects) and its
 `volcano.sh/card.quota` (a card that is not listed is zero). Other resources are unlimited. A pod
-says with `volcano.sh/card.name` which card its device request means, or which ones will do
-(``A|B``). With `cardUnlimitedCpuMemory` what asks for cards skips CPU and memory, in checks and in
-books. There is no hierarchy, and no vote on victims.
+names with `volcano.sh/card.name` the card that its device request means, or alternatives (``A|B``).
+With `cardUnlimitedCpuMemory`, CPU and memory of pods that ask for cards are neither checked nor
+counted. There is no hierarchy, and no vote on victims.
 
-Of several cards that will do and have quota, the left is preferred: a node's score grows by 100
+Of several cards that fit and have quota, the leftmost is preferred: a node's score grows by 100
 points for the first card that the pod names, by 50 for the second, by 25 for the third and so on,
-each times `nodeOrderWeight`; of several that a node has the first counts. Policies from before
-there was this weight name none: with them a pod gets the first card that has quota and room,
-whatever the nodes score. So it is where the plugin's `enableNodeOrder` is off.
+each times `nodeOrderWeight`; if a node has several of them, the first counts. Older policies have
+no such weight: with them, and where the plugin's `enableNodeOrder` is off, a pod gets the first
+card that has quota and room, whatever the nodes score.
 
-**Sliced cards** (our own rule; switch `allotment.shareQuota`, on unless said otherwise). Pods that
-ask for parts of cards, such as `volcano.sh/vgpu-*`, have no card quota in the rule above: they
-would get past it. So, in a queue that has a card quota:
+**Sliced cards** (our own rule; switch `allotment.shareQuota`, on by default). The rule above counts
+no cards for pods that ask for parts of cards, such as `volcano.sh/vgpu-*`, so they would evade the
+card quota. In a queue that has one:
 
 * A share counts as its part of the card's memory: of ``count`` cards of model M with ``memory_mib``
   each it takes ``count · ⌈1000 · memory_mib / memory of M⌉`` thousandths of a card M. A percentage
-  counts as that percentage, no amount at all as the whole card, and so does a share that wants the
-  card alone (`cores_pct` 100): nobody else can use the rest. Several requests add up.
-* A pod that runs counts against the models of the cards that it holds. One that waits counts
-  against the models it names in `volcano.sh/card.name`; one that names none may have any model for
+  counts as that percentage. A share without an amount counts as the whole card, and so does one
+  with `cores_pct` 100, which leaves the rest unusable. Several requests add up.
+* A running pod counts against the models of the cards that it holds. A waiting pod counts against
+  the models that it names in `volcano.sh/card.name`; one that names none may use any model for
   which its queue still has quota, and is placed only on those.
 * It is a card pod in every respect: `cardUnlimitedCpuMemory` holds for it too.
-* A share that is larger than a card of some model cannot be on that model. Models whose memory no
-  node tells cannot be counted, so they are not offered either.
+* A share that is larger than a card of some model cannot use that model. Models whose memory no
+  node reports cannot be counted, so they are not offered either.
 
 In queues without a card quota, and with the switch off, such pods count by CPU and memory alone.
 """
@@ -64,7 +64,7 @@ from allotment.core.reasons import (
 from allotment_proto.events import QuotaShort
 
 _FIRST_CARD_MICRO = 100_000_000
-"""What a node with the first card of several is worth, in millionths of a point."""
+"""The points of a node with the first of several cards, in millionths of a point."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ class Settings(msgspec.Struct, frozen=True):
 def _insufficient(
     queue: str, book: QueueBook, name: str, asked: Amount, total: Amount, capability: Amount
 ) -> No:
-    """The refusal of one dimension, in raw thousandths (5 cards print 5000)."""
+    """The rejection for one name, in raw thousandths (5 cards print 5000)."""
     code = {CPU: CPU_QUOTA, MEMORY: MEMORY_QUOTA}.get(name, SCALAR_QUOTA)
     names = dict.fromkeys((name, *alternatives(name)))
     held = max(int(sum(book.allocated.amount(each) for each in names)), 0)
@@ -245,12 +245,12 @@ class CapacityCard(Plugin):
         ]
 
     def _held(self, job: JobView, task: Task) -> Resources:
-        """What a task counts for as the session opens."""
+        """What a task counts for when the session opens."""
         return self._taken(job.queue, task, "")
 
     def _taken(self, queue: str, task: Task, card: str) -> Resources:
-        """What a task counts for: CPU and memory unless they are free, and its cards: those it
-        holds, else the chosen one, else (nobody said which) the one it prefers.
+        """What a task counts for: CPU and memory unless they are free, and its cards: those that it
+        holds, otherwise the chosen one, otherwise the one that it prefers.
         """
         claim = self._claim(self._world.queues[queue], task)
         if not claim.is_for_cards:
@@ -264,7 +264,9 @@ class CapacityCard(Plugin):
         return host.plus(Resources({way.card: way.milli for way in ways}))
 
     def _minimum(self, job: JobView) -> Resources:
-        """What a group is let in for. Its card request counts until it has pods; then they do."""
+        """What a group is admitted for. Its card request counts until it has pods; then their cards
+        do.
+        """
         least = (job.min_resources or NOTHING).only((CPU, MEMORY))
         cards = self._cards_of_minimum(job) if job.tasks else job.card_request
         if self._arguments.unlimited_cpu_memory and self._asks_for_cards(job):
@@ -272,9 +274,9 @@ class CapacityCard(Plugin):
         return least.plus(cards)
 
     def _cards_of_minimum(self, job: JobView) -> Resources:
-        """The cards of as many pods as the group needs, those that have some first.
+        """The cards of as many pods as the group needs, those that hold some first.
 
-        Alternatives of a pod that waits are named together (``A|B``), where they cost the same.
+        Alternatives of a waiting pod are named together (``A|B``), where they cost the same.
         """
         queue = self._world.queues[job.queue]
         members: Sequence[Task] = job.tasks

@@ -1,4 +1,4 @@
-"""What one pod asks of cards by name: whole ones, or its part of sliced ones (see `card`)."""
+"""The cards that one pod asks for by name: whole ones, or its part of sliced ones (see `card`)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,18 +17,18 @@ _POINT_MICRO = 1_000_000
 
 
 class Way(NamedTuple):
-    """One model that a task could have, and how many thousandths of it that would be."""
+    """A model that a task could use, and how many thousandths of it the task would take."""
 
     card: str
     milli: int
 
 
 class Claim(NamedTuple):
-    """What a task asks of cards: one of the ways, the preferred in front; none: no cards."""
+    """A task's request for cards: one of the ways, the preferred first; none: no cards."""
 
     ways: tuple[Way, ...] = ()
     problem: No | None = None
-    """Why none of what it asks for exists."""
+    """Why no way exists for its request."""
 
     @property
     def is_for_cards(self) -> bool:
@@ -39,7 +39,7 @@ _NO_CARDS = Claim()
 
 
 def slice_milli(share: Share, card_memory_mib: int) -> int | None:
-    """The thousandths of a card that one share takes of each; None if no such card can give it."""
+    """The thousandths that a share takes of each of its cards; None if such a card is too small."""
     if share.cores_pct >= _WHOLE_PCT:
         return MILLI if share.memory_mib <= card_memory_mib else None
     if share.memory_pct > 0:
@@ -52,7 +52,9 @@ def slice_milli(share: Share, card_memory_mib: int) -> int | None:
 
 
 def shares_milli(shares: Sequence[Share], card_memory_mib: int) -> int | None:
-    """The thousandths of cards of one model that all shares take together; None if they cannot."""
+    """The thousandths of cards of one model that all shares take together; None if one does not
+    fit.
+    """
     total = 0
     for share in shares:
         each = slice_milli(share, card_memory_mib)
@@ -63,7 +65,7 @@ def shares_milli(shares: Sequence[Share], card_memory_mib: int) -> int | None:
 
 
 def claim_of(task: Task, cards: Mapping[str, Card], *, counts_shares: bool) -> Claim:
-    """What a task asks of the cards that there are."""
+    """A task's request, in terms of the cluster's cards."""
     if task.shares:
         return _shared(task, cards) if counts_shares else _NO_CARDS
     if not task.card_names:

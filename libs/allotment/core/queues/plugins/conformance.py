@@ -1,4 +1,4 @@
-"""Plugin `conformance`: what the cluster itself needs is nobody's victim."""
+"""Plugin `conformance`: pods of the system are never victims."""
 
 from collections.abc import Sequence
 from typing import ClassVar

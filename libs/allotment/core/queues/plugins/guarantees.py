@@ -1,7 +1,7 @@
-"""What queues side by side may hold beyond what they are guaranteed.
+"""The most that sibling queues may hold beyond their guarantees.
 
-What nobody is guaranteed is there for all of them together. So the most that one may have follows
-from what the others hold: one that holds no more than its guarantee leaves the rest to them.
+Siblings share what none of them is guaranteed. So the most that a queue may have depends on what
+the others hold: a queue that holds no more than its guarantee leaves the rest to them.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from allotment.core.queues.resources import NOTHING, Resources, total_of
 
 
 class Unguaranteed:
-    """What queues side by side share, and what of it is in use. Only of resources that some queue
-    is guaranteed any of: of others everybody may have all.
+    """What sibling queues share, and how much of it is in use. It has only resources that some
+    queue is guaranteed; of others each queue may have everything.
     """
 
     def __init__(
@@ -26,14 +26,14 @@ class Unguaranteed:
         self._used = total_of(list(self._beyond.values()))
 
     def holds(self, queue: str, held: Resources) -> None:
-        """A queue holds so much from now on."""
+        """Set what a queue holds now."""
         if self._names:
             part = self._part(queue, held)
             self._used = self._used.plus(part).minus(self._beyond[queue])
             self._beyond[queue] = part
 
     def most(self, queue: str, capability: Resources) -> Resources:
-        """What of its capability a queue may have, as the others are."""
+        """The part of its capability that a queue may have now."""
         if not self._names:
             return capability
         others = self._used.minus(self._beyond[queue])

@@ -1,12 +1,12 @@
 """Plugin `nodegroup`: queues keep to groups of nodes.
 
 A node's group is its label `volcano.sh/nodegroup-name`. A queue may use the groups that it requires
-or prefers, except those it must keep out of; one that it would rather avoid is allowed as a last
-resort and outweighs a required "keep out". With `enableHierarchy` a queue without affinity has that
-of the nearest queue above.
+or prefers, except those that it must avoid. A group that it prefers to avoid is allowed as a last
+resort, and that outweighs a required avoidance. With `enableHierarchy` a queue without affinity
+uses that of the nearest queue above.
 
-`strict` (on unless said otherwise): a queue without any affinity may use no node at all. Off: it
-may use the nodes without a group.
+With `strict` (the default) a queue without any affinity may use no node; otherwise it may use the
+nodes without a group.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _AVOIDED_POINTS_MICRO = -_POINT_MICRO
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """`strict`, and whether queues take over the groups of those above them (`enableHierarchy`)."""
+    """`strict`, and whether queues inherit the groups of those above them (`enableHierarchy`)."""
 
     strict: bool
     hierarchy: bool
@@ -50,7 +50,7 @@ def points_micro(groups: NodeGroups, group: str) -> int:
 
 
 def _named(groups: NodeGroups) -> list[str]:
-    """All groups that an affinity names, in order of name."""
+    """All groups that an affinity names, sorted."""
     return sorted(groups.required | groups.preferred | groups.anti_required | groups.anti_preferred)
 
 

@@ -1,7 +1,7 @@
-"""Plugin `overcommit`: no more groups are let in than the cluster could nearly hold.
+"""Plugin `overcommit`: it admits no more groups than the cluster could nearly hold.
 
-What all groups that were let in may ask for together is the cluster's total times a factor, less
-what its nodes already run.
+All admitted groups together may ask for the cluster's total times a factor, less what its nodes
+already run.
 """
 
 from collections.abc import Hashable
@@ -23,7 +23,7 @@ from allotment_proto.events import QuotaShort
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How much of the cluster may be let in (`overcommit-factor`)."""
+    """The factor on the cluster's total (`overcommit-factor`)."""
 
     factor: Fraction
 
@@ -42,20 +42,20 @@ class Overcommit(Plugin):
         self._world = world
         self._factor = arguments.factor
         self.book = QueueBook()
-        """What was promised in all queues."""
+        """What groups of all queues were admitted for."""
         for book in open_books(world).values():
             for namespace, amounts in book.inqueue_of.items():
                 self.book.promise(namespace, amounts)
 
     @cached_property
     def _room(self) -> Resources:
-        """What of that is left beside what is in use: asked for while somebody is at the gate."""
+        """What of the limit is not in use, computed only while a group waits for admission."""
         world = self._world
         return world.kept(self.name, self._limit).minus(world.cluster.used())
 
     def _limit(self) -> Resources:
-        """What may be in use and let in together. What groups ask for is whole, so the limit for it
-        may be, too; that is much cheaper to compare.
+        """The most that may be in use and admitted together. Groups ask for whole amounts, so the
+        limit can be whole as well, which is much cheaper to compare.
         """
         total = self._world.cluster.total
         return Resources(

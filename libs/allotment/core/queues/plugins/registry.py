@@ -1,6 +1,6 @@
-"""Order and quota plugins by name, and how a policy's use of one becomes a plugin to open.
+"""Order and quota plugins by name, and how a policy configures them.
 
-A new plugin is a file beside this one with its class, and a line in `PLUGINS`.
+A new plugin is a file in this folder with its class, and an entry in `PLUGINS`.
 """
 
 from fractions import Fraction
@@ -25,9 +25,9 @@ from allotment.core.queues.work import World
 from allotment_proto.facts import PluginUse
 
 _HIERARCHY_SWITCH = "enableHierarchy"
-"""The one switch that is off unless said otherwise, and changes how a plugin works."""
+"""The only switch that is off by default; it changes how a plugin works."""
 HIERARCHY = "hierarchy"
-"""The field that it sets, of plugins that have one."""
+"""The setting that it turns on, in plugins that have it."""
 
 PLUGINS: dict[str, type[Plugin]] = {
     plugin.name: plugin
@@ -45,23 +45,23 @@ PLUGINS: dict[str, type[Plugin]] = {
         Topology,
     )
 }
-"""The order and quota plugins. Others (predicates, scores) are not asked here."""
+"""The order and quota plugins. Predicates and scores are elsewhere."""
 
 
 class Configured(NamedTuple):
-    """A plugin with its arguments read: what a session opens."""
+    """A plugin with its arguments read, ready for a session to open."""
 
     name: str
     arguments: msgspec.Struct
     points: frozenset[str]
-    """The questions that it is asked: those it answers, less those that are switched off."""
+    """The questions that the session asks it: those that it answers and no switch turns off."""
 
     def open(self, world: World) -> Plugin:
         return PLUGINS[self.name](self.arguments, world)
 
 
 def configure(use: PluginUse) -> Configured:
-    """A plugin of `PLUGINS` as a policy uses it."""
+    """A plugin of `PLUGINS` with the arguments of a policy."""
     plugin, given = PLUGINS[use.name], dict(use.arguments)
     values: dict[str, Any] = {
         argument.field: _value(argument, given.get(key, argument.default))
@@ -75,8 +75,8 @@ def configure(use: PluginUse) -> Configured:
 
 
 def _value(argument: Argument, given: int | bool | str) -> Any:
-    """As the plugin reads it: a policy has decimals as thousandths, and 0 for no such time. What is
-    not of the argument's type or below its bound, in a log, counts as the default.
+    """The value as the plugin reads it: a policy has decimals as thousandths, and 0 for "no such
+    time". For a value in the log of the wrong type or below its bound, the default.
     """
     is_right = type(given) is type(argument.default) and (
         isinstance(given, bool) or int(given) >= argument.least

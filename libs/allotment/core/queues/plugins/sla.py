@@ -1,10 +1,10 @@
 """Plugin `sla`: a job that has waited too long comes first.
 
-How long is too long is said by the job's annotation `sla-waiting-time`, or by the argument of that
-name for all jobs. Of two such jobs the one whose time is up earlier comes first; a job without one
-comes after. When its time is up, the job is let in and keeps what was promised to it, whatever
-plugins of later tiers say. The moment "now" is part of the view (the newest that the log tells of;
-`batch.deadlines` sees to it that it is told), so the decision can be repeated.
+The job's annotation `sla-waiting-time` sets how long it may wait, or the argument of that name for
+all jobs. Of two such jobs the one with the earlier deadline comes first; a job without a deadline
+comes after. After its deadline a job is admitted and keeps what was promised to it, whatever
+plugins of later tiers answer. The moment "now" is part of the view: it is the newest in the log
+(`round.deadlines` names the moments that the log must record), so a decision can be repeated.
 """
 
 from collections.abc import Hashable
@@ -26,7 +26,7 @@ class DurationError(ValueError):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """`waiting_most_ms` (`sla-waiting-time`): None means that only annotated jobs have one."""
+    """`waiting_most_ms` (`sla-waiting-time`): None: only annotated jobs have a deadline."""
 
     waiting_most_ms: int | None
 
@@ -54,7 +54,7 @@ class Sla(Plugin):
         self._now_ms = world.now_ms
 
     def deadline_ms(self, job: Job) -> int | None:
-        """The moment at which the job has waited long enough; None if it may wait for ever."""
+        """The job's deadline in Unix milliseconds; None if it may wait for ever."""
         waiting = job.view.waiting_most_ms
         waiting = self._usual if waiting is None else waiting
         return None if waiting is None else job.view.created_ms + waiting

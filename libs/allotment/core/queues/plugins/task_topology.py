@@ -1,22 +1,23 @@
-"""Plugin `task-topology`: pods of a job that belong together go to one node, others apart.
+"""Plugin `task-topology`: places related pods of a job on one node, others apart.
 
-Annotations of the PodGroup (a Job's reach it) name tasks, which is what templates of pods are
-called: groups of names are separated by ``;``, names by ``,``. A group of one is about pods of that
-task among each other, a group of several about each pair of its tasks.
+Annotations of the PodGroup (copied from its Job) name tasks, which are the names of pod templates.
+Groups of names are separated by ``;``, names by ``,``. A group of one name relates the pods of that
+task to each other, a group of several relates each pair of its tasks.
 
 When a session opens, each job's pods of tasks that affinity or anti-affinity name are put into
 *buckets*. Pods that have a node are in the bucket of that node. Each other pod, in order, joins the
-bucket with most affinity, counted in pods and less those it is to avoid; of equals the one that
-asks for least, then the first. If even the best has more to avoid it opens a bucket of its own.
+bucket with most affinity, counted in pods, less those that it should avoid; among equals the one
+with the smallest request, then the first. If even the best has more pods to avoid, the pod opens a
+bucket of its own.
 
-Pods of the largest buckets come first, bucket by bucket, in the order that the annotation gives. A
-node gets a point for each pod of the bucket that has a place there, and for each that can follow;
-it loses one for each pod there that is to be avoided. Points are times `task-topology.weight`, so
-that 100 are as many as the largest bucket has pods.
+Pods of the largest buckets come first, bucket by bucket, in the order of the annotation. A node
+gets a point for each pod of the bucket that is placed there, and for each that can follow; it loses
+one for each pod there that should be avoided. Points are multiplied by `task-topology.weight`, and
+100 equal as many as the largest bucket has pods.
 
-What differs from Volcano, where a session sees all that waits: pods that were placed in an earlier
-session count among those to avoid, buckets keep the order that they had as the session opened, and
-pods that ended are nobody's neighbours.
+Unlike in Volcano, where a session sees everything that waits, pods placed in an earlier session
+count among those to avoid, buckets keep the order that they had when the session opened, and pods
+that ended do not count.
 """
 
 import heapq
@@ -39,30 +40,30 @@ ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
 TASK_ORDER = "volcano.sh/task-topology-task-order"
 
 _NAMES_MAX = 256
-"""So many names an annotation may have: each pair of a group is looked at."""
+"""The most names that an annotation may have: each pair of a group is checked."""
 _NO_TOPOLOGY = "until that is mended the annotations volcano.sh/task-topology-* have no effect"
 _NAME_MAX = 63
 _WANTED = "wanted: names of tasks, each once in a group, like ps,worker;ps,evaluator"
 _FOLLOWERS_MAX = 512
-"""So many pods of a bucket are looked at for a node: no node takes more at once."""
+"""The most pods of a bucket that are tried on a node: no node takes more at once."""
 _MIB = 1 << 20
 _FULL_MICRO = 100 * 1_000_000
 _SELF_ANTI, _INTER, _SELF, _INTER_ANTI = 4, 3, 2, 1
-"""What comes first among tasks that the order does not name: what opens most buckets."""
+"""The order among tasks that the annotation does not name: first those that open most buckets."""
 
 _Mix = frozenset[tuple[str, int]]
 """How many pods of each task a bucket has."""
 _Front = tuple[Amount, int]
-"""What a bucket's waiting pods ask for, and its index."""
+"""The request of a bucket's waiting pods, and its index."""
 _NOWHERE: tuple[int, _Front, _Mix] = (1, (0, 0), frozenset())
-"""There is no bucket: one has to be opened."""
+"""No bucket fits: open one."""
 
 _OUTSIDE: Key = (1,)
-"""Where a pod stands that is in no bucket."""
+"""The key of a pod that is in no bucket."""
 
 
 class TopologyError(ValueError):
-    """Raised for annotations that cannot be followed: `key` is the one, the text says why."""
+    """Raised for invalid annotations: `key` names the annotation, the text says why."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
@@ -70,7 +71,7 @@ class TopologyError(ValueError):
 
 
 def read_topology(annotations: Mapping[str, str]) -> TaskTopology | None:
-    """What the annotations say; None without any. Raises TopologyError."""
+    """The topology that the annotations describe; None without any. Raises TopologyError."""
     if not any(key in annotations for key in (AFFINITY, ANTI_AFFINITY, TASK_ORDER)):
         return None
     order = annotations.get(TASK_ORDER)
@@ -97,8 +98,8 @@ def _unknown_task(topology: TaskTopology, tasks: Iterable[str]) -> tuple[str, st
 
 
 def without_effect(annotations: Mapping[str, str], tasks: Collection[str] | None = None) -> str:
-    """Which annotation does nothing and why, for a group with these tasks if they are known; empty
-    if there is nothing to be said.
+    """Which annotation has no effect and why, for a group with these tasks if they are known; empty
+    if all have one.
     """
     try:
         topology = read_topology(annotations)
@@ -145,11 +146,11 @@ class _Bucket:
     def __init__(self, index: int) -> None:
         self.index = index
         self.counts: Counter[str] = Counter()
-        """By task, those that have a node as well."""
+        """By task, including those that have a node."""
         self.nodes: Counter[str] = Counter()
         self.waiting: list[Task] = []
         self.asked: Amount = 0
-        """What those that wait ask for: a CPU, a GiB and a whole of anything else count alike."""
+        """The request of its waiting pods: a CPU, a GiB and one of anything else count the same."""
 
     def add(self, task: Task) -> None:
         self.counts[task.role] += 1
@@ -165,13 +166,13 @@ class _Bucket:
 
     @property
     def mix(self) -> _Mix:
-        """What affinity to it follows from."""
+        """The counts that decide its affinity."""
         return frozenset(self.counts.items())
 
 
 class Buckets:
-    """The buckets of one job as a session opens. Annotations that name a task of which the job has
-    no pod have no effect.
+    """The buckets of one job when a session opens. Annotations that name a task without pods in the
+    job have no effect.
     """
 
     def __init__(self, topology: TaskTopology, job: Job) -> None:
@@ -179,7 +180,7 @@ class Buckets:
         self.of: dict[str, _Bucket] = {}
         """By uid of a pod."""
         self.on_node: dict[str, Counter[str]] = {}
-        """Node → how many pods of each task are there."""
+        """Node → how many pods of each task it has."""
         self._affinity: dict[str, set[str]] = {}
         self._anti: dict[str, set[str]] = {}
         self._priority: dict[str, int] = {}
@@ -201,12 +202,12 @@ class Buckets:
             bucket.waiting.sort(key=lambda task: (self.keys[task.uid], task.place_in_order))
 
     def attraction(self, role: str, there: Mapping[str, int]) -> int:
-        """How many of the pods that are there a task belongs to, less those it is to avoid."""
+        """How many of the pods there a task belongs with, less those that it should avoid."""
         near = self._affinity.get(role, ())
         return sum(there[name] for name in near if name in there) - self.avoided(role, there)
 
     def avoided(self, role: str, there: Mapping[str, int]) -> int:
-        """How many of the pods that are there a task is to avoid."""
+        """How many of the pods there a task should avoid."""
         return sum(there[name] for name in self._anti.get(role, ()) if name in there)
 
     def _relate(
@@ -224,16 +225,16 @@ class Buckets:
                 self._priority[name] = max(self._priority.get(name, 0), priority)
 
     def _rank(self, task: Task) -> tuple[int, int]:
-        """Where its task stands: tasks that the order names come first, as it names them."""
+        """The rank of its task: tasks that the annotation orders come first, in that order."""
         place = self._place.get(task.role, len(self._place))
         return place, -self._priority[task.role]
 
     def _fill(self, tasks: Sequence[Task]) -> None:
         """Put the tasks into buckets, those that have a node first.
 
-        Buckets with the same mix of tasks attract a pod alike, and of these it takes the smallest:
-        so they are kept by mix, the smallest in front. A pod always joins the front of one of these
-        heaps, which is therefore the only entry that has to be moved.
+        Buckets with the same mix of tasks attract a pod equally, and the pod joins the smallest of
+        these. So buckets are in a heap for each mix, the smallest at the front, which is the only
+        entry that changes.
         """
         by_node: dict[str, _Bucket] = {}
         for task in sorted((t for t in tasks if t.node), key=lambda t: (t.node, t.uid)):
@@ -274,7 +275,7 @@ def _worst_last(found: tuple[int, _Front, _Mix]) -> tuple[int, _Front]:
 
 
 def _size(request: Resources) -> Amount:
-    """In thousandths of a MiB, so that it is whole: 1 milli-CPU is as much as 1 MiB."""
+    """In thousandths of a MiB, so that it is an integer: 1 milli-CPU counts as 1 MiB."""
     others = sum(amount for name, amount in request.items() if name not in (CPU, MEMORY, PODS))
     return (request.amount(CPU) + others) * _MIB + request.amount(MEMORY)
 
@@ -324,7 +325,7 @@ class Topology(Plugin):
 
 
 def _by_node(buckets: Buckets, bucket: _Bucket, job: Job, task: Task) -> Iterator[tuple[str, int]]:
-    """The points of nodes where some of the job are, or were given a place in this session."""
+    """The points of nodes that have pods of the job, or got some in this session."""
     there, own = buckets.on_node, bucket.nodes
     if job.given:
         there, own = {name: Counter(counts) for name, counts in there.items()}, Counter(own)
