@@ -1,9 +1,9 @@
-"""Copies of nodes' books on which it is tried who would have to go.
+"""Copies of nodes' books on which victims are tried.
 
-They show the cluster as it will be: with what the round placed, without the pods that are ending
-already, and with the preemptors for whom those go, where they were nominated. On each node the
-lowest in rank go first, one by one, until the pod fits there; then whoever need not go after all is
-spared, the highest first.
+They show the cluster as it will be: with the placements of the round, without the pods that are
+ending, and with the nominated preemptors for which those end. On each node the lowest in rank are
+released first, one by one, until the pod fits there; then each one that need not be evicted after
+all is spared, the highest first.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,11 +25,11 @@ from allotment_proto.events import Placement
 from allotment_proto.facts import ALONE, PodRequest
 
 Rank = tuple[int, int, int, int, int]
-"""A pod's place among victims: those with the smaller one go first."""
+"""A pod's rank among victims: the lowest are evicted first."""
 
 
 class Choice(NamedTuple):
-    """A node, the books on which the pod fits there, and who has to go for it."""
+    """A node, the books on which the pod fits there, and its victims."""
 
     cost: tuple[int, tuple[Rank, ...], str]
     node: Node
@@ -37,7 +37,7 @@ class Choice(NamedTuple):
 
 
 class Books:
-    """What is free once all that is known to go is gone."""
+    """The nodes' books once all pods that are ending are gone."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class Books:
         self._statement = statement
         self._nodes = Overlay(state, statement)
         self._freed: set[str] = set()
-        """Nodes on which somebody goes."""
+        """Nodes on which a pod is ending or becomes a victim."""
         self._evicted_on: set[str] = set()
-        """Those of them on which somebody was evicted."""
+        """Those of them on which a pod was evicted."""
         given: set[str] = set()
         for placement in assumed:
             self._nodes.change(placement.node).charge(allocation_of(placement, 0))
@@ -76,7 +76,7 @@ class Books:
         self.keep(self._promised)
 
     def keep(self, uids: Iterable[str]) -> None:
-        """Charge nominated pods on their nodes, those that have room there."""
+        """Charge nominated pods on their nodes, where these have room for them."""
         for uid in uids:
             name, holdings = self._promised[uid]
             if put_promised(self._state, self._nodes.change(name), uid, holdings):
@@ -84,7 +84,9 @@ class Books:
                 self._statement.did(partial(self._kept.discard, uid))
 
     def lift_but(self, uids: Collection[str]) -> list[str]:
-        """Give back what is kept for nominated pods, but for these; for whom it was."""
+        """Release what is reserved for nominated pods, except for these; returns the uids of the
+        others.
+        """
         lifted = [uid for uid in self._promised if uid in self._kept and uid not in uids]
         for uid in lifted:
             node = self._nodes.change(self._promised[uid][0])
@@ -100,11 +102,11 @@ class Books:
         return name in self._freed
 
     def freed(self) -> frozenset[str]:
-        """The nodes on which somebody goes."""
+        """The nodes on which a pod is ending or becomes a victim."""
         return frozenset(self._freed)
 
     def put_on_freed(self, task: Task, requests: Sequence[PodRequest]) -> Placement | None:
-        """Put the task where room will be without anybody else going; None if there is none."""
+        """Place the task where room will be without further victims; None if there is none."""
         for request in requests:
             around = self._surroundings(request)
             for name in sorted(self._freed):
@@ -117,7 +119,7 @@ class Books:
         return None
 
     def put(self, placement: Placement) -> None:
-        """The task has a place that is free now."""
+        """Charge a task that has a place now."""
         self._nodes.change(placement.node).charge(allocation_of(placement, 0))
 
     def cheapest(
@@ -126,9 +128,10 @@ class Books:
         victims: Iterable[tuple[Rank, Task]],
         covered: Callable[[Sequence[Task]], bool],
     ) -> Choice | None:
-        """The node on which fewest of these have to go; of equals the one whose rank lowest.
+        """The node with the fewest victims of these; of equals the one whose victims rank lowest.
+        None if evicting all of them is not enough anywhere.
 
-        `covered` says whether quota lets the pod in once some are gone.
+        `covered` returns whether quota allows the pod once some of them are gone.
         """
         around = self._surroundings(request)
         best: Choice | None = None
@@ -142,7 +145,7 @@ class Books:
         return best
 
     def take(self, task: Task, request: PodRequest, choice: Choice) -> Placement:
-        """The victims are gone, and the task is there."""
+        """Release the victims and charge the task."""
         node = choice.node
         found = fits(node, request, self._state.policy, around=self._surroundings(request)(node))
         assert isinstance(found, Fit), "victims were chosen so that it fits"
@@ -193,7 +196,9 @@ class Books:
         return Choice((len(gone), ranks, node.name), fork, tuple(task for _, task in gone))
 
     def _surroundings(self, request: PodRequest) -> "Look":
-        """What the request's rules about other pods find, if one node is as it is given."""
+        """Returns, for a version of one node, what the request's rules about other pods find around
+        it.
+        """
         if request.company == ALONE:
             return lambda node: None
         everywhere = look_around(self._nodes.nodes(), request)
@@ -212,7 +217,7 @@ Look = Callable[[Node], Around | None]
 
 
 def _by_node(victims: Iterable[tuple[Rank, Task]]) -> Iterator[tuple[str, list[tuple[Rank, Task]]]]:
-    """Nodes with the pods on them that may go, the lowest in rank in front."""
+    """Nodes with their candidates for eviction, the lowest in rank first."""
     found: dict[str, list[tuple[Rank, Task]]] = {}
     for rank, task in victims:
         if task.node:
@@ -222,7 +227,7 @@ def _by_node(victims: Iterable[tuple[Rank, Task]]) -> Iterator[tuple[str, list[t
 
 
 def _corrected(everywhere: Around, was: Around, now: Around) -> Around:
-    """What is found if one node is not as it was but as it is now."""
+    """What is found once one node has changed from `was` to `now`."""
 
     def corrected(
         counts: Mapping[str, int], less: Mapping[str, int], more: Mapping[str, int]
@@ -238,6 +243,6 @@ def _corrected(everywhere: Around, was: Around, now: Around) -> Around:
 
 
 def placement_of(uid: str, node: str, request: PodRequest, found: Fit) -> Placement:
-    """A place as it is charged; for trials, so that nothing is said about its score."""
+    """A placement for trials, without a score."""
     holdings = tuple(held for chosen in found.chosen for held in chosen.holdings)
     return on_trial(uid, node, request, holdings)

@@ -1,7 +1,7 @@
-"""The limits that a round sets, as bounds of requests: what nodes are asked beside what pods want.
+"""The limits of a round as bounds of requests, applied to nodes in addition to what pods request.
 
-Quota by card names cards, nodes have labels that name theirs (``nvidia.com/gpu.product``): a pod
-that may have one card goes where one of these labels says so.
+Quota by card names cards, and nodes have labels with these names (``nvidia.com/gpu.product``): a
+pod that may use one card goes where such a label has its name.
 """
 
 from bisect import bisect_left
@@ -21,7 +21,7 @@ from allotment_proto.events import Placement
 from allotment_proto.facts import Expression, NodeTerm, PodRequest
 
 _PRODUCT = ".product"
-"""How labels end that name a node's card."""
+"""The end of the labels that name a node's card."""
 _NO_NODE = NodeTerm(())
 """A term without expressions matches nothing."""
 _NOBODY: Mapping[str, Placement] = {}
@@ -31,7 +31,7 @@ class Bounding:
     """Makes bounds for one state as it is now."""
 
     def __init__(self, state: ClusterState, assumed: Mapping[str, Placement] = _NOBODY) -> None:
-        """`assumed` are placements on top of the state, as they are whenever bounds are made."""
+        """`assumed` are placements on top of the state, current whenever bounds are made."""
         self._state = state
         self._rooms = _Rooms(state, assumed)
         self._products: tuple[str, ...] | None = None
@@ -39,9 +39,9 @@ class Bounding:
         self._made = Bounds()
 
     def bounds(self, limits: Limits, cards: tuple[str, ...] = ()) -> Bounds:
-        """What is asked for a task that may have only these cards, if some are named."""
+        """The bounds for a task; with `cards`, it may use only these."""
         asked = limits, cards
-        # a job's tasks come one after the other; what a bucket is worth changes with each placement
+        # A job's tasks come one after the other; a bucket's points change with each placement.
         if self._last != asked or limits.bucket is not None:
             always = tuple(map(_bound_of, limits.rules))
             bonuses = tuple(map(_bonus_of, limits.points))
@@ -57,7 +57,7 @@ class Bounding:
         return self._made
 
     def card_at(self, node: str, cards: tuple[str, ...]) -> str:
-        """Which of the cards is the node's, the preferred in front; empty if none was named."""
+        """Which of the cards the node has, the preferred first; empty if no card was named."""
         if len(cards) < 2:
             return next(iter(cards), "")
         labels = self._state.nodes[node].labels
@@ -91,7 +91,7 @@ class Bounding:
 
 
 class _Rooms:
-    """What nodes have free, on top of what is assumed, once the pods that end are gone."""
+    """What nodes have free, after what is assumed and once the pods that are ending are gone."""
 
     def __init__(self, state: ClusterState, assumed: Mapping[str, Placement]) -> None:
         self._state = state
@@ -99,9 +99,9 @@ class _Rooms:
         self._ending: list[Allocation] | None = None
 
     def bonus_of(self, points: BucketPoints) -> Bonus:
-        """What nodes are worth to the first of a bucket's tasks: nothing where it has no room; else
-        their own points, and one for each task in a row that has room there with those before it.
-        Moved up so that none is below 0.
+        """The points of nodes for the first of a bucket's tasks: none without room for it;
+        otherwise the node's own, and one for each of the tasks in a row that fits along with those
+        before it. Shifted so that none is below 0.
         """
         taken = [_taken_by(self._state.pods[uid].fact.request) for uid in points.tasks]
         names = sorted(set().union(*taken))
@@ -152,23 +152,23 @@ def _plus(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _exceeds(room: tuple[int, ...], needed: tuple[int, ...]) -> bool:
-    """Asked of sums that only grow: once it is true it stays so."""
+    """Whether a sum exceeds the room. Sums only grow, so once true it stays true."""
     return any(map(gt, needed, room))
 
 
 def _product(card: str) -> str:
-    """The model of a card, which nodes' labels name, be it whole or sliced."""
+    """The model of a card as node labels name it, whole or sliced."""
     return card.partition("/")[0]
 
 
 def _only(name: str) -> Bound:
-    """The node that a task is nominated for, and no other."""
+    """Only the node that a task is nominated for."""
     there = NodeTerm((), (Expression("metadata.name", "In", (name,)),))
     return Bound(reasons.NOT_NOMINATED, (there,), f"it is nominated for node {name}")
 
 
 def _bound_of(rule: NodeRule) -> Bound:
-    """A plugin's rule as terms: `NodeRule.allows` says the same."""
+    """A plugin's rule as terms, equivalent to `NodeRule.allows`."""
     terms = [NodeTerm((Expression(rule.label, "In", rule.values),))] if rule.values else []
     if rule.unlabelled:
         terms.append(NodeTerm((Expression(rule.label, "DoesNotExist", ()),)))
@@ -176,7 +176,7 @@ def _bound_of(rule: NodeRule) -> Bound:
 
 
 def _bonus_of(points: NodePoints) -> Bonus:
-    """A plugin's points, moved up so that none are below 0: what counts is how nodes differ."""
+    """A plugin's points, shifted so that none is below 0: only differences between nodes count."""
     lift = max(0, -min((micro for _, micro in points.by_value), default=0))
     by_value = tuple(sorted((value, micro + lift) for value, micro in points.by_value))
     return Bonus(points.plugin, (points.label,), by_value, lift)

@@ -1,9 +1,9 @@
-"""When groups that wait have waited long enough (plugin `sla`), when those that were let in had
-time enough for their pods to be made, when nodes that are held back are tried again, when pods that
-are being deleted come near their deadlines or miss them: the log has to be told.
+"""The moments that the log must record although nothing else happens.
 
-A round goes by what is recorded and not by a clock. While nothing happens nothing is recorded, so
-whoever has a clock asks here whether a deadline has passed, and appends the moment if one has.
+These are the deadlines of waiting groups (plugin `sla`), the end of the time in which admitted
+groups get their pods, retries of nodes that are held back, and the deadlines of pods that are being
+deleted. A round reads the recorded time and no clock, so a service with a clock asks here whether a
+deadline has passed and then appends the moment.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ _WAITING_TIME = "sla-waiting-time"
 
 
 def has_passed(state: ClusterState, now_ms: int) -> bool:
-    """Whether a deadline lies between the log's last moment and now, or a group counts for what it
-    was let in for, which it does for two moments only.
+    """Whether a deadline lies between the log's last moment and now (Unix milliseconds), or an
+    admitted group still counts for what it was admitted for, which it does for two moments only.
     """
     return bool(state.promised) or any(
         state.time_ms < deadline_ms <= now_ms for deadline_ms in _deadlines(state)

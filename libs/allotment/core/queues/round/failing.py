@@ -1,10 +1,10 @@
-"""Which jobs or queues make the opening of a session raise, so that they can be left out.
+"""Finds the jobs or queues that make the opening of a session raise, so that they can be left out.
 
-That is a defect of ours, and no reason to stop for all. A session is opened on all at once, so one
-that a plugin fails on would end every round. Trials on ever fewer find the one without which the
-session opens. It is left out, a queue with its jobs: it has no part in order and quota, and its
-pods are refused with `SchedulerDefect` and the error. It is tried again once something about it has
-changed. What it holds stays booked on its nodes, but does not count for its queue.
+A session is opened on all jobs at once, so without this a defect of a plugin in one job would end
+every round. Trials on ever fewer jobs find the one without which the session opens. It is left out,
+a queue with its jobs: it has no part in order and quota, and its pods are rejected with
+`SchedulerDefect` and the error. It is retried once something about it has changed. What it holds
+stays booked on its nodes, but does not count for its queue.
 """
 
 from bisect import bisect_left
@@ -16,17 +16,17 @@ from allotment.core.queues.model import WAITING, JobView, QueueView
 from allotment.core.queues.session import Session
 
 _FOUND_MAX = 16
-"""So many are looked for at a time: where all fail, it is not about the jobs."""
+"""The most that one search finds: if more fail, jobs are not the cause."""
 _ERROR_CHARS_MAX = 200
 _T = TypeVar("_T")
 
 Open = Callable[[Sequence[QueueView], Sequence[JobView]], Session]
-"""Makes a session on some queues and some jobs."""
+"""Opens a session on some queues and some jobs."""
 
 
 class Culprits(NamedTuple):
-    """What to leave out, each with the error: queues by name, jobs by uid. Nothing if a session
-    fails on none of them.
+    """What to leave out, each with its error: queues by name, jobs by uid. Empty if no session
+    fails on any of them.
     """
 
     queues: Mapping[str, str]
@@ -55,7 +55,7 @@ def _failing(
     left = list(every)
 
     def error_on(count: int) -> str:
-        """What goes wrong with the first so many that are left; empty if nothing does."""
+        """The error with the first `count` of those left; empty without one."""
         return _error_of(lambda: open_on(left[:count]))
 
     while len(found) < _FOUND_MAX and error_on(len(left)):
@@ -75,14 +75,14 @@ def text_of(error: Exception) -> str:
 def _error_of(opened: Callable[[], Session]) -> str:
     try:
         _ask_all(opened())
-    except Exception as error:  # whatever it is: it is what is looked for
+    except Exception as error:  # any error is what this looks for
         return text_of(error)
     return ""
 
 
 def _ask_all(session: Session) -> None:
-    """Ask of each job by itself what is asked before any of its pods is tried: an error that came
-    up only beside others would be laid to one of them. Then ask of all together.
+    """Ask the session about each job alone what it is asked before any pod is tried, and then about
+    all together. An error that occurs only together would otherwise be attributed to one of them.
     """
     session.open_all()
     names = list(session.jobs)

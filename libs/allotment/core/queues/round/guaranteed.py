@@ -1,8 +1,7 @@
 """What queues are guaranteed of the cluster, and what that leaves to others.
 
-A guarantee keeps resources from all other queues, whether or not anybody uses them. One that is
-larger than the cluster leaves nothing to anybody else, and nothing in another queue's own books
-shows why.
+A guarantee keeps resources from all other queues, whether or not they are in use. A guarantee
+larger than the cluster leaves nothing to the others, and their own books do not show why.
 """
 
 from collections import Counter
@@ -17,12 +16,13 @@ from allotment_proto.events import QuotaShort
 
 _SHOWN = 4
 _HEEDING = frozenset(("capacity", "proportion"))
-"""Plugins that keep to guarantees."""
+"""Plugins that apply guarantees."""
 
 
 class Guaranteed(NamedTuple):
-    """Of one resource, in Volcano's amounts: what the cluster has, and what its queues are
-    guaranteed, those with the most in front."""
+    """One resource in Volcano's amounts: the cluster's total, and the guarantees by queue, the
+    largest first.
+    """
 
     resource: str
     total: int
@@ -30,19 +30,19 @@ class Guaranteed(NamedTuple):
 
     @property
     def is_too_much(self) -> bool:
-        """Whether that is more than there is."""
+        """Whether the guarantees exceed the total."""
         return sum(self.queues.values()) > self.total
 
 
 def guaranteed(state: ClusterState) -> list[Guaranteed]:
-    """The resources that queues are guaranteed, where the policy heeds that and there are nodes."""
+    """The guaranteed resources; empty if the policy applies no guarantees or there are no nodes."""
     heeding = any(use.name in _HEEDING for tier in state.policy.tiers for use in tier)
     if not heeding:
         return []
     found: dict[str, Counter[str]] = {}
     for queue in state.queues.values():
         if queue.parent not in ("", ROOT):
-            continue  # a part of what the queue above it is guaranteed
+            continue  # part of the guarantee of the queue above it
         for resource, amount in queue.guarantee:
             if amount:
                 found.setdefault(resource, Counter())[queue.name] = amount
@@ -81,8 +81,9 @@ def guaranteed_text(state: ClusterState, found: Guaranteed) -> str:
 
 
 def kept_from(state: ClusterState, all_: Sequence[Guaranteed], short: QuotaShort) -> str:
-    """What others are guaranteed of all that queues are, where that is what limits a queue; empty
-    where it is not."""
+    """The text about what others are guaranteed, if that is what limits a queue; empty
+    otherwise.
+    """
     queue = state.queues.get(short.queue)
     if queue is None:
         return ""

@@ -1,8 +1,8 @@
-"""What is held for groups that were passed by too often, from the state and back into it.
+"""Reservations for groups that others overtook too often, read from the state and recorded in it.
 
-The rule is in `queues.reservations`; here it is asked on nodes emptied of what runs there. Nothing
-is held for a group that could not start if it had room: one that is not let in, that has too few
-pods, or whose queue takes nothing.
+The rule is in `queues.reservations`; this module applies it to nodes emptied of what runs there. A
+group that could not start even with room gets no hold: one that is not admitted, has too few pods,
+or whose queue accepts nothing.
 """
 
 from collections import Counter
@@ -61,7 +61,7 @@ def holds_now(
 
 
 def _passed_by(state: ClusterState) -> Iterator[tuple[str, Group]]:
-    """The groups that waited for as long as it takes until something is held for them."""
+    """The groups that have waited long enough for a hold."""
     for key in state.short:
         group = state.groups[key]
         if group.passed >= _RULE.patience:
@@ -69,12 +69,12 @@ def _passed_by(state: ClusterState) -> Iterator[tuple[str, Group]]:
 
 
 def recorded(holds: Sequence[Hold]) -> tuple[Held, ...]:
-    """The same as the log says it."""
+    """The holds as the log records them."""
     return tuple(Held(hold.job, hold.since, hold.nodes, hold.queue) for hold in holds)
 
 
 def _could_start(state: ClusterState, session: Session, job: Job) -> bool:
-    """Whether it is only room or quota that a job lacks."""
+    """Whether a job lacks nothing but room or quota."""
     is_let_in = job.phase not in WAITING or "enqueue" not in state.policy.actions
     if not is_let_in or session.job_valid(job) is not None:
         return False
@@ -96,24 +96,24 @@ def _needed(job: Job) -> int:
 
 
 class _Room(NamedTuple):
-    """How many pods of one request a node could hold at most, were it empty."""
+    """How many pods of one request the empty node would hold at most."""
 
     fact: NodeObserved
     pods: int
 
 
 class _Rooms(NamedTuple):
-    """The rooms for one request, as the nodes were observed up to a sequence."""
+    """The rooms for one request, with nodes as observed up to a sequence."""
 
     nodes_seq: int
     by_node: dict[str, _Room]
     pods: int
-    """All together."""
+    """On all nodes together."""
 
 
 class Emptied:
-    """The nodes of a state without the pods on them. What is found out about a node is kept as long
-    as the node stays as it is.
+    """The nodes of a state without the pods on them. Results for a node are kept until it
+    changes.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -123,18 +123,19 @@ class Emptied:
         self._nodes: dict[str, Node] = {}
         self._rooms: dict[PodRequest, _Rooms] = {}
         self._too_small: dict[str, tuple[object, ...]] = {}
-        """Groups that all nodes together could not hold: as the group, the nodes, the policy and
-        what the queue may use were."""
+        """Groups that all nodes together could not hold, each with the group, nodes, policy and
+        queue limits for which that was found.
+        """
         self._asked: object = None
         self._answer = False
 
     def is_known_too_small(self, session: Session, job: Job, group: Group) -> bool:
-        """Whether it was found out already, as all is now, that there are no nodes for a group."""
+        """Whether an earlier search, under the same conditions, found no nodes for a group."""
         known = self._too_small.get(job.uid)
         return known is not None and known == self._as_is(session, job, group)
 
     def candidates(self, session: Session, job: Job) -> list[Candidate]:
-        """The nodes that could hold members; none if all together are not enough."""
+        """The nodes that could hold members; empty if all together are not enough."""
         names: set[str] = set()
         for request, count in Counter(self._requests(session, job)).items():
             rooms = self._rooms_for(request)
@@ -151,7 +152,7 @@ class Emptied:
         requests = tuple(self._requests(session, job))
         facts = tuple(self._state.nodes[name].fact for name in there)
         asked = self._state.policy, requests, facts
-        if asked != self._asked:  # for a hold it is asked again in every round
+        if asked != self._asked:  # every round asks this again for each hold
             self._asked, self._answer = asked, self._fit_together(there, requests)
         return self._answer
 
@@ -163,7 +164,7 @@ class Emptied:
                 if there[at] not in forks:
                     forks[there[at]] = self._node(there[at]).fork()
                 if self._put(forks[there[at]], request, str(number)):
-                    # what has no room left for a request gets none; rules about others may change
+                    # a node without room for a request gets none; rules about others may change
                     starts[request] = at if request.company == ALONE else 0
                     break
             else:
@@ -224,7 +225,7 @@ class Emptied:
         node = self._nodes.get(name)
         if node is None or node.fact is not fact:
             if len(self._nodes) > 2 * len(self._state.nodes) + _REQUESTS_MAX:
-                self._nodes.clear()  # of nodes that are not there any more
+                self._nodes.clear()  # drop nodes that are gone
             node = self._nodes[name] = Node(name, 0)
             node.rebuild(fact)
         return node

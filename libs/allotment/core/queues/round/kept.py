@@ -1,14 +1,14 @@
-"""What evictions free is kept as an amount on a node: the cards and the host's resources that a
-preemptor was promised there, and not the node.
+"""Reserves the room that evictions free as an amount: cards and host resources of a node, not the
+node.
 
-A node is looked at as it will be, without the pods that end, and with the preemptors that were
-nominated for it on the cards that were found for them. Another pod may have what is free now as
-long as it leaves each of them its room. So preemptors of one batch that are nominated for one node
-do not refuse one another, in whatever order their victims leave.
+Each node is considered as it will be: without the pods that are ending, and with the preemptors
+that are nominated for it on the cards found for them. Another pod may use what is free now if it
+leaves each of them its room. So preemptors of one batch that are nominated for one node do not
+reject one another, in whatever order their victims end.
 
-A preemptor for whom there is no room any more, since a fact took it, keeps nothing. One with rules
-about other pods keeps its node from all that are not nominated for it: amounts tell nothing of
-those.
+A preemptor whose room a fact took has no reservation. One with rules about other pods reserves its
+whole node against all pods that are not nominated for it, because amounts cannot express such
+rules.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ Cards = tuple[tuple[str, str, str], ...]
 
 def put_promised(state: ClusterState, node: Node, uid: str, holdings: tuple[Holding, ...]) -> bool:
     """Charge a nominated pod on a copy of its node, on the cards that were found for it, or on
-    others if it is not there that it has room; False if it has none.
+    others if these have no room; False if the node has none.
     """
     request = _amounts(state.pods[uid].fact.request)
     placement = on_trial(uid, node.name, request, holdings)
@@ -59,8 +59,8 @@ def put_promised(state: ClusterState, node: Node, uid: str, holdings: tuple[Hold
 
 
 class KeptRoom:
-    """What of the room that is kept for preemptors others may have, on a state and on what this
-    round placed there.
+    """The room that reservations for preemptors leave to others, on a state with this round's
+    placements.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -68,30 +68,33 @@ class KeptRoom:
         self._assumed: dict[str, list[Placement]] = {}
         """By node."""
         self._ending: dict[str, list[str]] | None = None
-        """By node, made when it is first asked for."""
+        """By node, computed when first needed."""
         self._found = {
             uid: (name, nominated.holdings.get(uid, ()))
             for nominated in state.nominated.values()
             for uid, name in nominated.nodes.items()
         }
-        """By pod, the node for which it is nominated, and the cards that were found for it."""
+        """By pod, the node that it is nominated for, and the cards that were found for it."""
         self._known: dict[str, dict[object, tuple[bool, Cards]]] = {}
-        """By node, what is known of it as it is: for a request beside some pods, whether the node
-        is not for it, and which cards are not."""
+        """By node, results that hold until the node changes: for a request and the pods with
+        reservations there, whether the whole node is reserved, and which of its cards are.
+        """
 
     def add(self, placement: Placement) -> None:
-        """A pod was given a place."""
+        """Count a new placement."""
         self._assumed.setdefault(placement.node, []).append(placement)
         self._known.pop(placement.node, None)
 
     def take_back(self, placement: Placement) -> None:
-        """The last one of its node that was given a place gives it back."""
+        """Remove the newest placement of its node."""
         last = self._assumed[placement.node].pop()
         assert last is placement
         self._known.pop(placement.node, None)
 
     def within(self, pod: PodObserved, kept: Sequence[Kept], only: str = "") -> PodObserved:
-        """The pod, asking for what is not kept from it; `only` if it can go to this node alone."""
+        """The pod, with a request that excludes what is reserved for others; `only`: it can go to
+        this node alone.
+        """
         shut: dict[str, str] = {}
         cards: list[tuple[str, str, str]] = []
         for name, uids, text in self._by_node(kept, only):
@@ -111,28 +114,28 @@ class KeptRoom:
         return _without(pod, shut, cards)
 
     def takes(self, placement: Placement, kept: Sequence[Kept]) -> bool:
-        """Whether a place leaves the others their room."""
+        """Whether a placement leaves the others their room."""
         for _, uids, _ in self._by_node(kept, placement.node):
             if self._is_kept_whole(placement.uid, placement.node, uids):
                 return False
             node = self._future(placement.node)
             promised = self._put(node.fork(), uids)
             if not covers(node, placement):
-                return not promised  # somebody ends later than what is given now
+                return not promised  # a pod that is ending still occupies what this placement uses
             node.charge(allocation_of(placement, 0))
             if self._put(node, promised) != promised:
                 return False
         return True
 
     def without(self, pod: PodObserved, placement: Placement) -> PodObserved:
-        """The pod, asking for anything but this place: other cards, or another node."""
+        """The pod, with a request that excludes this place: other cards, or another node."""
         node = placement.node
         cards = {(node, held.family, held.card) for held in placement.holdings}
         new = sorted(cards - set(pod.request.selection.avoided))
         return _without(pod, {} if new else {node: ""}, new)
 
     def _by_node(self, kept: Sequence[Kept], only: str) -> Iterator[tuple[str, list[str], str]]:
-        """The nodes where something is kept, for whom, and in words."""
+        """The nodes with reservations, the uids that have them, and a text that names them."""
         uids: dict[str, list[str]] = {}
         texts: dict[str, str] = {}
         for one in kept:
@@ -152,11 +155,11 @@ class KeptRoom:
         return self._found.get(uid, ("", ()))[0] != name
 
     def _left(self, name: str, uids: Sequence[str], asked: PodRequest) -> tuple[bool, Cards]:
-        """Whether a node is not for who asks, and which of its cards are not."""
+        """Whether the whole node is reserved against the request, and which of its cards are."""
         state = self._state
         now = self._now(name)
         if not isinstance(fits(now, asked, state.policy), Fit):
-            return False, ()  # what it lacks is something else
+            return False, ()  # it does not fit even without reservations
         future = self._future(name)
         if not self._put(future, uids):
             return False, ()
@@ -188,7 +191,7 @@ class KeptRoom:
         return node
 
     def _future(self, name: str) -> Node:
-        """The node without the pods that end, with what this round placed there."""
+        """The node without the pods that are ending, with this round's placements."""
         if self._ending is None:
             self._ending = {}
             for uid in ending(self._state):
@@ -201,12 +204,12 @@ class KeptRoom:
         return node
 
     def _put(self, node: Node, uids: Iterable[str]) -> list[str]:
-        """Charge those of these pods that have room, one after the other."""
+        """Charge those of these pods that have room, one after the other, and return them."""
         return [u for u in uids if put_promised(self._state, node, u, self._found[u][1])]
 
 
 def _amounts(request: PodRequest) -> PodRequest:
-    """The request without what it says of other pods, and without what is kept for others."""
+    """The request without its rules about other pods and without what is held for others."""
     return by_itself(request)
 
 
@@ -219,7 +222,7 @@ def _avoiding(request: PodRequest, cards: Iterable[tuple[str, str, str]]) -> Pod
 def _without(
     pod: PodObserved, shut: Mapping[str, str], cards: Sequence[tuple[str, str, str]]
 ) -> PodObserved:
-    """The pod, asking for none of these nodes, nor of these cards."""
+    """The pod, with a request for none of these nodes and cards."""
     request = _avoiding(pod.request, cards) if cards else pod.request
     if shut:
         bounds: Bounds = bounds_of(request)
@@ -234,7 +237,7 @@ def _without(
 
 
 def on_trial(uid: str, node: str, request: PodRequest, holdings: tuple[Holding, ...]) -> Placement:
-    """A place as it is charged; for trials, so that nothing is said about its score."""
+    """A placement for trials, without a score."""
     return Placement(
         uid=uid,
         namespace="",

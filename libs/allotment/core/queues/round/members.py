@@ -40,17 +40,17 @@ CARD_QUOTA = tuple(family.name for family in FAMILIES.values() if family.has_car
 _COUNTED_REALLY = tuple(
     family for family in FAMILIES.values() if type(family).quota_names is not Family.quota_names
 )
-"""Families some of whose resources count as what a pod really takes."""
+"""Families some of whose resources count by what a pod really takes."""
 _PHASES = {phase.value: phase for phase in Phase}
 
 
 _REQUESTS_MAX = 4096
-"""So many requests are remembered with what pods count for that have them."""
+"""The most requests that are remembered with their amounts."""
 
 
 @lru_cache(_REQUESTS_MAX)
 def _amounts_of(request: PodRequest) -> Resources:
-    """What a pod counts for, in the units of `queues.resources`."""
+    """What a request counts for, in the units of `queues.resources`."""
     found: dict[str, int] = {PODS: 1}
     if request.cpu_milli:
         found[CPU] = request.cpu_milli
@@ -62,7 +62,7 @@ def _amounts_of(request: PodRequest) -> Resources:
 
 
 def phase_of(fact: GroupObserved) -> Phase:
-    """The phase that a PodGroup says; one of its own making is that of a new group."""
+    """The PodGroup's phase; an unknown one counts as that of a new group."""
     return _PHASES.get(fact.phase, Phase.NEW)
 
 
@@ -99,8 +99,8 @@ def job_of(state: ClusterState, key: str, group: Group, fact: GroupObserved) -> 
 
 
 def left_over(state: ClusterState, key: str, group: Group) -> JobView:
-    """What the pods of a PodGroup that is gone still hold; it waits for nothing, and has nothing
-    beyond what it needs.
+    """What the pods of a deleted PodGroup still hold. It waits for nothing, and needs all that it
+    holds.
     """
     pods = (state.pods[uid] for uid in group.members if uid in state.pods)
     tasks = tuple(_task(state, pod) for pod in pods if pod.allocation is not None)
@@ -118,7 +118,7 @@ def left_over(state: ClusterState, key: str, group: Group) -> JobView:
 
 
 def left_out(state: ClusterState, key: str, error: str) -> JobView:
-    """What is known of a job that is left out for an error: the pods of it that wait."""
+    """A job that is left out because of an error, with its waiting pods."""
     uid, group = key.removeprefix(SINGLE), state.groups.get(key)
     facts = [state.pods[m].fact for m in ([uid] if group is None else group.members)]
     namespace, _, name = key.partition("/")
@@ -140,14 +140,14 @@ def left_out(state: ClusterState, key: str, error: str) -> JobView:
 
 
 def is_made_for_pods(fact: GroupObserved) -> bool:
-    """Whether a PodGroup was made for pods that were there before it, as the controller does."""
+    """Whether the controller created the PodGroup for pods that existed before it."""
     return bool(fact.owner) and fact.name == f"{MADE_GROUP}{fact.owner}"
 
 
 def single_of(state: ClusterState, pod: Pod) -> JobView:
-    """A pod without a group, judged as the PodGroup that would be made for it: in its queue, at the
-    gate, with the priority of its class. One that has a place, or for which others go, passed the
-    gate. What it holds is what it needs, and nothing beyond.
+    """A pod without a group as the PodGroup that would be created for it: in its queue, awaiting
+    admission, with the priority of its class. A pod that has a place, or for which others are
+    evicted, counts as admitted. It needs all that it holds.
     """
     fact, task = pod.fact, _task(state, pod)
     found = class_of(state, fact.priority_class)
@@ -167,7 +167,7 @@ def single_of(state: ClusterState, pod: Pod) -> JobView:
 
 
 def _phase(state: ClusterState, pod: Pod) -> Phase:
-    """Where a pod without a group stands in its queue."""
+    """The phase of a pod without a group."""
     if pod.allocation is not None:
         return Phase.RUNNING
     if "enqueue" in state.policy.actions and SINGLE + pod.fact.uid not in state.nominated:
@@ -176,7 +176,7 @@ def _phase(state: ClusterState, pod: Pod) -> Phase:
 
 
 def _sub_group_of(pod: PodObserved, policies: tuple[SubGroups, ...]) -> tuple[str, str]:
-    """The sub group of the first policy that a pod matches and for whose keys it has values."""
+    """The sub group by the first policy that the pod matches and whose label keys it has."""
     labels = dict(pod.labels)
     for policy in policies:
         values = [labels.get(key, "") for key in policy.keys]
@@ -212,7 +212,7 @@ def _task(state: ClusterState, pod: Pod, sub_groups: tuple[SubGroups, ...] = ())
 
 @lru_cache(_REQUESTS_MAX)
 def _shares_of(request: PodRequest) -> tuple[Share, ...]:
-    """What a pod asks of sliced cards."""
+    """What a pod requests of sliced cards."""
     return tuple(
         Share(ask.count, ask.memory_mib, ask.memory_pct, ask.cores_pct)
         for ask in request.devices
@@ -221,9 +221,9 @@ def _shares_of(request: PodRequest) -> tuple[Share, ...]:
 
 
 def _counted(state: ClusterState, pod: Pod) -> Resources:
-    """What a pod counts for. Memory and compute of cards are what it really takes of them, where
-    their family says so (`quota_names`): its holdings, or while it waits the amount a card times
-    the number of cards.
+    """What a pod counts for. Memory and compute of cards count by what it really takes, where their
+    family says so (`quota_names`): its holdings, or while it waits the amount per card times the
+    number of cards.
     """
     amounts, allocation = _amounts_of(pod.fact.request), pod.allocation
     for family in _COUNTED_REALLY:
@@ -249,13 +249,13 @@ def _counted(state: ClusterState, pod: Pod) -> Resources:
 def _with_real(
     amounts: Resources, names: tuple[str, str], memory_mib: int, cores_pct: int
 ) -> Resources:
-    """Amounts with what is really taken of those of cards that are among them."""
+    """The amounts, with those of card memory and compute replaced by what is really taken."""
     real = zip(names, (memory_mib, cores_pct), strict=True)
     return Resources({**amounts, **{name: n * MILLI for name, n in real if name in amounts}})
 
 
 def _held_cards(state: ClusterState, pod: Pod) -> Resources:
-    """The cards that a pod holds, in thousandths by the name that its node's labels give them."""
+    """The cards that a pod holds, in thousandths, by the name in its node's labels."""
     held = pod.allocation
     node = state.nodes.get(held.node) if held is not None else None
     if held is None or node is None or node.fact is None:
@@ -263,7 +263,7 @@ def _held_cards(state: ClusterState, pod: Pod) -> Resources:
     listed = dict(node.fact.extended)
     cards = [c for c in card_names.discover(node.labels, listed) if "/" not in c.name]
     if len(cards) != 1:
-        return NOTHING  # labels that do not tell which card it is
+        return NOTHING  # labels do not tell which card it is
     card, milli = cards[0], dict(held.extended).get(cards[0].resource, 0) * MILLI
     for holding in held.quota_holdings:
         ledger = node.ledgers.get(holding.family) if holding.family in CARD_QUOTA else None
@@ -298,8 +298,7 @@ def _resources(amounts: Amounts) -> Resources:
 
 
 def _card_quota_problem(fact: QueueObserved) -> str:
-    """Why the annotation with the queue's quota of cards cannot be read; empty if that is not its
-    problem."""
+    """Why the annotation with the queue's card quota is invalid; empty if it is not."""
     problem = fact.problem
     is_of_quota = problem is not None and problem.place.startswith("annotation ")
     return problem.message if problem is not None and is_of_quota else ""

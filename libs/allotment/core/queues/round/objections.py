@@ -1,12 +1,12 @@
-"""Whether a proposal may be believed on a state: what it says of quotas, groups and evictions.
+"""Checks a proposal against a state: its quotas, groups and evictions.
 
-`cycle.recheck_all` asks whether the placements fit. That alone would let whoever can send a
-proposal place pods beyond their queue's quota, let groups in, hold nodes and evict: this asks for
-the rest, with the same plugins that a round asks, opened on the same state.
+`cycle.recheck_all` checks whether the placements fit. That alone would allow any client that can
+send a proposal to place pods beyond their queue's quota, admit groups, hold nodes and evict. This
+module checks the rest with the plugins of a round, opened on the same state.
 
-Nothing here costs a search for places, so it can be asked for every proposal. Who goes for whom
-cannot be checked without one: a proposal that evicts is never believed. Neither is one that a fact
-has overtaken. Either way nothing is lost: whoever asked runs the round on his own state.
+No check searches for places, so every proposal can be checked. Victims cannot be checked without a
+search, so a proposal that evicts is always rejected, as is one that a fact has overtaken. Nothing
+is lost: the caller runs the round on its own state.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,8 +28,8 @@ from allotment_proto.messages import Proposal
 
 
 def objection(rounds: Rounds, proposal: Proposal, kept: Sequence[Placement]) -> str:
-    """Why a proposal is not believed on this state; empty if it is. `kept` are its placements that
-    still fit, in their order.
+    """Why a proposal is rejected on this state; empty if it is accepted. `kept` are its placements
+    that still fit, in order.
     """
     state = rounds.state
     found = _misnamed(state, proposal)
@@ -50,7 +50,7 @@ def objection(rounds: Rounds, proposal: Proposal, kept: Sequence[Placement]) -> 
 
 
 def _misnamed(state: ClusterState, proposal: Proposal) -> str:
-    """What is wrong with a proposal whatever it proposes."""
+    """What makes a proposal invalid whatever it places."""
     if proposal.policy != state.policy_seq:
         return f"it was made under policy {proposal.policy}, in force is {state.policy_seq}"
     if proposal.rules != RULES:
@@ -73,7 +73,7 @@ def _misnamed(state: ClusterState, proposal: Proposal) -> str:
 
 
 def _of_groups(state: ClusterState, opening: Opening, proposal: Proposal) -> Iterator[str]:
-    """What it says about groups that is not so."""
+    """What the proposal states about groups and the state contradicts."""
     if proposal.holds is not None and proposal.holds != opening.held:
         yield "it holds what is not to be held"
     due = {(admission.group, admission.code) for admission in opening.admissions}
@@ -95,7 +95,9 @@ def _of_groups(state: ClusterState, opening: Opening, proposal: Proposal) -> Ite
 def _of_places(
     state: ClusterState, opening: Opening, proposal: Proposal, kept: Sequence[Placement]
 ) -> str:
-    """Whether some placement is not its pod's: asked in order, each on top of those before it."""
+    """Why some placement is invalid; each is checked on top of those before it. Empty if all are
+    valid.
+    """
     session = opening.session
     trial = _Places(state, opening)
     in_wholes = {uid for whole in proposal.wholes for uid in whole}
@@ -117,7 +119,7 @@ def _of_places(
 
 
 class _Places:
-    """Places that are given one after the other, as at the turns of a round."""
+    """Places that are assigned one after the other, as at the turns of a round."""
 
     def __init__(self, state: ClusterState, opening: Opening) -> None:
         self._state = state
@@ -130,7 +132,7 @@ class _Places:
         self._needs_let_in = "enqueue" in state.policy.actions
 
     def take(self, job: Job, task: Task, placement: Placement, in_wholes: set[str]) -> str:
-        """Give a task its place, or say why it may not have it."""
+        """Give a task its place, or return why it may not have it."""
         if job is not self._job:
             found = self._turn(job, task)
             if found:
@@ -147,7 +149,7 @@ class _Places:
             if no is not None:
                 return no.message
             limits = self._in_force.limits_of(job, task, limits)
-            limits = limits._replace(bucket=None)  # which node is best is not asked here
+            limits = limits._replace(bucket=None)  # which node is best is not checked here
         node = placement.node
         if not self._kept.takes(placement, limits.kept):
             return f"node {node} has no room for it beside what is kept for others"
@@ -170,7 +172,7 @@ class _Places:
         return "" if no is None else no.message
 
     def _is_within(self, uid: str, name: str, limits: Limits, cards: tuple[str, ...]) -> bool:
-        """Whether the round's own bounds let a pod go to a node."""
+        """Whether the round's own bounds allow a pod on a node."""
         bounds = self._bounding.bounds(limits, cards)
         if bounds == OPEN:
             return True

@@ -1,4 +1,4 @@
-"""What a round decides, as the log says it: placements, wholes, and who waits and why."""
+"""A round's decisions as the log records them: placements, wholes, and who waits and why."""
 
 from collections.abc import Collection, Iterable
 
@@ -33,12 +33,12 @@ from allotment_proto.facts import Problem
 
 
 def waiting_in(view: JobView) -> list[str]:
-    """The pods of a job that want a place."""
+    """The pods of a job that wait for a place."""
     return [task.uid for task in view.tasks if task.status is Status.PENDING and not task.gated]
 
 
 def _group_missing(pod: PodObserved) -> Problem:
-    """Why a pod waits whose group nobody has seen."""
+    """Why a pod waits whose PodGroup does not exist."""
     if pod.queue:
         why = "is not made yet; the controller makes it for the pod (does it run with group-pods?)"
     else:
@@ -53,20 +53,20 @@ def _is_in_sub_group(job: Job, uid: str) -> bool:
 
 
 class OutcomeBuilder:
-    """What a round amounts to for the log, collected turn by turn."""
+    """Collects a round's outcome for the log, turn by turn."""
 
     def __init__(self, state: ClusterState, session: Session, places: Places) -> None:
         self._state = state
         self._session = session
         self._places = places
         self._gangs: dict[str, tuple[str, ...]] = {}
-        """By group: what makes up its minimum, pods that ask for nothing included."""
+        """By group: the pods of its minimum, including those that request nothing."""
         self._waiting_gangs: dict[str, Short] = {}
         self._refusals: dict[str, Refusal] = {}
         self._started: set[str] = set()
 
     def take(self, turn: Turn) -> None:
-        """What became of a job at its turn."""
+        """Record how a job's turn ended."""
         job = self._session.jobs.get(turn.job)
         if job is None:
             return
@@ -83,12 +83,14 @@ class OutcomeBuilder:
             self._tell_others(turn, job)
         if turn.no is not None:
             no = turn.no
-            if turn.ending == INVALID:  # its message counts the group's pods, as they come
+            if turn.ending == INVALID:  # its message counts pods, so it changes often
                 no = No(no.code, REASONS[no.code].text)
             self._refuse((task.uid, no) for task in self._session.due_tasks(job))
 
     def take_refused(self, found: Enqueued, heard: Collection[str]) -> None:
-        """Who was not let in; of these jobs the pods are told why, if they are there already."""
+        """Record which groups were not admitted; the waiting pods of the jobs in `heard` get the
+        reason.
+        """
         for uid, no in found.refused:
             job = self._session.jobs.get(uid)
             view = self._session.unplaced.get(uid) if job is None else job.view
@@ -96,12 +98,12 @@ class OutcomeBuilder:
                 self._refuse((waiting, no) for waiting in waiting_in(view))
 
     def take_unplaced(self, view: JobView) -> None:
-        """A job has pods that wait, and its queue does not exist."""
+        """Record a job that has waiting pods and no existing queue."""
         no = why_unplaced(view)
         waiting = waiting_in(view)
         self._refuse((uid, no) for uid in waiting)
         if view.uid not in self._state.groups:
-            return  # a pod without a group is told by its refusal
+            return  # a pod without a group has its rejection
         self._waiting_gangs[view.uid] = Short(
             group=view.uid,
             code=no.code,
@@ -113,13 +115,13 @@ class OutcomeBuilder:
         )
 
     def take_without_group(self, uid: str) -> None:
-        """A pod waits whose PodGroup does not exist."""
+        """Record a waiting pod whose PodGroup does not exist."""
         pod = self._state.pods[uid].fact
         self._refusals[uid] = Refusal(uid, pod.namespace, pod.name, 0, (), _group_missing(pod))
 
     def _short(self, turn: Turn, job: Job) -> None:
         if turn.job not in self._state.groups:
-            return  # a pod without a group is told by its refusal
+            return  # a pod without a group has its rejection
         no = cause_of(turn)
         self._waiting_gangs[turn.job] = Short(
             group=turn.job,
@@ -133,8 +135,8 @@ class OutcomeBuilder:
         )
 
     def _tell_others(self, turn: Turn, job: Job) -> None:
-        """The members that found a place, or were not tried, wait for those that found none. What
-        they hear counts nothing, so that it is said to many only once.
+        """Reject the members that found a place, or were not tried, because others found none. The
+        reason has no counts, so that it does not change from round to round.
         """
         cause = cause_of(turn)
         if cause is None:
@@ -163,8 +165,8 @@ class OutcomeBuilder:
             self._refusals[uid] = known
 
     def outcome(self, admissions: tuple[Admission, ...], holds: tuple[Held, ...] | None) -> Outcome:
-        """All of it; what the log says already is left out. The placements are in the order in
-        which they were made: each stands on those before it.
+        """The outcome, without what the log already has. Placements are in the order in which they
+        were made: each builds on those before it.
         """
         pods = self._state.pods
         told_before = [u for u, r in self._refusals.items() if same_refusal(pods[u].refusal, r)]

@@ -1,4 +1,4 @@
-"""Nodes of a state with changed copies laid over them: what is tried before it is decided."""
+"""Changed copies of nodes over those of a state: what is tried before it is decided."""
 
 from functools import partial
 
@@ -7,10 +7,10 @@ from allotment.core.queues.statement import Statement
 
 
 class Overlay:
-    """The state's nodes, as they would be after what was tried. The state itself stays as it is.
+    """The state's nodes as they would be after what was tried. The state itself does not change.
 
-    A node is copied when it is changed for the first time after a checkpoint of the statement, and
-    a rollback puts the earlier copy back. Whoever changes a node takes it from `change` each time.
+    A node is copied when it is first changed after a checkpoint of the statement, and a rollback
+    restores the earlier copy. So get the node from `change` before each change.
     """
 
     def __init__(self, state: ClusterState, statement: Statement) -> None:
@@ -24,7 +24,7 @@ class Overlay:
         return self._copies.get(name) or self.state.nodes.get(name)
 
     def nodes(self) -> list[Node]:
-        """All nodes that are there, with what was tried."""
+        """All nodes, with what was tried."""
         found = (self._copies.get(name, node) for name, node in self.state.nodes.items())
         return [node for node in found if node.fact is not None]
 
@@ -37,7 +37,7 @@ class Overlay:
         return node
 
     def put(self, node: Node) -> None:
-        """Lay this copy, already changed, over the node of its name."""
+        """Replace the node of that name by this copy, already changed."""
         self._statement.did(partial(self._put_back, node.name, self._copies.get(node.name)))
         self._copies[node.name] = node
         self._made_in[node.name] = self._statement.stretch

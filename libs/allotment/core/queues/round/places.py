@@ -1,7 +1,7 @@
-"""Places for tasks, asked of the board: what `queues.allocate` drives.
+"""Places for tasks, found by the board, for `queues.actions.allocate`.
 
-What a queue may use, the cards for which there is quota, and what is kept for others become bounds
-of the pod's request (`core.bounds`).
+What a queue may use, the cards for which there is quota, and what is reserved for others become
+bounds of the pod's request (`core.placement.rules.bounds`).
 """
 
 from collections import Counter
@@ -30,13 +30,13 @@ from allotment_proto.facts import PodRequest
 
 
 class Places:
-    """Asks a ranker, between its `begin` and `end`, and remembers what it said."""
+    """Asks a ranker, between its `begin` and `end`, and remembers its answers."""
 
     def __init__(self, state: ClusterState, ranker: Ranker, statement: Statement) -> None:
         self.placements: dict[str, Placement] = {}
         """By uid: what is assumed now."""
         self.refusals: dict[str, Refusal] = {}
-        """By uid: what was last said to a pod that found no place."""
+        """By uid: the last rejection of a pod that found no place."""
         self._state = state
         self._ranker = ranker
         self._statement = statement
@@ -44,8 +44,9 @@ class Places:
         self._kept = KeptRoom(state)
         self._most: dict[tuple[PodRequest, int], int] = {}
         self._refused: dict[tuple[PodRequest, str], Refusal] = {}
-        """What was said of requests since anything was assumed or given back: groups that wait in
-        vain are often alike. By namespace where nodes are held back for some."""
+        """Rejections of requests since anything was assumed or given back, because waiting groups
+        are often alike. By namespace where nodes are held back for some.
+        """
 
     @property
     def made(self) -> list[Placement]:
@@ -87,7 +88,7 @@ class Places:
         return self._no(refusals[-1])
 
     def find(self, task: Task, limits: Limits) -> Placement | None:
-        """The same without a word about why not."""
+        """A place for the task; None without one."""
         for cards in limits.choices:
             answer = self._look(self._pod(task.uid, limits, cards), limits)
             if isinstance(answer, Placement):
@@ -96,7 +97,7 @@ class Places:
         return None
 
     def requests(self, task: Task, limits: Limits) -> list[PodRequest]:
-        """What is asked for the task: one request for each choice of cards that it may have."""
+        """The task's requests: one for each choice of cards that it may use."""
         pods = [self._pod(task.uid, limits, cards) for cards in limits.choices]
         return [situated(pod, self._state) for pod in pods]
 
@@ -107,7 +108,7 @@ class Places:
         return most
 
     def _look(self, pod: PodObserved, limits: Limits) -> Placement | Refusal:
-        """A place for the pod that leaves preemptors what is kept for them; or its refusal."""
+        """A place for the pod that leaves preemptors their reservations; or its rejection."""
         kept = limits.kept
         if not kept:
             return self._place(pod)
@@ -119,7 +120,9 @@ class Places:
         return answer
 
     def _place(self, pod: PodObserved) -> Placement | Refusal:
-        """A place for the pod; or its refusal, if the very same was refused to another before."""
+        """A place for the pod; or its rejection, reused if an identical request was rejected
+        before.
+        """
         request = pod.request
         is_usual = pod.problem is None and not pod.local_claims
         if not is_usual or careful(pod, self._state) is not request:

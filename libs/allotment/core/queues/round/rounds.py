@@ -1,8 +1,8 @@
-"""One round over groups and queues: who is let in, who gets which place, who waits and why.
+"""One round over groups and queues: admissions, placements, and why others wait.
 
-A round is a function of the state and of the batch, like a plain cycle (`cycle.run_cycle`): it can
-be run again from the log. Groups that have no pod in the batch are not tried; all count for order
-and quota. A group's minimum is placed as a whole or not at all, what it has beyond that pod by pod.
+A round is a function of the state and of the batch, like a plain cycle (`cycle.run_cycle`), so it
+can be repeated from the log. Groups without a pod in the batch are not tried; all count for order
+and quota. A group's minimum is placed as a whole or not at all, its other pods one by one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -44,8 +44,8 @@ _T = TypeVar("_T")
 
 
 class Opening(NamedTuple):
-    """How a round begins: groups are let in, and `holds` are in force; `held` are those of them
-    that the log has to know of, as it says them.
+    """How a round begins: which groups are admitted, and the `holds` that apply; `held` are those
+    of them that must be in the log, as it records them.
     """
 
     session: Session
@@ -58,7 +58,7 @@ class Opening(NamedTuple):
 
 
 class Rounds:
-    """Rounds on one state, with the views of jobs that did not change kept in between."""
+    """Rounds on one state, with the views of unchanged jobs kept in between."""
 
     def __init__(self, state: ClusterState, *, checkpoint: Checkpoint = unending) -> None:
         self.state = state
@@ -73,8 +73,8 @@ class Rounds:
         self._nodes_seq = self._decision_seq = -1
 
     def open_ahead(self) -> None:
-        """Read what nodes offer, if that changed, so that the next round need not. Not between the
-        steps of a round: the last session is over.
+        """Read what nodes offer, if that changed, so that the next round need not. It ends the last
+        session, so do not call it during a round.
         """
         state = self.state
         if state.is_batched and state.nodes_seq != self._nodes_seq:
@@ -82,8 +82,8 @@ class Rounds:
             self._sound(lambda: self._session_on(self._follow()).open_all())
 
     def follow_ahead(self) -> None:
-        """Take over what changed, if there was a decision since this was called last: the next
-        round comes after it. Not between the steps of a round, either.
+        """Read what changed, if there was a decision since the last call, because the next round
+        follows it. Do not call it during a round, either.
         """
         state = self.state
         if state.is_batched and state.decision_seq != self._decision_seq:
@@ -96,18 +96,18 @@ class Rounds:
         return not MAKING_ROOM.isdisjoint(self.state.policy.actions)
 
     def session(self) -> Session:
-        """A session on the state as it is, under the policy in force; the last one is over."""
+        """A session on the state as it is, under the current policy. It ends the last session."""
         return self._sound(lambda: self._session_on(self._follow()))
 
     def ask(self, question: Callable[[Session], _T]) -> _T:
-        """What a session on the state as it is answers; if that fails, without those jobs on which
-        it does.
+        """The session's answer on the state as it is; if asking raises, without the jobs that cause
+        it.
         """
         return self._sound(lambda: question(self._session_on(self._follow())))
 
     def leave_out(self) -> Culprits:
-        """Leave those jobs and queues out on which a session fails, until something about them
-        changes. The last session is over.
+        """Leave out the jobs and queues on which a session fails, until something about them
+        changes. It ends the last session.
         """
         self._session = self._world = None
         views = self.views
@@ -118,13 +118,13 @@ class Rounds:
         return found
 
     def _session_of(self, queues: Sequence[QueueView], jobs: Iterable[JobView]) -> Session:
-        """A session on some of the queues and jobs that there are."""
+        """A session on some of the queues and jobs."""
         cluster, now_ms = self.views.cluster(), self.views.now_ms
         world = World(View(cluster=cluster, queues=tuple(queues), now_ms=now_ms), None, jobs)
         return Session(world, self._tiers, self.state.turns)
 
     def _sound(self, opened: Callable[[], _T]) -> _T:
-        """What comes of opening a session; if that fails, without the jobs on which it does."""
+        """The result of opening a session; if that raises, without the jobs that cause it."""
         try:
             return opened()
         except Exception:
@@ -137,7 +137,7 @@ class Rounds:
         return self._session
 
     def open(self, batch: Sequence[str], on_step: OnStep = untimed) -> Opening:
-        """What comes before any pod of the batch is tried; the last session is over."""
+        """Everything before the first pod of the batch is tried. It ends the last session."""
         return self._sound(partial(self._open, batch, on_step))
 
     def _open(self, batch: Sequence[str], on_step: OnStep) -> Opening:
@@ -165,7 +165,7 @@ class Rounds:
         )
 
     def _follow(self) -> World:
-        """The world of the last session, which is over, brought up to date, or another one."""
+        """The world of the last session, which ends, brought up to date; or a new one."""
         if self._policy is not self.state.policy:
             self._policy, self._tiers = self.state.policy, tiers_of(self.state.policy)
         self._close()
@@ -193,8 +193,9 @@ class Rounds:
         most: int = BATCH_MAX,
         on_step: OnStep = untimed,
     ) -> Outcome:
-        """Decide about the batch: pod by pod, or while there are queues by groups, until so many
-        pods are placed. Each placement stands on those before it. `on_step` hears of each step.
+        """Decide the batch: by groups while there are queues, otherwise pod by pod, until `most`
+        pods are placed. Each placement builds on those before it. `on_step` is called after each
+        step.
         """
         state = self.state
         if not state.is_batched:
@@ -258,11 +259,11 @@ class Rounds:
     def _take_orphan(
         self, made: OutcomeBuilder, session: Session, key: str, batch: Sequence[str]
     ) -> None:
-        """A group that has no part in the order: its queue or its PodGroup does not exist."""
+        """Record a group outside the order: its queue or its PodGroup does not exist."""
         state = self.state
         view = session.unplaced.get(key)
         group = state.groups.get(key)
-        if group is not None and group.fact is None:  # whatever queue its pods' places count in
+        if group is not None and group.fact is None:  # whatever queue its placed pods count in
             for uid in batch:
                 if uid in group.members and uid in state.pending:
                     made.take_without_group(uid)
@@ -272,7 +273,7 @@ class Rounds:
                 made.take_unplaced(view)
 
     def _admissions(self, found: Enqueued) -> tuple[Admission, ...]:
-        """What is new at the gate: groups let in, and new reasons for those that are not."""
+        """The new admissions, and new reasons for groups that are not admitted."""
         groups = self.state.groups
         let_in = [Admission(uid) for uid in found.let_in if uid in groups]
         return (
@@ -286,12 +287,12 @@ class Rounds:
 
 
 def _is_recorded(gate: Admission | None, no: No) -> bool:
-    """Whether this was the last that was said of a group at its gate."""
+    """Whether this is the last recorded answer about a group's admission."""
     return gate is not None and (gate.code, gate.message) == (no.code, no.message)
 
 
 def tiers_of(policy: Policy) -> list[list[Configured]]:
-    """The order and quota plugins of a policy; others have no say here."""
+    """The order and quota plugins of a policy, by tier; other plugins have no part here."""
     return [[configure(use) for use in tier if use.name in PLUGINS] for tier in policy.tiers]
 
 

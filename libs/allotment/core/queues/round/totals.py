@@ -1,4 +1,4 @@
-"""What all nodes together offer, and what of it is in use: followed node by node."""
+"""What all nodes together offer, and how much of it is in use, followed node by node."""
 
 from typing import NamedTuple
 
@@ -13,8 +13,8 @@ _ALWAYS_NAMED = Resources({CPU: 0, MEMORY: 0, PODS: 0})
 
 
 class Totals:
-    """The totals of one state as it moves on. `read` says how many nodes' facts were looked at,
-    `counted` how many nodes' use.
+    """The totals of one state as it moves on. `read` counts the nodes whose facts were read,
+    `counted` those whose use was.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -33,7 +33,9 @@ class Totals:
         self._cursor = -1
 
     def follow(self) -> bool:
-        """Take over what nodes offer; whether what pods hold of cards counts otherwise now."""
+        """Read what nodes offer. Returns whether the amounts that pods hold of cards count
+        differently now.
+        """
         state = self._state
         if self._nodes_seq == state.nodes_seq:
             return False
@@ -67,7 +69,7 @@ class Totals:
         return tuple(cards[name] for name in sorted(cards))
 
     def used(self) -> Resources:
-        """What is in use now. Nodes that did not change since the last time are not looked at."""
+        """What is in use now. Unchanged nodes are not read again."""
         state = self._state
         changes = state.trails.nodes.since(self._cursor)
         rows = range(len(state.rows)) if changes is None else {row for row, _, _ in changes}
@@ -83,9 +85,7 @@ class Totals:
 
 
 class _Offer(NamedTuple):
-    """What a node offers: of each resource, the cards by name, and the inventories by which
-    holdings are weighed.
-    """
+    """What a node offers: resources, cards by name, and the inventories that weigh holdings."""
 
     fact: NodeObserved | None
     capacity: Resources
@@ -93,7 +93,7 @@ class _Offer(NamedTuple):
     sizes: tuple[tuple[str, int], ...]
 
     def is_same(self, other: "_Offer") -> bool:
-        """Whether the same is offered of cards."""
+        """Whether both offer the same cards."""
         return self.cards == other.cards and self.sizes == other.sizes
 
 
