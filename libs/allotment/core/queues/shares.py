@@ -1,4 +1,4 @@
-"""What a job counts for in the books of its queue, as a session opens."""
+"""What a job counts for in the book of its queue when a session opens."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from allotment.core.queues.resources import NOTHING, Resources, total_of
 from allotment.core.queues.work import World
 
 _AMOUNTS = "amounts"
-"""The name of the books of what pods ask for."""
+"""The name of the books that count requests."""
 TaskMeasure = Callable[[JobView, Task], Resources]
 JobMeasure = Callable[[JobView], Resources]
 
@@ -27,10 +27,11 @@ def open_books(
     of_task: TaskMeasure = _asked,
     of_minimum: JobMeasure = _minimum,
 ) -> dict[str, QueueBook]:
-    """The books of every queue as the session opens; what a task counts for is the caller's.
+    """The books of all queues when the session opens; `of_task` and `of_minimum` measure tasks and
+    groups.
 
-    What a job counts for is remembered under the name `by`: a plugin that counts in its own way
-    gives its own.
+    A job's share is remembered under the name `by`, so a plugin with its own measures passes a name
+    of its own.
     """
     return world.reckon(by, lambda job: share_of(job, of_task, of_minimum))
 
@@ -38,7 +39,7 @@ def open_books(
 def share_of(
     job: JobView, of_task: TaskMeasure = _asked, of_minimum: JobMeasure = _minimum
 ) -> Share:
-    """What one job adds to the books of its queue."""
+    """One job's part in the book of its queue."""
     held = [of_task(job, task) for task in job.tasks if task.status in CHARGED_SET]
     pending = [of_task(job, task) for task in job.tasks if task.status is Status.PENDING]
     comes = _is_still_to_come(job)
@@ -52,5 +53,5 @@ def share_of(
 
 
 def _is_still_to_come(job: JobView) -> bool:
-    """Whether a group counts for what it was let in for and does not have yet."""
+    """Whether a group counts for what it was admitted for and does not hold yet."""
     return job.phase is Phase.INQUEUE and job.is_promised and not job.is_hollow

@@ -1,7 +1,7 @@
-"""What users read about pods and groups that wait: Volcano's sentences, word for word.
+"""What users read about waiting pods and groups: Volcano's sentences, word for word.
 
-People search for these texts and scripts match them. Where Volcano quotes an arbitrary pod, the
-first in task order is quoted here, so that a text changes only when something else does.
+People search for these texts and scripts match them. Where Volcano quotes an arbitrary pod, this
+quotes the first in task order, so that a text changes only when something else does.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,15 +21,15 @@ SCHEDULED_REASON = "tasks in gang are ready to be scheduled"
 
 
 def _histogram(counts: Mapping[str, int]) -> str:
-    """``3 Pending, 4 minAvailable``: sorted as text, counts included; nothing is listed as 0."""
+    """``3 Pending, 4 minAvailable``: sorted as text, counts included, without zeros."""
     return ", ".join(sorted(f"{count} {name}" for name, count in counts.items() if count))
 
 
 class Attempt(NamedTuple):
-    """What a round found out about the tasks of a job that still waits."""
+    """A round's findings about the tasks of a job that still waits."""
 
     nodes: Mapping[str, str] = {}
-    """Task uid → node that it had before all was given back."""
+    """Task uid → node that it had before everything was given back."""
     promised: Mapping[str, str] = {}
     """Task uid → node that was promised to it."""
     errors: Mapping[str, str] = {}
@@ -39,7 +39,7 @@ class Attempt(NamedTuple):
 
 
 def attempt_of(turns: Iterable[Turn]) -> Attempt:
-    """What the turns of one job in a round amount to."""
+    """The findings of one job's turns in a round."""
     nodes: dict[str, str] = {}
     promised: dict[str, str] = {}
     errors: dict[str, str] = {}
@@ -84,7 +84,7 @@ def gang_unschedulable(job: Job, attempt: Attempt) -> str:
 
 
 class PodMessage(NamedTuple):
-    """A pod's `PodScheduled=False`: reason, message, and the node it is promised, if any."""
+    """A pod's `PodScheduled=False`: reason, message, and the node that it is promised, if any."""
 
     reason: str
     message: str
@@ -92,7 +92,7 @@ class PodMessage(NamedTuple):
 
 
 def pod_message(job: Job, task: Task, attempt: Attempt) -> PodMessage | None:
-    """What to say about a pod of a job after a round; None if it is not ours to say."""
+    """The message for a pod of a job after a round; None if there is none."""
     if task.gated:
         return None
     pod = f"Pod {task.namespace}/{task.name} can possibly be assigned to"

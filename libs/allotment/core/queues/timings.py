@@ -1,31 +1,31 @@
-"""The steps of a round, for whoever wants to time them.
+"""The steps of a round, for callers that time them.
 
-The core knows no clock: an `OnStep` is called when a step has just ended. Nothing is decided by it.
+The core has no clock: it calls an `OnStep` at the end of each step, which decides nothing.
 """
 
 from collections.abc import Callable
 from typing import Final
 
 OnStep = Callable[[str, str], None]
-"""Called with a kind and a name when that has just ended."""
+"""Called with a kind and a name at the end of that step."""
 
 SESSION: Final = "session"
-"""The session is open, all of its plugins included."""
+"""The session is open, with all of its plugins."""
 PLUGIN: Final = "plugin"
 """The plugin of that name is open."""
 ACTION: Final = "action"
-"""The action of that name is through."""
+"""The action of that name has ended."""
 
 
 Checkpoint = Callable[[], None]
-"""Called again and again within a long step, every few milliseconds. It may raise an error of its
-own to abandon the round; whoever does that runs no further round on the same views.
+"""Called every few milliseconds within a long step. It may raise an error of its own to abandon the
+round; after that, run no further round on the same views.
 """
 
 
 def unending() -> None:
-    """The checkpoint of a round that nobody abandons."""
+    """The checkpoint of a round that cannot be abandoned."""
 
 
 def untimed(kind: str, name: str) -> None:
-    """For a round that nobody times."""
+    """The `OnStep` of a round that is not timed."""

@@ -1,9 +1,9 @@
 """Namespaces take turns among pods and groups that nothing else orders.
 
-So a namespace with thousands of waiting pods delays another's next pod by a turn and not by
-thousands. Whose turn it is follows from the log: the namespace that was given something longest ago
-comes first. Within a namespace the older comes first. Priority, and whatever else the plugins of
-the policy order by, counts before turns do.
+So a namespace with thousands of waiting pods delays another's next pod by one turn, not by
+thousands. The order of turns follows from the log: the namespace that was served longest ago comes
+first. Within a namespace the older comes first. Priority, and whatever else the plugins of the
+policy order by, counts before turns do.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,10 +19,10 @@ def in_turns(
     namespace: Callable[[_T], str],
     served: Mapping[str, int],
 ) -> Iterator[_T]:
-    """Things in order, level by level; within one the namespaces take turns.
+    """The items in order, level by level; within a level namespaces take turns.
 
     `items` are sorted by level, then by arrival. The smaller a namespace's number in `served`, the
-    sooner its turn comes; those without one come first, and of equals the one that arrived first.
+    sooner its turn; those without one come first, and of equals the one that arrived first.
     """
     for _, tied in groupby(items, key=level):
         rows: dict[str, list[_T]] = {}
@@ -33,7 +33,7 @@ def in_turns(
 
 
 def take_turns(rows: Iterable[Iterator[_T]]) -> Iterator[_T]:
-    """The next of each row, and again, until all came to their end. Rows are asked for lazily."""
+    """The next item of each row, again and again, until all rows end. Rows are read lazily."""
     while True:
         left: list[Iterator[_T]] = []
         for row in rows:

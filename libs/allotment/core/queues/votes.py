@@ -1,13 +1,14 @@
-"""How the answers of many plugins become one: the rules of tiers.
+"""How the answers of several plugins become one: the rules of tiers.
 
-* Orders: the first plugin that tells two things apart decides. (Keys side by side do that.)
-* "All must agree" (ready, allocatable, preemptive) and "any is enough" (overused) know no tiers.
-* Votes: any "no" ends it; a tier in which somebody permits ends it with a yes; nobody: yes.
-* Victims: in a tier those on whom all agree who do not abstain; the first tier with any ends it.
-* Starving: the first tier with such plugins decides, and there all must agree.
+* Orders: the first plugin that tells two things apart decides, because keys are compared in order.
+* "All must agree" (ready, allocatable, preemptive) and "any is enough" (overused) ignore tiers.
+* Votes: any "no" ends the vote; a tier with a permission ends it with a yes; without any vote: yes.
+* Victims: in a tier, those that all plugins without abstention agree on; the first tier with any
+  ends it.
+* Starving: the first tier with such plugins decides, and all of them must agree.
 
-The rule of votes has a trap: behind a tier whose plugin always permits or refuses, later tiers are
-never asked. `hidden_voters` finds those, so that whoever loads a configuration can be warned.
+The rule of votes has a trap: behind a tier whose plugin always permits or rejects, later tiers are
+never asked. `hidden_voters` finds those, so that loading such a configuration can warn.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +23,7 @@ _P = ParamSpec("_P")
 
 
 def poll(tiers: Tiers, ask: Callable[[Plugin], Vote | No]) -> No | None:
-    """The votes' outcome: None for yes, else the first "no"."""
+    """The votes' outcome: None for yes, otherwise the first "no"."""
     for tier in tiers:
         permitted = False
         for plugin in tier:
@@ -38,7 +39,7 @@ def poll(tiers: Tiers, ask: Callable[[Plugin], Vote | No]) -> No | None:
 def first_no(
     asked: Iterable[Callable[_P, No | None]], *about: _P.args, **named: _P.kwargs
 ) -> No | None:
-    """The first refusal of those who are asked, in tier order; None if all agree."""
+    """The first rejection in tier order; None if all agree."""
     for ask in asked:
         no = ask(*about, **named)
         if no is not None:
@@ -73,7 +74,7 @@ def victims(tiers: Tiers, ask: Callable[[Plugin], list[Task] | None]) -> list[Ta
 
 
 class Hidden(NamedTuple):
-    """A plugin whose vote on letting groups in is never heard, and the one that ends the vote."""
+    """A plugin whose vote on admission never counts, and the plugin that ends the vote before."""
 
     plugin: str
     tier: int
@@ -90,11 +91,11 @@ class Hidden(NamedTuple):
 
 
 _ALWAYS_ANSWER = frozenset(("overcommit", "proportion", "capacity", "capacity-card"))
-"""Plugins that permit or refuse every group, and never abstain."""
+"""Plugins that permit or reject every group, and never abstain."""
 
 
 def hidden_voters(tiers: Iterable[Iterable[str]]) -> list[Hidden]:
-    """Which plugins' enqueue votes the rule of tiers hides.
+    """The plugins whose admission votes the rule of tiers hides.
 
     `tiers` names, per tier, the plugins whose `enableJobEnqueued` is on. Tiers count from 1.
     """

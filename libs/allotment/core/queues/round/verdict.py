@@ -1,8 +1,9 @@
-"""What a round that began now would say of a pod, a group or a queue: the door for explanations.
+"""What a round that began now would decide for a pod, a group or a queue: the door for
+explanations.
 
-Each function opens the plugins on the state as a round does, asks them, and hands out plain values.
-Order, quota and places are those of the plugins and of the board that decide, so an explanation
-cannot differ from the decision. Nothing is decided here and nothing stays assumed.
+Each function opens the plugins on the state as a round does, asks them, and returns plain values.
+Order, quota and places come from the plugins and the board that decide, so an explanation cannot
+differ from the decision. Nothing is decided here and nothing stays assumed.
 """
 
 from collections import Counter
@@ -74,35 +75,36 @@ from allotment_proto.events import PodObserved, QuotaShort
 from allotment_proto.facts import PodRequest
 
 PLACEABLE, BLOCKED, _GATED, ANYWHERE = "placeable", "blocked", "gated", "anywhere"
-"""How a member stands that waits."""
+"""The states of a waiting member."""
 _QUEUES_NAMED = 8
-"""How many queues are named where one does not exist and none is alike."""
+"""How many queues are listed if one does not exist and no name is similar."""
 _GUESSED_MAX = 64
-"""For how many queues it is looked for the name that may be meant: all names are compared."""
+"""The most queues whose names are searched for a similar one, because all are compared."""
 _FIRST = (CPU, MEMORY)
 
 
 class PodVerdict(NamedTuple):
-    """What a round would ask for a pod."""
+    """What a round would try for a pod."""
 
     tries: tuple[PodObserved, ...]
-    """The pod as its round looks for a place: once for each choice of cards that it may have, the
-    preferred first, and first on the node that it was promised; on nodes from which it can reach a
-    volume for each of its claims. As it is, if neither queues nor volumes have a say."""
+    """The pod with each request that its round tries: one for each choice of cards, the preferred
+    first, and first on the node that it was promised; only on nodes that can reach a volume for
+    each of its claims. Unchanged if neither queues nor volumes limit it.
+    """
     never_preempts: bool
-    """Whether nobody is evicted for it because of a `preemptionPolicy`."""
+    """Whether a `preemptionPolicy` keeps it from preempting others."""
     no: No | None = None
-    """Why its queue or its group lets it have nothing now, whatever is free."""
+    """Why its queue or its group gives it nothing now, whatever is free."""
     queue: str = ""
     """The queue in which it waits; empty if it does not, or none is known."""
     waiting: tuple[str, ...] = ()
-    """Who waits there, in order."""
+    """The names of those that wait there, in order."""
     short: tuple[QuotaShort, ...] = ()
-    """Which limits refuse it, if it is that."""
+    """The limits that reject it; empty if it is something else."""
 
 
 class MemberVerdict(NamedTuple):
-    """A pod of a group: how it stands, where it is or would go now, or what refuses it."""
+    """A pod of a group: its state, the node where it is or would go now, or what rejects it."""
 
     name: str
     role: str
@@ -110,53 +112,55 @@ class MemberVerdict(NamedTuple):
     node: str = ""
     no: No | None = None
     reasons: tuple[tuple[str, int], ...] = ()
-    """The nodes counted by what they lack."""
+    """The number of nodes by what they lack."""
 
 
 class Outside(NamedTuple):
-    """A group that has no part in the order: its queue does not exist (`no`), or none does."""
+    """A group outside the order: its queue does not exist (`no`), or there are no queues."""
 
     no: No | None
     never_preempts: bool
 
 
 class GroupVerdict(NamedTuple):
-    """What a round would say of a group, every member that waits tried on top of those before."""
+    """What a round would decide for a group, with every waiting member tried on top of those before
+    it.
+    """
 
     counts: Mapping[str, int]
     """Its pods by status."""
     priority: int
     never_preempts: bool
-    """Whether nobody is evicted for some of its waiting pods, because of a `preemptionPolicy`."""
+    """Whether a `preemptionPolicy` keeps some of its waiting pods from preempting others."""
     is_let_in: bool
     gate: No | None
-    """What its gate answers now, while it is not let in."""
+    """Why it would not be admitted now, while it is not admitted."""
     members: tuple[MemberVerdict, ...]
     wanted: int
-    """How many more pods must have a place at once."""
+    """How many more pods must start together."""
     invalid: No | None
     """Why it has too few pods ever to start."""
     is_completed: bool
     is_ready: bool
     asked: tuple[PodRequest, ...]
-    """What its waiting members ask for, each request once, within the bounds of its queue."""
+    """The requests of its waiting members, each once, within the bounds of its queue."""
     waiting: tuple[str, ...]
-    """Who waits in its queue, in order."""
+    """The names of those that wait in its queue, in order."""
     queues: tuple[str, ...]
-    """The queues with somebody waiting, in order."""
+    """The queues that have waiting jobs, in order."""
     holds: tuple[Hold, ...]
-    """What is kept for it."""
+    """What is held for it."""
     in_the_way: tuple[Hold, ...]
-    """What is kept for others, of what it would otherwise be given."""
+    """What is held for others and it could otherwise use."""
     queue: str = ""
     no: No | None = None
-    """Why its queue lets it have nothing now, or not enough, whatever is free."""
+    """Why its queue gives it nothing now, or not enough, whatever is free."""
     short: tuple[QuotaShort, ...] = ()
-    """Which limits refuse it, if it is that."""
+    """The limits that reject it; empty if it is something else."""
     wants: tuple[tuple[PodRequest, int], ...] = ()
-    """What its waiting pods ask for, each request with how many ask it, in the order of `asked`."""
+    """The requests of its waiting pods, each with the number of pods, in the order of `asked`."""
     least: Mapping[str, int] = MappingProxyType({})
-    """What it is let in for."""
+    """What it is admitted for."""
 
 
 class WaitingJob(NamedTuple):
@@ -166,11 +170,11 @@ class WaitingJob(NamedTuple):
     is_pod: bool
     phase: str
     due: int
-    """How many of its pods want a place."""
+    """How many of its pods wait for a place."""
     passed: int
     """How many pods of others were placed since it was first found short."""
     no: No | None
-    """What was last said of it, or what its gate says now."""
+    """The last answer to it, or what its admission would answer now."""
 
 
 class Holder(NamedTuple):
@@ -187,7 +191,7 @@ class Holder(NamedTuple):
 
 
 class ResourceLimit(NamedTuple):
-    """One resource of a queue, as the plugin that is in force counts it. `most` None: no limit."""
+    """One resource of a queue, as the plugin that limits it counts it. `most` None: no limit."""
 
     resource: str
     allocated: int
@@ -201,8 +205,8 @@ class ResourceLimit(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What a round makes of the pods that are due: by uid of those that it places on how many of
-    how many nodes each fits, and those that it refuses and that were never told why.
+    """What a round does with the pods that are due: for each one placed, by uid, how many of how
+    many nodes it fits; and the uids of those rejected for the first time.
     """
 
     placed: Mapping[str, tuple[int, int]]
@@ -210,7 +214,7 @@ class Tried(NamedTuple):
 
 
 class QueueVerdict(NamedTuple):
-    """What a queue may have, has, and whom it keeps waiting."""
+    """What a queue may have, what it has, and the jobs that wait in it."""
 
     view: QueueView
     parent: str
@@ -219,60 +223,62 @@ class QueueVerdict(NamedTuple):
     """The first plugin that limits it; empty if none does."""
     refuses: No | None
     phases: Mapping[str, int]
-    """Its groups by phase; pods without a group are none."""
+    """Its groups by phase, without lone pods."""
     queues: tuple[str, ...]
     limits: tuple[ResourceLimit, ...]
     waiting: tuple[WaitingJob, ...]
     holds: tuple[Hold, ...]
     holders: tuple[Holder, ...]
-    """Who has its quota, the largest part in front; only if somebody waits for some of it."""
+    """The holders of its quota, the largest part first; only if a job waits for some of it."""
 
 
 class QueueRoom(NamedTuple):
-    """What may be tried for somebody whom a queue refuses."""
+    """What advice may try for a pod that a queue rejects."""
 
     queues: tuple[str, ...]
-    """The open queues that take pods, those that come first in front."""
+    """The open queues that accept pods, the first in order first."""
     holders: tuple[tuple[str, ...], ...]
-    """The pods of each who has some of the queue's quota, the largest part in front."""
+    """The pods of each holder of the queue's quota, the largest part first."""
     left: Mapping[str, int]
-    """How much of each resource that is limited is left in the queue, as pods ask for it."""
+    """How much of each limited resource is left in the queue, in the units of requests."""
 
 
 class QuotaWait(NamedTuple):
-    """Who waits for the quota of a queue, by name and in order, and who has it."""
+    """The jobs that wait for the quota of a queue, by name and in order, and the holders of that
+    quota.
+    """
 
     waiting: tuple[str, ...]
     holders: tuple[Holder, ...]
 
 
 class _Opened(NamedTuple):
-    """The plugins opened on a state, what is kept for whom, and who waits."""
+    """A session on a state, the holds, and the waiting jobs."""
 
     state: ClusterState
     session: Session
     holds: tuple[Hold, ...]
     waiting: dict[str, list[Job]]
-    """By queue, in the order in which they come."""
+    """By queue, in order."""
 
 
 class _Reckoned(NamedTuple):
-    """What the plugin in force makes of a queue."""
+    """What the plugin that limits a queue makes of it."""
 
     plugin: str
     book: QueueBook
     request: Resources
     most: Resources | None = None
-    """None: nothing is limited."""
+    """None: there is no limit."""
     deserved: Resources | None = None
     is_strict: bool = False
-    """CPU and memory that nobody named are limited to nothing, other names not at all."""
+    """CPU and memory that are not set are limited to 0, other names have no limit."""
 
 
 def tried_now(state: ClusterState) -> Tried:
-    """What a round on this state does with the pods that are due, those in front up to a batch.
+    """What a round on this state does with the pods that are due, at most the first batch of them.
 
-    Pods whose Binding failed are left out: the filter lets some time pass before it tries them.
+    Pods whose Binding failed are left out: the filter waits before it retries them.
     """
     pods = []
     for uid in state.pending:
@@ -290,8 +296,8 @@ def tried_now(state: ClusterState) -> Tried:
 
 
 class ShutOut:
-    """Why no round tries pods that wait, as their groups and queues are now. Each queue is looked
-    at once for all its pods; the state stays as it is meanwhile.
+    """Why no round tries waiting pods, as their groups and queues are now. Each queue is checked
+    once for all its pods; the state must not change meanwhile.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -299,7 +305,7 @@ class ShutOut:
         self._queues: dict[str, No | None] = {}
 
     def why(self, fact: PodObserved) -> No | None:
-        """Why none tries this pod; None if rounds do."""
+        """Why no round tries this pod; None if rounds do."""
         state = self._state
         if not state.is_batched:
             return None
@@ -316,8 +322,8 @@ class ShutOut:
 
 
 def missing_queue(state: ClusterState, queue: str, *, may_guess: bool = True) -> No | None:
-    """That a queue does not exist, with the one that may be meant, or some that there are; None if
-    it does. `may_guess`: whether all names may be compared with it.
+    """That a queue does not exist, with the most similar name or some existing ones; None if it
+    exists. `may_guess`: whether similar names may be searched.
     """
     there = {*state.queues, DEFAULT_QUEUE}
     if queue in there:
@@ -336,18 +342,18 @@ def _missing_group(key: str) -> No:
 
 
 def _not_open(state: ClusterState, queue: str) -> No | None:
-    found = state.queues.get(queue)  # there always is a default one
+    found = state.queues.get(queue)  # the default queue always exists
     return None if found is None or found.state == OPEN else closed(queue, found.state)
 
 
 def verdict(state: ClusterState, fact: PodObserved) -> PodVerdict:
-    """What a round on this state would ask for the pod, and what its queue says."""
+    """What a round on this state would try for the pod, and what its queue answers."""
     return Verdicts(state).of(fact)
 
 
 class Verdicts:
-    """What a round on this state would ask for many pods: it is opened once for all of them, and
-    not for those in which queues have no say. The state stays as it is meanwhile.
+    """What a round on this state would try for many pods. The session is opened once for all of
+    them, and only for pods that queues limit. The state must not change meanwhile.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -356,7 +362,7 @@ class Verdicts:
         self._waiting: dict[str, tuple[str, ...]] = {}
 
     def of(self, fact: PodObserved) -> PodVerdict:
-        """What it would ask for one pod, and what the pod's queue says."""
+        """What a round would try for one pod, and what the pod's queue answers."""
         state = self._state
         never = is_never(state, fact)
         if fact.uid not in state.pending:
@@ -392,7 +398,7 @@ class Verdicts:
 
 
 def group_verdict(state: ClusterState, key: str) -> GroupVerdict | Outside:
-    """What a round would say of the group ``<namespace>/<name>``, whose PodGroup is known."""
+    """What a round would decide for the group ``<namespace>/<name>``, whose PodGroup is known."""
     opened = _open(state)
     session = opened.session
     job = session.jobs.get(key)
@@ -435,7 +441,7 @@ def group_verdict(state: ClusterState, key: str) -> GroupVerdict | Outside:
 
 
 def queue_verdict(state: ClusterState, name: str) -> QueueVerdict:
-    """What a round would say of a queue that the state knows."""
+    """What a round would decide in a queue that the state knows."""
     opened = _open(state)
     session = opened.session
     queue = session.queue(name)
@@ -460,7 +466,7 @@ def queue_verdict(state: ClusterState, name: str) -> QueueVerdict:
 
 
 def queue_room(state: ClusterState, name: str) -> QueueRoom:
-    """What may be tried for somebody whom this queue refuses."""
+    """What advice may try for a pod that this queue rejects."""
     opened = _open(state)
     session = opened.session
     world = session.world
@@ -491,15 +497,15 @@ def _left(session: Session, name: str) -> dict[str, int]:
 
 
 def round_outcome(state: ClusterState, batch: Sequence[str]) -> Outcome:
-    """What a round would decide about a batch, however many pods it has."""
+    """What a round would decide about a batch of any size."""
     return Rounds(state).run(batch, Evaluator(state), most=len(batch))
 
 
 def _pods_of(
     state: ClusterState, holder: Holder, lone: Mapping[tuple[str, str], Sequence[str]]
 ) -> tuple[str, ...]:
-    """The pods with a place of one who has a part of a quota; `lone` are pods without a group that
-    hold something, by namespace and name.
+    """The pods of a quota's holder that have a place; `lone` are pods without a group that hold
+    something, by namespace and name.
     """
     key = f"{holder.namespace}/{holder.name}"
     group = None if holder.is_pod else state.groups.get(key)
@@ -511,7 +517,9 @@ def _pods_of(
 
 
 def priority_of(state: ClusterState, fact: PodObserved) -> int:
-    """By which others are compared with a pod: that of its group, or its own."""
+    """The priority that pods of other jobs are compared with: that of its group, otherwise its
+    own.
+    """
     group = state.groups.get(fact.group)
     if group is not None and group.fact is not None:
         return group_priority(state, group)
@@ -519,7 +527,7 @@ def priority_of(state: ClusterState, fact: PodObserved) -> int:
 
 
 def quota_waits(state: ClusterState) -> dict[str, QuotaWait]:
-    """By queue, who waits until somebody gives back some of its quota."""
+    """By queue, the jobs that wait for quota that others hold."""
     opened = _open(state)
     return {
         name: QuotaWait(tuple(map(_name_of, jobs)), _holders(opened.session, name))
@@ -548,19 +556,19 @@ def _queues(opened: _Opened) -> tuple[str, ...]:
 
 
 def _name_of(job: Job) -> str:
-    """``namespace/name``, of a pod without a group ``pod namespace/name``."""
+    """``namespace/name``; ``pod namespace/name`` for a pod without a group."""
     pod = "pod " if job.uid.startswith(SINGLE) else ""
     return f"{pod}{job.view.namespace}/{job.view.name}"
 
 
 def _short(opened: _Opened, no: No | None) -> tuple[QuotaShort, ...]:
-    """By which amounts a limit refuses, if it is that."""
+    """The amounts by which a limit rejects; empty if it is something else."""
     return () if no is None else recordable(no.short, opened.state.devices)
 
 
 def _short_of_group(opened: _Opened, job: Job, no: No | None) -> tuple[QuotaShort, ...]:
-    """The same for a group as a whole. A member is refused beside those before it, so what the
-    group wants is counted together, and what they were given for the trial is not held.
+    """The same for a group as a whole. Members are tried on top of each other, so the group's
+    requests are added up, and what members got in the trial does not count as held.
     """
     short = _short(opened, no)
     if job.phase in WAITING or not short:
@@ -580,7 +588,7 @@ def _short_of_group(opened: _Opened, job: Job, no: No | None) -> tuple[QuotaShor
 
 
 def _refuses(opened: _Opened, job: Job) -> No | None:
-    """Why the queue lets a job have nothing: its gate, that it has too few pods, or what it has."""
+    """Why the queue gives a job nothing: admission, too few pods, or what it already has."""
     session = opened.session
     if job.phase in WAITING and "enqueue" in opened.state.policy.actions:
         gate = None if job.view.min_resources is None else session.job_enqueueable(job)
@@ -590,7 +598,7 @@ def _refuses(opened: _Opened, job: Job) -> No | None:
 
 
 def _no_of_group(opened: _Opened, job: Job, members: Iterable[MemberVerdict]) -> No | None:
-    """The "no" of the queue to a group, or that to its first member which the queue refuses."""
+    """Why the queue rejects a group, or the first of its members that it rejects."""
     no = _refuses(opened, job) or holds_in_force(opened.session, opened.holds).closed(job)
     if no is not None:
         return no
@@ -633,9 +641,9 @@ def _members(opened: _Opened, job: Job) -> Iterator[MemberVerdict]:
 
 
 def _tried(opened: _Opened, job: Job) -> list[MemberVerdict]:
-    """Every member that wants a place, tried on top of those before it: unlike in a round all are
-    tried, so that each can be told what it lacks. Those of a sub group find their places together
-    or not at all, as in a round. Nothing stays assumed.
+    """Every member that waits for a place, tried on top of those before it. Unlike in a round all
+    are tried, so that each gets its own reason. Those of a sub group find their places together or
+    not at all, as in a round. Nothing stays assumed.
     """
     session, ranker = opened.session, Evaluator(opened.state)
     in_force = holds_in_force(session, opened.holds)
@@ -683,7 +691,7 @@ def _try_one(
     task: Task,
     limits: Limits,
 ) -> MemberVerdict:
-    """One member tried; a place that it finds is assumed."""
+    """The verdict on one member; a place that it finds is assumed."""
     no = in_force.allocatable(job, task)
     if no is not None:
         return _blocked(task, no)
@@ -730,7 +738,7 @@ def _waiting(opened: _Opened, job: Job) -> WaitingJob:
 
 
 def _why(opened: _Opened, job: Job) -> No | None:
-    """What was last said of a job, or what its gate says now."""
+    """The last answer to a job, or what its admission would answer now."""
     state, session = opened.state, opened.session
     group = state.groups.get(job.uid)
     if group is None:
@@ -765,7 +773,7 @@ def _waiting_for_quota(opened: _Opened) -> dict[str, list[Job]]:
 
 
 def _holders(session: Session, name: str) -> tuple[Holder, ...]:
-    """Who has the quota of a queue, or of those below it: the largest part of it in front."""
+    """The holders of the quota of a queue, or of those below it, the largest part first."""
     most = _reckoned(session, name).most or session.world.cluster.total
     found: list[tuple[Fraction, str, Holder]] = []
     for job in session.jobs.values():
@@ -848,7 +856,9 @@ def _limits(session: Session, name: str) -> tuple[ResourceLimit, ...]:
 
 
 def _most(found: _Reckoned, name: str, quota: Resources) -> int | None:
-    """Card quotas limit CPU, memory and cards; other plugins what the cluster has."""
+    """The most of a name that the queue may have: card quotas limit CPU, memory and cards, other
+    plugins what the cluster has.
+    """
     if found.most is None:
         return None
     if found.is_strict and name not in (*_FIRST, *quota):

@@ -1,9 +1,9 @@
-"""The state as the order and quota plugins look at it (`queues.model.View`).
+"""The state as the order and quota plugins see it (`queues.model.View`).
 
-A job's view is made again only when something about its group or its pods changed (the state's
-trail says so), or something else that all are made from: priority classes, whose pods are ours,
-names of devices, and what cards nodes have. While there are queues, a pod without a group is a job
-of its own in its queue. What pods hold counts as well when their PodGroup is gone.
+A job's view is rebuilt only when something about its group or its pods changed (the state's trail
+names it), or something that all views depend on: priority classes, which pods this scheduler owns,
+device names, and the cards of nodes. While there are queues, a pod without a group is a job of its
+own in its queue. What pods hold counts even if their PodGroup is gone.
 """
 
 from bisect import insort
@@ -34,9 +34,9 @@ from allotment_proto.events import QueueObserved
 
 
 class Views:
-    """Views of one state, with what did not change kept from the last one.
+    """The views of one state; unchanged ones are reused.
 
-    `made` counts the jobs that were looked at.
+    `made` counts the views that were built.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -47,7 +47,7 @@ class Views:
         self._failing: dict[str, tuple[JobView, str]] = {}
         """Jobs on which a session failed, as they were then, with the error."""
         self._failing_queues: dict[str, tuple[QueueObserved | None, str]] = {}
-        """The same of queues."""
+        """The same for queues."""
         self._created = _Latest()
         self._followed = -1
         self._made_from: tuple[object, ...] = ()
@@ -56,7 +56,7 @@ class Views:
 
     @property
     def jobs(self) -> Mapping[str, JobView]:
-        """The jobs by uid, as they were when this last followed."""
+        """The jobs by uid, as of the last `follow`."""
         return self._jobs
 
     def view(self) -> View:
@@ -70,7 +70,7 @@ class Views:
         )
 
     def follow(self) -> Changes | None:
-        """Look again at what changed; None: all may have."""
+        """Rebuild what changed; None: everything may have."""
         state = self.state
         failing = self._failing_queues.items()
         changed = [name for name, (fact, _) in failing if fact is not state.queues.get(name)]
@@ -111,13 +111,15 @@ class Views:
             for name, fact in state.queues.items()
             if name not in self._failing_queues
         )
-        if state.is_batched and DEFAULT_QUEUE not in state.queues:  # there always is one
+        if state.is_batched and DEFAULT_QUEUE not in state.queues:  # it always exists
             return (*queues, QueueView(name=DEFAULT_QUEUE))
         return queues
 
     @property
     def now_ms(self) -> int:
-        """The last moment that is known: that was noted, or when the youngest job was made."""
+        """The newest known moment in Unix milliseconds: the recorded time, or when the youngest job
+        was created.
+        """
         return max(self.state.time_ms, self._created.value)
 
     def _look_at(self, uids: Iterable[str]) -> Changes:
@@ -139,7 +141,7 @@ class Views:
         return changed
 
     def leave_out(self, found: Culprits) -> None:
-        """Leave these queues and jobs out, until something about them changes."""
+        """Leave these queues and jobs out until something about them changes."""
         for name, error in found.queues.items():
             self._failing_queues[name] = self.state.queues.get(name), error
         for uid, error in found.jobs.items():
@@ -148,8 +150,8 @@ class Views:
         self._look_at(found.jobs)
 
     def _sound(self, uid: str) -> JobView | None:
-        """A job; one that fails is left out, as it was when it failed, and so are those of a queue
-        that does.
+        """A job. One that fails is left out as it was when it failed, and so are the jobs of a
+        queue that fails.
         """
         try:
             made = self._made(uid)
@@ -162,11 +164,11 @@ class Views:
             elif seen is not None:
                 error = own_error
             return left_out(self.state, uid, error) if error else made
-        except Exception as error:  # whatever it is: of this job, and not of the others
+        except Exception as error:  # any error here is about this job, not about the others
             return left_out(self.state, uid, text_of(error))
 
     def _made(self, uid: str) -> JobView | None:
-        """A job; None if there is none of the name."""
+        """A job; None if none has this uid."""
         state = self.state
         self.made += 1
         if uid.startswith(SINGLE):
@@ -183,9 +185,9 @@ class Views:
             return None
         if group.fact is not None:
             if not group.members and is_made_for_pods(group.fact):
-                return None  # its pod is not tied to it yet, and counts by itself, or is gone
+                return None  # its pod is not tied to it yet and counts by itself, or is gone
             return job_of(state, uid, group, group.fact)
-        # without a queue: pods name a PodGroup that nobody has seen
+        # no queue: pods name a PodGroup that does not exist
         return left_over(state, uid, group) if group.queue else None
 
     def _queue(self, fact: QueueObserved) -> QueueView:
@@ -201,8 +203,9 @@ class _Latest:
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
         self._sorted: list[int] = []
-        """All that count in order, and some that do not any more. Most come as the greatest so far:
-        in a heap each of those would climb to its top."""
+        """All that count, in order, and some that no longer do. Most come as the greatest so far:
+        in a heap each of those would climb to its top.
+        """
 
     def add(self, moment: int) -> None:
         count = self._counts.get(moment, 0)
