@@ -9,21 +9,38 @@ from typing import Any
 import msgspec
 
 from allotment.core.ledger.model import ClusterState
+from allotment.core.queues.model import Kind
 from allotment.core.queues.plugins.base import Plugin
 from allotment.core.queues.plugins.overcommit import Overcommit
 from allotment.core.queues.resources import Resources
+from allotment.core.queues.round.candidates import Candidates, Question
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.totals import Totals
 from allotment.core.queues.session import Session
+from allotment.core.queues.timings import unending
 from allotment.core.queues.work import Job
+from allotment_proto.facts import DeviceRequest, PodRequest
 
 EVERY = 3
+QUESTIONS = tuple(
+    Question(request, "", "", 0)
+    for request in (
+        PodRequest(cpu_milli=3000),
+        PodRequest(devices=(DeviceRequest("vgpu", 0, "main", 1, 9_000, 50, 0),)),
+        PodRequest(devices=(DeviceRequest("vgpu", 0, "main", 2, 1_000, 100, 0),)),
+    )
+)
+
+
+def is_low(kind: Kind) -> bool:
+    return kind.priority < 50
 
 
 class Followers:
     def __init__(self, state: ClusterState) -> None:
         self.state, self.events = state, 0
         self.rounds, self.totals = Rounds(state), Totals(state)
+        self.candidates = Candidates(state)
 
     def look(self) -> None:
         """After an event."""
@@ -31,6 +48,15 @@ class Followers:
         if self.events % EVERY == 0:
             assert picture(self.rounds.session()) == picture(Rounds(self.state).session())
             assert totals_of(self.totals) == totals_of(Totals(self.state))
+            world = self.rounds.session().world
+            self.candidates.follow(world)
+            fresh = Candidates(self.state)
+            fresh.follow(world)
+            for name in self.state.nodes:
+                assert self.candidates.rows(name) == fresh.rows(name), name
+            for question in QUESTIONS:
+                kept = self.candidates.bounds(question, is_low, unending)
+                assert [*kept.in_order()] == [*fresh.bounds(question, is_low, unending).in_order()]
 
 
 def totals_of(totals: Totals) -> object:

@@ -7,6 +7,7 @@ Times are moments that somebody recorded (Unix milliseconds); nothing here looks
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -132,6 +133,18 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return 1, 0, self.created_ms, self.uid
 
 
+class Kind(NamedTuple):
+    """What is the same of many jobs, and decides whether plugins might name pods of theirs as
+    victims.
+    """
+
+    queue: str
+    priority: int
+    is_single: bool
+    spares: bool
+    """Whether it has more pods than its minimum."""
+
+
 class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A PodGroup and its pods.
 
@@ -171,6 +184,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def arrival(self) -> tuple[int, str, str, str]:
         """What tells it from others that no plugin tells apart."""
         return self.created_ms, self.namespace, self.name, self.uid
+
+    @property
+    def kind(self) -> Kind:
+        spares = len(self.tasks) > self.min_member
+        return Kind(self.queue, self.priority, self.is_single, spares)
 
     @property
     def is_at_gate(self) -> bool:

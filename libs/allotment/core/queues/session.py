@@ -14,6 +14,7 @@ from allotment.core.queues.limits import BucketPoints, CardPoints, NodePoints, N
 from allotment.core.queues.model import (
     WAITING,
     JobView,
+    Kind,
     Phase,
     QueueView,
     Status,
@@ -257,13 +258,21 @@ class Session:
         asked = (plugin.preemptive for plugin in self._flat("preemptive"))
         return votes.first_no(asked, self.world.queues[job.queue], job, task)
 
-    @property
-    def evicts_lower_only(self) -> bool:
-        """Whether pods of the same queue are evicted only for jobs of a higher priority than their
-        own: each tier that votes on victims asks `priority`.
+    def may_name(self, point: str, job: Job, kind: Kind) -> bool:
+        """Whether some tier might name pods of jobs of a kind as victims for pods of a job, at the
+        point `preemptable` or `reclaimable`.
         """
-        tiers = (tier for tier in self._at("preemptable") if tier)
-        return all(any(plugin.name == "priority" for plugin in tier) for tier in tiers)
+        tiers = (tier for tier in self._at(point) if tier)
+        return any(all(plugin.may_name(job, kind) for plugin in tier) for tier in tiers)
+
+    def gives_back(self, name: str, taker: Task) -> bool:
+        """Whether a queue might have to give something back for a task of another one."""
+        queue = self.world.queues[name]
+        return queue.reclaimable and all(
+            plugin.gives_back(queue, taker)
+            for plugin in self._flat("reclaimable")
+            if plugin.keeps_due
+        )
 
     def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
         """The candidates that may be evicted for a task of the same queue."""

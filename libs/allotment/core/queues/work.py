@@ -18,6 +18,7 @@ from allotment.core.queues.model import (
     Changes,
     Cluster,
     JobView,
+    Kind,
     QueueView,
     Status,
     SubGroupRule,
@@ -312,9 +313,9 @@ class World:
         """Task uid → the uid of its job."""
         self.job_of: Mapping[str, Job] = _JobOf(self._jobs, self._tasks)
         """Task uid → its job."""
-        self.standing: Counter[tuple[str, int]] = Counter()
-        """By queue and priority, how many jobs may have pods to evict: groups, and lone pods that
-        run. Kept, so that a round need not ask everybody to learn that nobody can be evicted.
+        self.standing: Counter[Kind] = Counter()
+        """How many jobs of each kind may have pods to evict: groups, and lone pods that run. Kept,
+        so that a round need not ask everybody to learn that nobody can be evicted.
         """
         self.trail: Trail[str] = Trail()
         """The jobs that changed from session to session."""
@@ -358,10 +359,10 @@ class World:
     def _stand(self, job: JobView, number: int) -> None:
         if job.is_single and job.tasks[0].status not in EVICTABLE_SET:
             return
-        key = job.queue, job.priority
-        self.standing[key] += number
-        if not self.standing[key]:
-            del self.standing[key]
+        kind = job.kind
+        self.standing[kind] += number
+        if not self.standing[kind]:
+            del self.standing[kind]
 
     def _add(self, job: JobView, known: _Jobs | None = None) -> None:
         uid, queue = job.uid, job.queue
@@ -400,10 +401,15 @@ class World:
         """A job that has a part in the order, as it was when the session opened."""
         return self._jobs.views.get(uid)
 
+    def view_of(self, task: str) -> JobView | None:
+        """The job of a task, as it was when the session opened."""
+        uid = self._tasks.get(task)
+        return None if uid is None else self._jobs.views[uid]
+
     def outranks_some(self, job: Job) -> bool:
         """Whether some job of its queue whose pods may be evicted has a lower priority."""
         own = job.view.priority
-        return any(name == job.queue and priority < own for name, priority in self.standing)
+        return any(k.queue == job.queue and k.priority < own for k in self.standing)
 
     def waiting(self, uids: Iterable[str]) -> Iterator[Job]:
         """Those of these jobs that are there, and wait at their queue's gate or for places."""

@@ -14,7 +14,7 @@ import msgspec
 from allotment.core.plugin_arguments import Arguments
 from allotment.core.queues.answers import ABSTAIN, No, Vote
 from allotment.core.queues.limits import BucketPoints, CardPoints, NodePoints, NodeRule
-from allotment.core.queues.model import QueueView, Task
+from allotment.core.queues.model import Kind, QueueView, Task
 from allotment.core.queues.work import Job, World
 
 Key = tuple[int | Fraction | str, ...]
@@ -127,6 +127,16 @@ class Plugin:
     def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task] | None:
         """Those of the candidates that the taker's job may evict; None to abstain."""
         return None
+
+    def may_name(self, job: Job, kind: Kind) -> bool:
+        """Whether it might name pods of jobs of a kind as victims for pods of this job. It is asked
+        before any pod, and may say yes too often.
+        """
+        return True
+
+    def gives_back(self, queue: QueueView, taker: Task) -> bool:
+        """Whether it might name pods of a queue to `reclaimable`. It may say yes too often."""
+        return True
 
     keeps_due: ClassVar[bool] = False
     """Whether it says, as to `reclaimable`, what queues have to give back."""

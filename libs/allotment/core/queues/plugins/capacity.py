@@ -209,6 +209,11 @@ class Capacity(Plugin):
             return quota_insufficient(name, short_of(name, over, book, due, task.request))
         return None
 
+    def gives_back(self, queue: QueueView, taker: Task) -> bool:
+        due = self.tree.deserved[queue.name]
+        shared = [dimension for dimension in taker.request.named if dimension in due]
+        return not shared or bool(self.books[queue.name].allocated.exceeding(due, shared))
+
     def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
         """Victims of queues that keep their guarantee and have more than their due of what is asked
         for, or have no due in it at all.

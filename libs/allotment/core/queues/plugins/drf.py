@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import ClassVar
 
-from allotment.core.queues.model import Task
+from allotment.core.queues.model import Kind, Task
 from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
 from allotment.core.queues.resources import Amount, Resources, largest_share
 from allotment.core.queues.work import Job, World
@@ -31,6 +31,13 @@ class Drf(Plugin):
 
     def job_key(self, job: Job) -> Key:
         return (dominant_share(job.allocated, self._total),)
+
+    def may_name(self, job: Job, kind: Kind) -> bool:
+        """A pod without a group leaves its job nothing: it goes for tiny ones only."""
+        return not kind.is_single or any(
+            dominant_share(task.request, self._total) <= _SHARE_TOLERANCE
+            for task in job.tasks.values()
+        )
 
     def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
         own = dominant_share(self._job_of[taker.uid].allocated.plus(taker.request), self._total)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from allotment.core.queues.answers import PERMIT, No, Vote
-from allotment.core.queues.model import READY_SET, VALID_SET, Status, Task
+from allotment.core.queues.model import READY_SET, VALID_SET, Kind, Status, Task
 from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import GANG_INCOMPLETE, NOT_ENOUGH_PODS_OF_TASK, NOT_ENOUGH_TASKS
@@ -165,6 +165,9 @@ class Gang(Plugin):
 
     def job_starving(self, job: Job) -> bool:
         return is_starving(job)
+
+    def may_name(self, job: Job, kind: Kind) -> bool:
+        return kind.spares
 
     def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
         return surplus(self._job_of, candidates)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from allotment.core.queues.model import Task
+from allotment.core.queues.model import Kind, Task
 from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
 from allotment.core.queues.work import Job, World
 
@@ -26,6 +26,9 @@ class Priority(Plugin):
     def job_starving(self, job: Job) -> bool:
         """As long as any task waits: elastic ones may take from others as well."""
         return job.ready_count + job.pipelined_count < len(job.tasks)
+
+    def may_name(self, job: Job, kind: Kind) -> bool:
+        return kind.priority < job.view.priority
 
     def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
         """Of other jobs those whose job has a lower priority, of the same job lower tasks."""

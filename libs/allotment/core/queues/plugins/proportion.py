@@ -255,6 +255,10 @@ class Proportion(Plugin):
     def job_enqueued(self, job: Job) -> None:
         self.books[job.queue].promise(job.namespace, job.view.min_resources or NOTHING)
 
+    def gives_back(self, queue: QueueView, taker: Task) -> bool:
+        holds = self.books[queue.name].allocated
+        return bool(holds.exceeding(self._due(queue), taker.request.named))
+
     def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
         """Victims of queues that have more than they deserve, until they do not any more."""
         left: dict[str, Resources] = {}

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from allotment.core.ledger.evictions import ending
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.state import allocation_of
-from allotment.core.placement.rules.bounds import kept_back
 from allotment.core.placement.rules.interpod import Around, look_around
 from allotment.core.placement.rules.predicates import Fit, fits
 from allotment.core.queues.model import Task
+from allotment.core.queues.round.candidates import Cost, Rank
 from allotment.core.queues.round.kept import on_trial, put_promised
 from allotment.core.queues.round.overlay import Overlay
 from allotment.core.queues.statement import Statement
@@ -24,14 +24,11 @@ from allotment.core.queues.timings import Checkpoint, unending
 from allotment_proto.events import Placement
 from allotment_proto.facts import ALONE, PodRequest
 
-Rank = tuple[int, int, int, int, int]
-"""A pod's rank among victims: the lowest are evicted first."""
-
 
 class Choice(NamedTuple):
     """A node, the books on which the pod fits there, and its victims."""
 
-    cost: tuple[int, tuple[Rank, ...], str]
+    cost: Cost
     node: Node
     victims: tuple[Task, ...]
 
@@ -122,27 +119,23 @@ class Books:
         """Charge a task that has a place now."""
         self._nodes.change(placement.node).charge(allocation_of(placement, 0))
 
-    def cheapest(
-        self,
-        request: PodRequest,
-        victims: Iterable[tuple[Rank, Task]],
-        covered: Callable[[Sequence[Task]], bool],
-    ) -> Choice | None:
-        """The node with the fewest victims of these; of equals the one whose victims rank lowest.
-        None if evicting all of them is not enough anywhere.
+    def changed(self) -> Iterator[Node]:
+        """The copies of the nodes whose books are not those of the state."""
+        return self._nodes.changed()
 
-        `covered` returns whether quota allows the pod once some of them are gone.
+    def trial(
+        self, request: PodRequest, covered: Callable[[Sequence[Task]], bool]
+    ) -> Callable[[str, Sequence[tuple[Rank, Task]], int], Choice | None]:
+        """Returns a function that tries one node: which of these candidates, given by rank, have to
+        go for the request; None if evicting all of them is not enough. `least` of them have to go
+        at least. `covered` returns whether quota allows the pod once some of them are gone.
         """
         around = self._surroundings(request)
-        best: Choice | None = None
-        for name, ranked in _by_node(victims):
-            self._checkpoint()
-            if name not in self._state.nodes or kept_back(request, name) is not None:
-                continue
-            choice = self._try(self._peek(name), request, ranked, around, covered)
-            if choice is not None and (best is None or choice.cost < best.cost):
-                best = choice
-        return best
+
+        def tried(name: str, victims: Sequence[tuple[Rank, Task]], least: int) -> Choice | None:
+            return self._try(self._peek(name), request, victims, least, around, covered)
+
+        return tried
 
     def take(self, task: Task, request: PodRequest, choice: Choice) -> Placement:
         """Release the victims and charge the task."""
@@ -163,6 +156,7 @@ class Books:
         node: Node,
         request: PodRequest,
         victims: Sequence[tuple[Rank, Task]],
+        least: int,
         around: "Look",
         covered: Callable[[Sequence[Task]], bool],
     ) -> Choice | None:
@@ -171,6 +165,8 @@ class Books:
         gone: list[tuple[Rank, Task]] = []
 
         def is_enough() -> bool:
+            if len(gone) < least:
+                return False
             found = fits(fork, request, policy, around=around(fork))
             return isinstance(found, Fit) and covered([task for _, task in gone])
 
@@ -214,16 +210,6 @@ class Books:
 
 
 Look = Callable[[Node], Around | None]
-
-
-def _by_node(victims: Iterable[tuple[Rank, Task]]) -> Iterator[tuple[str, list[tuple[Rank, Task]]]]:
-    """Nodes with their candidates for eviction, the lowest in rank first."""
-    found: dict[str, list[tuple[Rank, Task]]] = {}
-    for rank, task in victims:
-        if task.node:
-            found.setdefault(task.node, []).append((rank, task))
-    for name in sorted(found):
-        yield name, sorted(found[name], key=lambda pair: (pair[0], pair[1].uid))
 
 
 def _corrected(everywhere: Around, was: Around, now: Around) -> Around:

@@ -1,5 +1,6 @@
 """Changed copies of nodes over those of a state: what is tried before it is decided."""
 
+from collections.abc import Iterator
 from functools import partial
 
 from allotment.core.ledger.model import ClusterState, Node
@@ -27,6 +28,10 @@ class Overlay:
         """All nodes, with what was tried."""
         found = (self._copies.get(name, node) for name, node in self.state.nodes.items())
         return [node for node in found if node.fact is not None]
+
+    def changed(self) -> Iterator[Node]:
+        """The copies that were made."""
+        return iter(self._copies.values())
 
     def change(self, name: str) -> Node:
         """A copy of a node of the state, to be changed now."""

@@ -21,6 +21,7 @@ from allotment.core.queues.answers import No, recordable
 from allotment.core.queues.model import WAITING, JobView, QueueView, View
 from allotment.core.queues.plugins.registry import PLUGINS, Configured, configure
 from allotment.core.queues.reservations import Hold, holds_in_force
+from allotment.core.queues.round.candidates import Candidates
 from allotment.core.queues.round.failing import Culprits, culprits
 from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
@@ -65,6 +66,7 @@ class Rounds:
         self._checkpoint = checkpoint
         self.views = Views(state)
         self._emptied = Emptied(state)
+        self._candidates = Candidates(state)
         self._tiers: list[list[Configured]] = []
         self._policy: Policy | None = None
         self._world: World | None = None
@@ -224,7 +226,15 @@ class Rounds:
             victims = Victims()
             if self.may_evict:
                 in_force = holds_in_force(session, opening.holds)
-                hunt = Hunt(*(state, session, places, in_force, opening.wanted, self._checkpoint))
+                hunt = Hunt(
+                    state,
+                    session,
+                    places,
+                    in_force,
+                    opening.wanted,
+                    self._candidates,
+                    self._checkpoint,
+                )
                 victims = hunt.run(actions, on_step)
             held = opening.held if opening.held != state.holds else None
             outcome = made.outcome(opening.admissions, held)

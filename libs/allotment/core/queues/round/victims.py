@@ -24,24 +24,27 @@ group, it gets no victims. A pod whose eviction was refused is not asked to go a
 something happens to one of its owner's pods.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from functools import partial
+from heapq import merge
 from typing import NamedTuple
 
-from allotment.core.ledger.model import ClusterState
-from allotment.core.placement.rules.bounds import Excluded
+from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.placement.rules.bounds import Excluded, by_itself, kept_back
 from allotment.core.queues.limits import Limits
-from allotment.core.queues.model import EVICTABLE_SET, WAITING, Status, Task
+from allotment.core.queues.model import EVICTABLE_SET, WAITING, Kind, Status, Task
 from allotment.core.queues.plugins.gang import is_pipelined, surplus
 from allotment.core.queues.reservations import Hold, HoldsInForce
-from allotment.core.queues.round.books import Books, Choice, Rank
+from allotment.core.queues.round.books import Books, Choice
+from allotment.core.queues.round.candidates import Bounds, Candidates, Cost, Question, Rank
 from allotment.core.queues.round.places import Places
 from allotment.core.queues.session import Session
 from allotment.core.queues.timings import ACTION, Checkpoint, OnStep, unending, untimed
 from allotment.core.queues.work import Job
 from allotment.core.reasons import KEPT_FOR_PREEMPTOR
 from allotment_proto.events import Eviction, Nomination, Placement
+from allotment_proto.facts import PodRequest
 
 _PREEMPT, _RECLAIM = "preempt", "reclaim"
 
@@ -94,6 +97,7 @@ class Hunt:
         places: Places,
         in_force: HoldsInForce,
         wanted: Collection[str],
+        candidates: Candidates,
         checkpoint: Checkpoint = unending,
     ) -> None:
         self._state = state
@@ -104,8 +108,8 @@ class Hunt:
         self._checkpoint = checkpoint
         self._served = {eviction.preemptor for eviction in state.evicting.values()}
         self._served.update(job for job, found in state.nominated.items() if found.awaited)
+        self._candidates = candidates
         self._books: Books | None = None
-        self._evictable: list[tuple[Job, Task, tuple[int, int]]] = []
 
     def run(self, actions: Collection[str], on_step: OnStep = untimed) -> Victims:
         """Victims for the wanted groups, in their order, first by preemption."""
@@ -134,19 +138,25 @@ class Hunt:
         for: what jobs would take of the free room has no effect without an eviction.
         """
         session, standing = self._session, self._session.world.standing
-        if _PREEMPT in actions:
-            if any(job.counts[status] for status in EVICTABLE_SET):
-                return True
-            is_lower = session.evicts_lower_only
-            for queue, priority in standing:
-                if queue == job.queue and (priority < job.view.priority or not is_lower):
-                    return True
+        if _PREEMPT in actions and (
+            any(job.counts[status] for status in EVICTABLE_SET)
+            or any(self._may_go(_Source.OTHER_GROUPS, job, kind) for kind in standing)
+        ):
+            return True
         return (
             _RECLAIM in actions
             and session.overused(job.queue) is None
-            and any(q != job.queue and session.queue(q).reclaimable for q, _ in standing)
+            and any(self._may_go(_Source.OTHER_QUEUES, job, kind) for kind in standing)
             and any(session.preemptive(job, task) is None for task in session.due_tasks(job))
         )
+
+    def _may_go(self, source: _Source, job: Job, kind: Kind) -> bool:
+        """Whether pods of other jobs of a kind might be evicted for a job."""
+        session = self._session
+        if source is _Source.OTHER_GROUPS:
+            return kind.queue == job.queue and session.may_name("preemptable", job, kind)
+        is_other = kind.queue != job.queue and session.queue(kind.queue).reclaimable
+        return is_other and session.may_name("reclaimable", job, kind)
 
     def _takers(self, actions: Collection[str]) -> Iterator[Job]:
         session = self._session
@@ -163,11 +173,6 @@ class Hunt:
             ):
                 yield job
 
-    def _each(self, names: Iterable[str]) -> Iterator[str]:
-        for name in names:
-            self._checkpoint()
-            yield name
-
     def _open_books(self) -> Books:
         if self._books is None:
             self._books = Books(
@@ -176,16 +181,7 @@ class Hunt:
                 self._session.statement,
                 self._checkpoint,
             )
-            jobs = [self._session.jobs[uid] for uid in self._each(sorted(self._session.jobs))]
-            self._evictable = [
-                (job, task, step)
-                for job in jobs
-                for uid, step in _steps_in(job).items()
-                for task in (job.tasks[uid],)
-                if job.status[uid] in EVICTABLE_SET
-                and task.preemptable
-                and uid not in self._state.spared
-            ]
+            self._candidates.follow(self._session.world)
         return self._books
 
     def _for_job(self, job: Job, action: str, source: _Source) -> Victims:
@@ -265,14 +261,11 @@ class Hunt:
         session = self._session
         if source is _Source.OTHER_QUEUES and session.preemptive(job, task) is not None:
             return None
-        victims = list(self._allowed(job, task, source))
-        if not victims:
-            return None
         in_force = self._in_force
         if in_force.allocatable(job, task) is None:
             limits = in_force.limits_of(job, task, limits)
         for request in self._places.requests(task, limits):
-            choice = books.cheapest(request, victims, partial(self._is_covered, job, task))
+            choice = self._cheapest(books, job, task, source, request)
             if choice is not None:
                 place = books.take(task, request, choice)
                 self._vacate(choice.victims)
@@ -281,12 +274,47 @@ class Hunt:
                 return place, choice
         return None
 
+    def _cheapest(
+        self, books: Books, job: Job, task: Task, source: _Source, request: PodRequest
+    ) -> Choice | None:
+        """The node on which fewest pods have to go; of equals the one whose rank lowest."""
+        bounds = None
+        if source is not _Source.OWN_GROUP:
+            question = Question(by_itself(request), source, job.queue, job.view.priority)
+            may_go = partial(self._may_go, source, job)
+            bounds = self._candidates.bounds(question, may_go, self._checkpoint)
+        changed = {node.name: node for node in books.changed()}
+        tried = books.trial(request, partial(self._is_covered, job, task))
+        allowed = self._voted(job, task, source)
+        best: Choice | None = None
+        for bound in _in_order(bounds, changed, job):
+            if best is not None and bound >= best.cost:
+                break
+            self._checkpoint()
+            name = bound[2]
+            victims = allowed(name) if kept_back(request, name) is None else []
+            if not victims:
+                continue
+            choice = tried(name, victims, bound[0])
+            if choice is None:
+                if bounds is not None and name not in changed:
+                    bounds.strike_unless_met(name)
+            elif best is None or choice.cost < best.cost:
+                best = choice
+        return best
+
     def _may_take(self, job: Job, task: Task, source: _Source) -> bool:
         """Whether others might be evicted for a task."""
         is_reclaim = source is _Source.OTHER_QUEUES
         if is_reclaim and self._session.preemptive(job, task) is not None:
             return False
-        return next(self._allowed(job, task, source), None) is not None
+        allowed = self._voted(job, task, source)
+        return any(allowed(name) for name in self._each(sorted(self._state.nodes)))
+
+    def _each(self, names: Iterable[str]) -> Iterator[str]:
+        for name in names:
+            self._checkpoint()
+            yield name
 
     def _is_covered(self, job: Job, task: Task, victims: Sequence[Task]) -> bool:
         """Whether quota covers the task once the victims are gone."""
@@ -301,56 +329,56 @@ class Hunt:
         for victim in victims:
             session.vacate(session.world.job_of[victim.uid], victim)
 
-    def _allowed(self, job: Job, task: Task, source: _Source) -> Iterator[tuple[Rank, Task]]:
-        """The pods that may be evicted for a task, with their ranks.
+    def _voted(
+        self, job: Job, task: Task, source: _Source
+    ) -> Callable[[str], list[tuple[Rank, Task]]]:
+        """Asks for a node which pods there may be evicted for a task, the lowest in rank in front.
 
-        Asked node by node, the lowest in rank in front: what a job or queue can spare is spared
-        where it helps, and by whom it is missed least.
+        The plugins are asked node by node: what a job or queue can spare is spared where it helps,
+        and by whom it is missed least.
         """
-        session = self._session
-        by_node: dict[str, list[tuple[Rank, str, Task]]] = {}
-        for other, victim, step in self._evictable:
-            if (
-                other.status[victim.uid] in EVICTABLE_SET
-                and self._is_of(source, job, other)
-                and (other is not job or victim.priority < task.priority)
-            ):
-                grace_s = self._state.pods[victim.uid].fact.grace_s
-                rank = (other.view.priority, *step, grace_s, -victim.created_ms)
-                by_node.setdefault(victim.node, []).append((rank, victim.uid, victim))
+        session, spared = self._session, self._state.spared
+        job_of = session.world.job_of
         is_reclaim = source is _Source.OTHER_QUEUES
         choose = session.reclaimable if is_reclaim else session.preemptable
-        for name in self._each(sorted(by_node)):
-            ranked = sorted(by_node[name], key=lambda entry: entry[:2])
-            rank_of = {uid: rank for rank, uid, _ in ranked}
-            victims = [victim for _, _, victim in ranked]
+        known: dict[Kind, bool] = {}
+
+        def may_go(kind: Kind) -> bool:
+            if kind not in known:
+                known[kind] = self._may_go(source, job, kind) and (
+                    not is_reclaim or session.gives_back(kind.queue, task)
+                )
+            return known[kind]
+
+        def voted(name: str) -> list[tuple[Rank, Task]]:
+            rank_of: dict[str, Rank] = {}
+            victims: list[Task] = []
+            for row in self._candidates.rows(name):
+                if row.uid in spared:
+                    continue
+                if source is not _Source.OWN_GROUP and not may_go(row.kind):
+                    continue
+                other = job_of[row.uid]
+                if (other is job) is not (source is _Source.OWN_GROUP):
+                    continue
+                victim = other.tasks[row.uid]
+                is_lower = other is not job or victim.priority < task.priority
+                if is_lower and other.status[row.uid] in EVICTABLE_SET:
+                    rank_of[row.uid] = row.rank
+                    victims.append(victim)
             if source is _Source.OWN_GROUP:  # whatever the plugins say of others' minima
-                victims = surplus(session.world.job_of, victims)
-            for victim in choose(task, victims):
-                yield rank_of[victim.uid], victim
+                victims = surplus(job_of, victims)
+            return [(rank_of[v.uid], v) for v in choose(task, victims)] if victims else []
 
-    def _is_of(self, source: _Source, job: Job, other: Job) -> bool:
-        match source:
-            case _Source.OTHER_GROUPS:
-                return other is not job and other.queue == job.queue
-            case _Source.OWN_GROUP:
-                return other is job
-            case _Source.OTHER_QUEUES:
-                return other.queue != job.queue and self._session.queue(other.queue).reclaimable
+        return voted
 
 
-def _steps_in(job: Job) -> Mapping[str, tuple[int, int]]:
-    """By task, its priority among pods of other jobs, and its step among those of its own: what an
-    annotation says of a pod's priority is said to the pods of its job only.
+def _in_order(bounds: Bounds | None, changed: Mapping[str, Node], job: Job) -> Iterable[Cost]:
+    """The nodes to look at, with what victims there cost at least, the cheapest first. Without
+    bounds they are those of the job's own pods.
     """
-    tasks = job.tasks
-    if all(task.class_priority is None for task in tasks.values()):
-        return {uid: (task.priority, 0) for uid, task in tasks.items()}
-    steps = {level: n for n, level in enumerate(sorted({t.priority for t in tasks.values()}))}
-    return {
-        uid: (
-            task.priority if task.class_priority is None else task.class_priority,
-            steps[task.priority],
-        )
-        for uid, task in tasks.items()
-    }
+    if bounds is None:
+        names = {job.tasks[u].node for u, status in job.status.items() if status in EVICTABLE_SET}
+        return [(0, (), name) for name in sorted(names)]
+    own = sorted(bound for node in changed.values() if (bound := bounds.on(node)) is not None)
+    return merge(own, (bound for bound in bounds.in_order() if bound[2] not in changed))
