@@ -1,7 +1,7 @@
-"""One cycle: a batch of pods in order → placements and refusals, on one state, changing nothing.
+"""One cycle: a batch of pods in order → placements and rejections, on one state, changing nothing.
 
 The filter, the scorer, the replayer and the simulator all call the code here, so a decision can be
-made again from the log and compared bit for bit. A pod goes to the node with the highest score; of
+recomputed from the log and compared bit for bit. A pod goes to the node with the highest score; of
 equals to the one whose chosen cards keep the least free memory (best fit); of these to the first by
 name. Later pods of a batch see what earlier ones took.
 """
@@ -47,9 +47,9 @@ BATCH_MAX = 256
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What a cycle would decide. `suppressed` pods were refused just as the time before.
+    """What a cycle would decide. `suppressed` pods were rejected for the same reasons as before.
 
-    The rest is about groups and stays empty without them; see `Decided`.
+    The other fields are about groups and stay empty without them; see `Decided`.
     """
 
     placements: tuple[Placement, ...]
@@ -64,13 +64,13 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def says_anything(self) -> bool:
-        """Whether there is anything for the log."""
+        """Whether it has anything for the log."""
         made = self.placements, self.refusals, self.shorts, self.admissions
         return any((*made, self.evictions, self.nominations)) or self.holds is not None
 
 
 def run_cycle(state: ClusterState, batch: Sequence[str], ranker: Ranker) -> Outcome:
-    """Place the pods of a batch in order. Pods that are not pending (any more) are passed over."""
+    """Place the pods of a batch in order. It skips pods that are no longer pending."""
     placements: list[Placement] = []
     refusals: list[Refusal] = []
     suppressed: list[str] = []
@@ -94,7 +94,7 @@ def run_cycle(state: ClusterState, batch: Sequence[str], ranker: Ranker) -> Outc
 
 
 def place(pod: PodObserved, ranker: Ranker) -> Placement | Refusal:
-    """The best place for one pod, or its refusal with counted reasons."""
+    """The best place for one pod, or its rejection with counted reasons."""
     if pod.problem is not None:
         return Refusal(pod.uid, pod.namespace, pod.name, 0, (), pod.problem)
     state = ranker.state
@@ -155,7 +155,7 @@ def refuse(
     nodes: int,
     counts: tuple[tuple[str, int], ...],
 ) -> Refusal:
-    """A refusal that counts every node once, for what was asked."""
+    """A rejection that counts every node once."""
     notes = notes_of(state, asked, counts)
     return Refusal(pod.uid, pod.namespace, pod.name, nodes, counts, notes=notes)
 
@@ -163,14 +163,14 @@ def refuse(
 def notes_of(
     state: ClusterState, asked: PodRequest, counts: Iterable[tuple[str, int]]
 ) -> tuple[str, ...]:
-    """What stands behind the counted reasons, a sentence each."""
+    """Details of the counted reasons, a sentence each."""
     found = tuple(counts)
     models, claims = models_note(state, asked, found), claims_note(state, asked, found)
     return texts_of(asked, found) + models + claims
 
 
 def same_refusal(earlier: Refusal | None, now: Refusal) -> bool:
-    """Whether a pod was refused before for the very same counted reasons."""
+    """Whether a pod was rejected before for the same counted reasons."""
     return (
         earlier is not None
         and earlier.nodes == now.nodes
@@ -181,10 +181,11 @@ def same_refusal(earlier: Refusal | None, now: Refusal) -> bool:
 
 
 def recheck(state: ClusterState, trial: Trial, placement: Placement) -> str | None:
-    """Ask for a proposed placement once more on the newest state; None if it still stands.
+    """Check a proposed placement on the newest state. Returns why it no longer holds; None if it
+    does.
 
-    The node must still take the request, and its books must cover the very cards proposed. What
-    was accepted is assumed, so that the next placement of the same batch is asked on top of it.
+    The node must still take the request, and its books must cover the cards proposed. An accepted
+    placement is assumed, so the next one of the batch is checked on top of it.
     """
     pod = state.pods.get(placement.uid)
     if pod is None:
@@ -226,7 +227,7 @@ def recheck(state: ClusterState, trial: Trial, placement: Placement) -> str | No
 
 
 class Rechecked(NamedTuple):
-    """What of a proposal still stands. A whole stands with all its placements or not at all."""
+    """What remains of a proposal. A whole holds with all its placements or not at all."""
 
     kept: tuple[Placement, ...]
     dropped: tuple[Dropped, ...]
@@ -236,11 +237,11 @@ class Rechecked(NamedTuple):
 def recheck_all(
     state: ClusterState, placements: Sequence[Placement], wholes: Sequence[tuple[str, ...]]
 ) -> Rechecked:
-    """Ask for every proposed placement once more, each on top of those that still stand.
+    """Check every proposed placement, each on top of those that still hold.
 
-    First in the order in which they were made, in which all stand unless the state has changed.
-    Then what is left of them is asked for whole by whole; what a group was given beyond its minimum
-    does not stand without that.
+    First in the order in which they were made: all hold unless the state has changed. If some do
+    not, the remaining ones are checked whole by whole, and pods beyond a group's minimum only hold
+    with it.
     """
     trial = Trial(state)
     if all(recheck(state, trial, placement) is None for placement in placements):
@@ -253,7 +254,7 @@ def recheck_all(
 def _what_stands(
     state: ClusterState, placements: Sequence[Placement], wholes: Sequence[tuple[str, ...]]
 ) -> Rechecked:
-    """What is left of placements of which some do not stand any more."""
+    """What remains of placements of which some no longer hold."""
     trial = Trial(state)
     kept: list[Placement] = []
     dropped: list[Dropped] = []
@@ -282,7 +283,7 @@ def _what_stands(
                     for p, code in zip(together, codes, strict=True)
                 ]
         if uid in minimum:
-            continue  # with the whole that it belongs to
+            continue  # dropped with its whole
         is_alone = number is None or number in standing
         code = recheck(state, trial, placement) if is_alone else reasons.GANG_INCOMPLETE
         if code is None:
@@ -297,7 +298,9 @@ def _by_place(holding: Holding) -> tuple[str, int, str]:
 
 
 def stamped(state: ClusterState, placements: Sequence[Placement], now_s: int) -> list[Placement]:
-    """Placements with their time stamps: per node strictly increasing, and never before now."""
+    """Placements with time stamps (seconds): per node strictly increasing, and never before
+    `now_s`.
+    """
     last: dict[str, int] = {}
     out: list[Placement] = []
     for placement in placements:
@@ -309,7 +312,9 @@ def stamped(state: ClusterState, placements: Sequence[Placement], now_s: int) ->
 
 
 def proposed(event: Decided) -> tuple[Placement, ...]:
-    """What the scorer proposed, in batch order: what was kept, without its stamps, and dropped."""
+    """What the scorer proposed, in batch order: what was kept, without stamps, and what was
+    dropped.
+    """
     kept = [msgspec.structs.replace(p, stamp_s=0) for p in event.placements]
     dropped = [d.placement for d in event.dropped]
     return in_order(event.batch, kept + dropped)

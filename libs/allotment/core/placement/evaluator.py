@@ -1,8 +1,8 @@
-"""Verdicts of nodes for requests, asked node by node: the plain reading of the rules.
+"""Verdicts of nodes for requests, computed node by node: the plain form of the rules.
 
-`Evaluator` remembers, per request, the verdict of every node, and asks again only the nodes that
-were touched since; the best of them are on top of a heap. It is a cache: with a fresh one the
-answers are the same. `allot replay --verify --plain` makes recorded decisions again with it.
+`Evaluator` remembers, per request, the verdict of every node, and recomputes only nodes that
+changed since; a heap has the best of them on top. It is a cache: a fresh one gives the same
+answers. `allot replay --verify --plain` recomputes recorded decisions with it.
 """
 
 from collections import Counter
@@ -29,14 +29,14 @@ from allotment_proto.facts import ALONE, DeviceRequest, Holding, PodRequest, Pol
 RUNNERS_UP = 3
 REQUESTS_MAX = 512
 _OUTDATED_MOST = 64
-"""A heap with more outdated entries than places and so many more is made anew."""
+"""A heap with this many more outdated entries than places is rebuilt."""
 
 Rank = tuple[int, int, str]
 """Minus the score, what is left on the chosen cards, and the node's name: smaller is better."""
 
 
 class Place(msgspec.Struct, frozen=True, gc=False, order=True):
-    """A node that takes a request: its rank and what it would give."""
+    """A node that takes a request: its rank and what it would allocate."""
 
     rank: Rank
     score: Score
@@ -48,9 +48,9 @@ Verdict = Place | str
 
 
 class Trial:
-    """The nodes of a state with what this cycle assumed so far laid over them.
+    """The nodes of a state with the assumed placements of this cycle.
 
-    A node is copied and charged when somebody looks at it again: of most nodes nobody does.
+    A node is copied and charged only when it is read again, which most nodes never are.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -60,11 +60,11 @@ class Trial:
         self._copies: dict[str, tuple[Node, int]] = {}
         """By node, a copy and how many of the assumed placements are charged on it."""
         self.changed: list[str] = []
-        """The nodes on which something was assumed or taken back, in order."""
+        """The nodes on which a placement was assumed or taken back, in order."""
         self.placed: set[str] = set()
         """The pods that were placed on them."""
         self.local: list[Placement] = []
-        """The placements that give volumes which are there already."""
+        """The placements that allocate existing volumes."""
 
     def node(self, name: str) -> Node | None:
         assumed = self._assumed.get(name)
@@ -80,12 +80,12 @@ class Trial:
         return copy
 
     def nodes(self) -> list[Node]:
-        """All nodes that are there, with what is assumed."""
+        """All nodes, with the assumed placements."""
         found = (self.node(name) for name in self.state.nodes)
         return [node for node in found if node is not None and node.fact is not None]
 
     def assume(self, placement: Placement) -> None:
-        """Charge a placement on its node, as whoever looks from now on sees it."""
+        """Charge a placement on its node."""
         self._assumed.setdefault(placement.node, []).append(placement)
         self.changed.append(placement.node)
         self.placed.add(placement.uid)
@@ -93,13 +93,13 @@ class Trial:
             self.local.append(placement)
 
     def take_back(self, placement: Placement) -> None:
-        """Forget a placement, the last one that was assumed and is still."""
+        """Remove a placement, the last one that is assumed."""
         name = placement.node
         last = self._assumed[name].pop()
         assert last is placement
         _, charged = self._copies.get(name, (None, 0))
         if charged > len(self._assumed[name]):
-            del self._copies[name]  # charged anew: what a release leaves may differ from before
+            del self._copies[name]  # rebuilt: what a release leaves may differ from before
         self.changed.append(name)
         self.placed.discard(placement.uid)
         if placement.volumes:
@@ -109,7 +109,7 @@ class Trial:
 class _Row:
     """One request's verdicts by node row, and how far they are up to date.
 
-    `stale` rows hold verdicts of forks: they are asked again once the trial is over.
+    `stale` rows hold verdicts of forks and are recomputed once the trial ends.
     """
 
     __slots__ = ("cursor", "feasible", "heap", "stale", "trial", "trial_cursor", "verdicts")
@@ -123,12 +123,12 @@ class _Row:
         self.feasible = 0
         """How many of these are places."""
         self.heap: list[tuple[Rank, int]] = []
-        """Every place has its rank and its row here. Entries of earlier places stay until they come
-        to the top: a heap cannot remove what lies further down.
+        """The rank and row of every place. Entries of earlier places stay until they reach the top,
+        because a heap cannot remove what lies further down.
         """
 
     def update(self, index: int, verdict: Verdict | None) -> None:
-        """Replace a node's verdict; None: the node is not there any more."""
+        """Replace a node's verdict; None: the node is gone."""
         self.feasible -= isinstance(self.verdicts.pop(index, None), Place)
         if verdict is None:
             return
@@ -138,12 +138,12 @@ class _Row:
             heappush(self.heap, (verdict.rank, index))
 
     def best(self, most: int) -> list[Place]:
-        """The best places, at most so many."""
+        """The best places, at most `most`."""
         if len(self.heap) > 2 * self.feasible + _OUTDATED_MOST:
             places = [(i, v) for i, v in self.verdicts.items() if isinstance(v, Place)]
             self.heap = [(place.rank, index) for index, place in places]
             heapify(self.heap)
-        found: dict[tuple[Rank, int], Place] = {}  # the same entry may be there twice
+        found: dict[tuple[Rank, int], Place] = {}  # an entry may occur twice
         while self.heap and len(found) < most:
             entry = heappop(self.heap)
             verdict = self.verdicts.get(entry[1])
@@ -155,7 +155,7 @@ class _Row:
 
 
 class Ranking(msgspec.Struct, frozen=True, gc=False):
-    """The best place for a request, if there is one, and the next best."""
+    """The best place for a request (None without one), and the next best."""
 
     best: Place | None
     runners_up: tuple[RunnerUp, ...]
@@ -164,7 +164,7 @@ class Ranking(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ranker(Protocol):
-    """What a cycle needs to know of the nodes. `begin` … `end` bracket what is assumed."""
+    """What a cycle reads of the nodes. `begin` … `end` bracket the assumed placements."""
 
     @property
     def state(self) -> ClusterState: ...
@@ -181,7 +181,7 @@ class Ranker(Protocol):
     def assume(self, placement: Placement) -> None: ...
 
     def take_back(self) -> None:
-        """Forget the placement that was assumed last."""
+        """Remove the placement that was assumed last."""
 
     def holds_at_most(self, request: PodRequest, wanted: int) -> int:
         """An upper bound of how many pods with this request fit; `wanted` if that is reached."""
@@ -199,11 +199,11 @@ class Evaluator:
         self._trial: Trial | None = None
         self._assumed: list[Placement] = []
         self.asked = 0
-        """How many verdicts were computed: the work done, for tests and benches."""
+        """The number of verdicts computed, for tests and benches."""
 
     @property
     def assumed(self) -> Sequence[Placement]:
-        """What is assumed, in order."""
+        """The assumed placements, in order."""
         return self._assumed
 
     def begin(self) -> None:
@@ -217,14 +217,14 @@ class Evaluator:
         self._assumed.append(placement)
 
     def take_back(self) -> None:
-        """Forget the placement that was assumed last."""
+        """Remove the placement that was assumed last."""
         assert self._trial is not None
         self._trial.take_back(self._assumed.pop())
 
     def holds_at_most(self, request: PodRequest, wanted: int) -> int:
         """An upper bound of how many pods with this request fit; `wanted` if that is reached.
 
-        Of pods with rules about other pods as many as wanted: each that is placed may make room.
+        For pods with rules about other pods it is `wanted`, because each one placed may make room.
         """
         if request.company != ALONE:
             return wanted
@@ -238,12 +238,12 @@ class Evaluator:
         return min(most, wanted)
 
     def end(self) -> None:
-        """Forget what was assumed."""
+        """Remove all assumed placements."""
         self._trial = None
         self._assumed.clear()
 
     def rank(self, request: PodRequest) -> Ranking:
-        """The best places for a request now, and on how many nodes it fits."""
+        """The best places for a request now, and how many nodes it fits."""
         if self._depends_on_others(request):
             verdicts = self._all(request, self._trial)
             places = [v for v in verdicts.values() if isinstance(v, Place)]
@@ -258,11 +258,11 @@ class Evaluator:
         return Ranking(ranked[0] if ranked else None, runners_up, feasible, len(verdicts))
 
     def reasons(self, request: PodRequest) -> tuple[tuple[str, int], ...]:
-        """Why the nodes on which the request does not fit refuse it, most frequent first."""
+        """Why nodes reject the request, most frequent reason first."""
         return _counted(self.verdicts(request, self._trial).values())
 
     def verdicts(self, request: PodRequest, trial: Trial | None = None) -> Mapping[int, Verdict]:
-        """Every present node's verdict by row; `trial` lays assumed placements over the state.
+        """Every existing node's verdict by row; `trial` adds assumed placements to the state.
 
         The state must not change while a trial is used.
         """
@@ -271,7 +271,7 @@ class Evaluator:
         return self._fresh(request, trial).verdicts
 
     def _depends_on_others(self, request: PodRequest) -> bool:
-        """Whether a node's verdict may depend on other nodes, too."""
+        """Whether a node's verdict may depend on other nodes."""
         return request.company != ALONE or weights_of(self.state.policy).nodeorder is not None
 
     def _fresh(self, request: PodRequest, trial: Trial | None) -> _Row:
@@ -290,7 +290,7 @@ class Evaluator:
         return row
 
     def _all(self, request: PodRequest, trial: Trial | None) -> Mapping[int, Verdict]:
-        """Every present node's verdict where one node's may depend on all others."""
+        """Every existing node's verdict if one node's may depend on all others."""
         policy, nodes = self.state.policy, (trial or Trial(self.state)).nodes()
         around = look_around(nodes, request)
         verdicts = {node.row: self._ask(node, request, around) for node in nodes}
@@ -353,12 +353,12 @@ def _counted(verdicts: Iterable[Verdict]) -> tuple[tuple[str, int], ...]:
 
 
 def node_holds_at_most(node: Node, request: PodRequest, policy: Policy) -> int:
-    """How many pods of one request can be on a node at most, if it fits: a bound, without trying.
+    """The most pods of one request that a node can hold if one fits: a bound, without trying.
 
-    The least of what its host and its cards have room for; cards are counted one by one, each as
-    often as its free slots, memory and compute allow, and a pod that wants several cards at once
-    takes that many of the sum. More than that can never be placed; fewer may be. On columns the
-    same is `board.rows.holds_at_most`.
+    It is the least of what host and cards have room for. Cards are counted one by one, each as
+    often as its free slots, memory and compute allow; a pod that needs several cards takes that
+    many of the sum. Fewer pods may fit, never more. `allotment_board.rows.holds_at_most` computes
+    the same on columns.
     """
     bounds = [node.pods_free]
     for free, amount in (

@@ -1,9 +1,8 @@
-"""Best fit on MIG: a pod gets no larger instance than has to be, of all that can be had anywhere.
+"""Best fit on MIG: a pod gets the smallest instance that is available on any node.
 
-Scores cannot say that: a large instance on a card in use is worth more to binpack than a small one
-on an empty card, whatever it wastes. So where the best place gives an instance, places are asked
-for that give smaller ones, until there are none. The order ``best-fit`` of `Policy.mig_order` asks
-for that.
+Scores cannot express that: binpack prefers a large instance on a card in use to a small one on an
+empty card. So where the best place gives an instance, this searches for places with smaller ones
+until there are none. The order ``best-fit`` of `Policy.mig_order` turns it on.
 """
 
 from collections.abc import Callable
@@ -40,10 +39,10 @@ def smallest(
 
 
 def _largest_mib(state: ClusterState, place: Place) -> int:
-    """The memory of the largest instance that a place gives; 0 if it gives none."""
+    """The memory in MiB of the largest instance that a place gives; 0 if it gives none."""
     sizes = []
     for holding in place.holdings:
-        if not holding.instance:  # a share, as most are: nothing to look up
+        if not holding.instance:  # a share, as most are
             continue
         card = state.nodes[place.rank[2]].ledgers[holding.family].by_id[holding.card]
         if card.table:

@@ -1,15 +1,15 @@
-"""Where a pod starts soonest, as far as that costs nobody a place.
+"""Where a pod starts soonest, as long as that costs no pod its place.
 
-kubelet asks the device plugins of a node for one pod after the other, so the tenth pod of a burst
-on one node waits ten times as long as the first. Nodes are therefore asked in an order, and the
-policy decides among those that are asked together:
+kubelet calls the device plugins of a node for one pod after the other, so the tenth pod of a burst
+on one node waits ten times as long as the first. Nodes are therefore tried in steps, and the policy
+decides among the nodes of a step:
 
-1. nodes whose plugin is idle, for a pod by itself, if the best of them has pods with devices
-   already: a start that is sooner by a second is not worth opening a node that could stay whole;
-2. nodes on which fewer pods wait than the policy's `plugin_backlog` says; for members of a gang,
-   which work better side by side, `_GANG_TIMES` as many;
-3. where as many wait everywhere, those with fewer than twice, four, eight and sixteen times as
-   many, and last all.
+1. nodes whose plugin is idle, for a pod by itself, if the best of them already has pods with
+   devices: a start that is sooner by a second is not worth opening a node that could stay whole;
+2. nodes on which fewer pods wait than the policy's `plugin_backlog`; for members of a gang, which
+   work better side by side, `_GANG_TIMES` as many;
+3. if as many wait everywhere, nodes with fewer than twice, four, eight and sixteen times as many,
+   and finally all.
 """
 
 from collections.abc import Callable
@@ -24,26 +24,26 @@ from allotment_proto.events import PodObserved
 from allotment_proto.facts import PodRequest
 
 _GANG_TIMES = 4
-"""So that eight pods of one card each stay on a node with eight cards."""
+"""Eight pods of one card each stay on a node with eight cards."""
 _MORE_TIMES = (2, 4, 8, 16)
-"""By doubling, nowhere wait more than twice as many as need be."""
+"""With doubling, no node has more than twice as many waiting pods as necessary."""
 _T = TypeVar("_T")
 
 
 class Patience(NamedTuple):
-    """Behind how many others a pod waits for a device plugin before it goes elsewhere."""
+    """How many pods may wait for a device plugin before a pod prefers another node."""
 
     below: int
-    """It goes where fewer than so many wait, if such a node takes it; 0: it does not care."""
+    """It prefers nodes on which fewer wait; 0: no preference."""
     idle_first: bool = False
-    """Before that it goes where nobody waits, if that opens no node."""
+    """It prefers idle plugins even more, unless that opens a node."""
 
 
 _DOES_NOT_CARE = Patience(0)
 
 
 def patience(pod: PodObserved, state: ClusterState) -> Patience:
-    """What the policy says of a pod, for what it is."""
+    """The policy's patience for a pod of its kind."""
     most = state.policy.plugin_backlog
     if not most or not pod.request.devices:
         return _DOES_NOT_CARE
@@ -59,11 +59,11 @@ def least_busy(
     node_of: Callable[[_T], str],
 ) -> _T | None:
     """What `find` finds for the request of a pod: nodes that take it, or None if none does. It is
-    asked for fewer nodes first, and last for what the pod itself asks for, so that nothing can cost
+    called for fewer nodes first, and last for the pod's own request, so that no preference costs
     the pod its place. `node_of` is the best node of what was found.
 
-    Nodes that have still to show that they are well come last, and so do nodes and cards on which
-    pods of its owner could not start.
+    Nodes that are on probation after failures come last, and so do nodes and cards on which pods of
+    the same owner could not start.
     """
     request, waits = careful(pod, state), patience(pod, state)
     for asked in dict.fromkeys((if_possible(request, pod, state), request, situated(pod, state))):
@@ -84,7 +84,7 @@ def _least_busy(
         return find(request)
     if waits.idle_first:
         idle = find(_waiting_below(1, request))
-        # What earlier pods of the batch were given needs no look: their nodes are not idle.
+        # Nodes of earlier pods of the batch need no check: they are not idle.
         if idle is not None and is_in_use(state, node_of(idle)):
             return idle
     found = find(_waiting_below(waits.below, request))
@@ -93,7 +93,7 @@ def _least_busy(
     found = find(request)
     if found is None:
         return None
-    # Where so many wait everywhere, the policy alone would send all that come now to one node.
+    # If that many wait everywhere, the policy alone would send all new pods to one node.
     for times in _MORE_TIMES:
         elsewhere = find(_waiting_below(waits.below * times, request))
         if elsewhere is not None:
@@ -107,13 +107,13 @@ def is_in_use(state: ClusterState, name: str) -> bool:
 
 
 def _waiting_below(most: int, request: PodRequest) -> PodRequest:
-    """The request for nodes on which fewer pods than that wait for device plugins."""
+    """The request, limited to nodes on which fewer pods wait for device plugins."""
     selection = msgspec.structs.replace(request.selection, backlog_below=most)
     return msgspec.structs.replace(request, selection=selection)
 
 
 def careful(pod: PodObserved, state: ClusterState) -> PodRequest:
-    """The pod's request as it is `situated`, without the cards on which pods of its owner could not
+    """The pod's request as `situated`, without the cards on which pods of its owner could not
     start.
     """
     request = situated(pod, state)

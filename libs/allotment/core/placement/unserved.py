@@ -1,9 +1,9 @@
-"""What nobody in the cluster offers of what a pod asks for, and what would change that.
+"""What a pod requests and no node offers, and what would change that.
 
-A refusal counts what each node lacks. Where all nodes lack the same for one reason (a family of
-devices that the scheduler configuration switched off, a device plugin that registered nothing, a
-resource name that no node lists) the counts do not name it. This does, from the state alone, for
-conditions, Events, explanations and the doctor. It decides nothing.
+A rejection counts what each node lacks. If all nodes lack the same thing for one reason (a family
+of devices that the scheduler configuration switched off, a device plugin that registered nothing, a
+resource name that no node lists), the counts do not name it. This module finds it from the state
+alone, for conditions, Events, explanations and the doctor. It decides nothing.
 """
 
 from collections.abc import Iterator
@@ -27,18 +27,18 @@ from allotment_proto.events import SCHEDULER_CONFIG, PodObserved
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy, Selection
 
 _BROKEN_PLUGIN = frozenset[str]().union(*(f.absent_problems for f in FAMILIES.values()))
-"""Problems of a node because of which it offers no devices of a family."""
+"""Problems of a node that leave it without devices of a family."""
 _SIMILAR = 0.75
-"""How much alike two resource names are of which one may be meant for the other (difflib)."""
+"""The similarity (difflib) from which one resource name may have been meant for another."""
 _COUNTED_MAX = 4
-"""So many resources of one pod are looked for that no node offers; comparing names is slow."""
+"""The most resources of one pod that are looked up; comparing names is slow."""
 
 
 def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
-    """One text, without a full stop, for each thing that nobody offers; each ends with a remedy.
+    """One text, without a full stop, for each thing that no node offers; each ends with a remedy.
 
-    The state keeps the last answer: the members of a gang ask the same one after the other, and a
-    name that no node lists costs a look at all nodes.
+    The state keeps the last answer: members of a gang have the same request, and a name that no
+    node lists costs a search of all nodes.
     """
     asked = (
         *(state.nodes_seq, state.policy_seq, state.devices_seq),
@@ -65,7 +65,7 @@ def unserved(state: ClusterState, request: PodRequest) -> tuple[str, ...]:
 
 
 def meant(state: ClusterState, request: PodRequest) -> tuple[Meant, ...]:
-    """What was probably meant by names that no node offers, and by amounts that no card has."""
+    """What names that no node offers, and amounts that no card has, probably meant."""
     whole = _meant_whole(state, request)
     if whole is not None:
         return (whole,)
@@ -84,7 +84,7 @@ def meant(state: ClusterState, request: PodRequest) -> tuple[Meant, ...]:
 
 
 def _meant_whole(state: ClusterState, request: PodRequest) -> Meant | None:
-    """That the card model of a pod is there, but not to be shared: what to ask for instead."""
+    """For a pod whose card model exists but is not shared: what to request instead."""
     chosen = request.selection
     families = {wanted.family for wanted in request.devices}
     if chosen.use_types is None or len(families) != 1 or families & _absent_families(state):
@@ -117,12 +117,12 @@ def _meant_whole(state: ClusterState, request: PodRequest) -> Meant | None:
 
 
 def _absent_families(state: ClusterState) -> set[str]:
-    """Families that the policy does not serve: what they ask for has another remedy."""
+    """Families that the policy does not serve: their requests have another remedy."""
     return FAMILIES.keys() - {*state.policy.families}
 
 
 def _absent(state: ClusterState, request: PodRequest) -> list[str]:
-    """The resources of a request that no node lists, where there are nodes."""
+    """The resources of a request that no node lists; none if there are no nodes."""
     if all(node.fact is None for node in state.nodes.values()):
         return []
     return [name for name, _ in request.extended if not _is_offered(state, name)]
@@ -138,8 +138,9 @@ def _offered(state: ClusterState) -> set[str]:
 
 
 def misread(fact: PodObserved) -> tuple[str, ...]:
-    """One text, without a full stop, for each annotation or label of a pod that nobody reads, with
-    what was meant."""
+    """One text, without a full stop, for each annotation or label of a pod that has no effect here,
+    with what was meant.
+    """
     return tuple(_misread(key, instead) for key, instead in fact.misnamed)
 
 
@@ -153,7 +154,7 @@ def _misread(key: str, instead: str) -> str:
 
 
 def switched_off(policy: Policy, wanted: DeviceRequest) -> Switch | None:
-    """The switch that would let the request be served; None if none is missing."""
+    """The switch that would serve the request; None if none is missing."""
     if wanted.family in policy.families or wanted.family not in FAMILIES:
         return None
     return FAMILIES[wanted.family].switch_for(wanted)
@@ -193,7 +194,7 @@ def _is_offered(state: ClusterState, name: str) -> bool:
 
 
 def _counted(state: ClusterState, name: str) -> Iterator[str]:
-    """Of a resource that no node lists: the one that is most like it."""
+    """For a resource that no node lists: the most similar one."""
     present = [node for node in state.nodes.values() if node.fact is not None]
     offered = _offered(state)
     if name in offered:
@@ -219,7 +220,7 @@ def _counted(state: ClusterState, name: str) -> Iterator[str]:
 
 
 def nearest(name: str, names: set[str]) -> str:
-    """The known name that one was probably meant for, empty if none is alike. Names differ in case
+    """The known name that this one probably meant; empty if none is similar. Names differ in case
     more often than in letters.
     """
     by_lower = {known.lower(): known for known in sorted(names)}

@@ -1,23 +1,21 @@
 """Device families, one file each, and how cards are chosen on a node.
 
-The door is `FAMILIES`: whoever needs something of a family asks its `Family` (`base`), so that none
-is named outside this package, `ledger.partitions` and the wire formats in `proto`. A new family is
-a subclass of `Family` and one entry in `FAMILIES`; only if its cards are handed out in pieces it
-has rules in `ledger.partitions.holdings` too. `choosing` says which card takes a request, the same
-for all; `free` what a card has left while a pod is placed.
+The door is `FAMILIES`: code that needs something of a family calls its `Family` (`base`), so only
+this package, `ledger.partitions`, local mode and the wire formats in `proto` name a family; a test
+enforces it. A new family is a subclass of `Family` and an entry in `FAMILIES`; if its cards are
+allocated in pieces, it also has rules in `ledger.partitions.holdings`. `choosing` decides which
+card takes a request, the same way for all; `free` is what a card has left while a pod is placed.
 
-Everything is a threshold. A card takes a request if `free >= need` in slots, memory and
-compute. Percentages resolve per card, compute 100 needs an idle card, compute 0 needs a card
-that is not used up. Families differ in how cards are registered, asked for, written down,
-acknowledged, counted and shown (`Family`, `core/placement/devices/base.py`), not in the rule
-(`choosing.py`); nobody outside `core/placement/devices`, `core/ledger/partitions`, `proto` and
-local mode names one, and a test finds who does. GPU number is a request for idle cards with all
-their compute, so it shares a ledger with GPU memory.
+All checks are thresholds. A card takes a request if `free >= need` in slots, memory and compute.
+Percentages resolve per card, compute 100 needs an idle card, compute 0 needs a card that is not
+used up. Families differ in how cards are registered, requested, recorded, acknowledged, counted and
+shown, not in this rule. GPU number is a request for idle cards with all their compute, so it shares
+a ledger with GPU memory.
 
-Pods that keep apart carry tags. `PodObserved.tags` says what others may want to keep apart from
-(its group, the exclusivity rules that it matches), `PodRequest.apart` from whom a pod keeps
-apart itself. Cards count the tags of their holders, so exclusivity lives in the fold and not in
-a session.
+Pods that keep apart carry tags. `PodObserved.tags` are what others may want to keep apart from (its
+group, the exclusivity rules that it matches), `PodRequest.apart` are the tags that a pod keeps
+apart from. Cards count the tags of their holders, so exclusivity is part of the fold, not of a
+session.
 """
 
 from itertools import combinations
@@ -33,17 +31,19 @@ from allotment_proto.facts import DeviceRequest, PodRequest
 FAMILIES: dict[str, Family] = {
     family.name: family for family in (Gpushare(), Vgpu(), Mindcluster(), Ascend())
 }
-"""Every known family by name, in the order in which a pod's requests are asked."""
+"""Every family by name, in the order in which a pod's requests are placed."""
 SWITCHES: dict[str, tuple[Switch, Family]] = {
     switch.argument: (switch, family) for family in FAMILIES.values() for switch in family.switches
 }
-"""What switches a family on, by the argument of plugin `deviceshare`."""
+"""The switches of the families, by argument of plugin `deviceshare`."""
 EXCLUSIVE_SWITCHES = tuple(
     (one.argument, other.argument)
     for (one, _), (other, _) in combinations(SWITCHES.values(), 2)
     if one.cards and one.cards == other.cards
 )
-"""Pairs of which Volcano lets no two be on: both would keep books of the same cards."""
+"""Pairs of switches that Volcano does not allow together: both would keep books of the same
+cards.
+"""
 
 
 def by_family(request: PodRequest) -> dict[str, list[DeviceRequest]]:
@@ -57,7 +57,7 @@ def by_family(request: PodRequest) -> dict[str, list[DeviceRequest]]:
 
 
 def memory_units(config: DeviceConfig) -> dict[str, int]:
-    """The resources that are amounts of memory of cards, and how many bytes one of each is."""
+    """The resources that are amounts of card memory, and the bytes of one unit of each."""
     found: dict[str, int] = {}
     for family in FAMILIES.values():
         found.update(family.memory_resources(config))

@@ -1,10 +1,10 @@
-"""Ascend chips through HAMi: by template, whole, or sliced softly.
+"""Ascend chips through HAMi: by template, whole, or in soft slices.
 
 A node may have chips of several kinds, each known by its common word (`CardFact.model`), which a
-request names (`DeviceRequest.chip`). Without further word a pod gets a template of the chip, or the
-chip; with ``huawei.com/vnpu-mode: hami-core`` a slice that is held to its memory and compute by
-software, on nodes that slice softly. Templates are charged by their memory.
-Source: volcano `ascend/hami` (deviceshare 2.6, 4.9), with quirks Q11, Q12, Q15 and Q23 done right.
+request names (`DeviceRequest.chip`). By default a pod gets a template of the chip, or the whole
+chip; with ``huawei.com/vnpu-mode: hami-core`` it gets a slice whose memory and compute are limited
+by software, on nodes with soft slices. Templates are charged by their memory. Source: volcano
+`ascend/hami` (deviceshare 2.6, 4.9), with quirks Q11, Q12, Q15 and Q23 corrected.
 """
 
 from collections.abc import Mapping
@@ -38,13 +38,13 @@ from allotment_proto.volcano import ascend as wire
 from allotment_proto.volcano import keys
 
 _COUNT_MAX = 64
-"""More chips than any node has: a larger number is a mistake, and is said to be one."""
+"""More chips than any node has: a larger number is rejected as a mistake."""
 _MEMORY_MIB_MAX = 10**9
-"""More than any chip has."""
+"""More memory than any chip has."""
 
 
 class _Amounts(NamedTuple):
-    """What a container asks of one kind of chip; None where it says nothing."""
+    """A container's request for one kind of chip; None where it is unset."""
 
     number: int | None
     memory_mib: int | None
@@ -52,9 +52,10 @@ class _Amounts(NamedTuple):
 
 
 class Ascend(Family):
-    """HAMi's plugin is told nothing of a pod by kubelet and picks the first one of the node that
-    waits. It takes a pod that it has served for one that waits as long as the pod is pending, so
-    there only the pod's start counts."""
+    """kubelet does not tell HAMi's plugin which pod it serves, so the plugin picks the first
+    waiting pod of the node. As long as a pod is pending, the plugin takes it for a waiting one even
+    after serving it, so only the pod's start counts as acknowledgement.
+    """
 
     name = wire.FAMILY
     each_once = True
@@ -99,7 +100,7 @@ class Ascend(Family):
                         card,
                         index=len(cards),
                         cores_pct=CORES_WHOLE_PCT if is_soft else card.cores_pct,
-                        # all of nothing would fit on a chip without memory, and fail there
+                        # the whole of nothing would fit on a chip without memory, and fail there
                         healthy=card.healthy and card.memory_mib > 0,
                     )
                 )
@@ -113,10 +114,10 @@ class Ascend(Family):
         return dict.fromkeys(names, wanted.count)
 
     def requests(self, pod: PodSource) -> tuple[tuple[DeviceRequest, ...], Problem | None]:
-        """Regular containers only; a count of 0 asks for nothing.
+        """The requests of regular containers; a count of 0 requests nothing.
 
-        Init containers are passed over, as Volcano does. A pod in which nothing else asks is
-        refused: bound without annotations, it would fail on its node.
+        Init containers are ignored, as in Volcano. A pod in which only an init container requests
+        chips is rejected: bound without annotations, it would fail on its node.
         """
         is_soft = slice_mode(pod.annotations) is not None
         out: list[DeviceRequest] = []
@@ -191,7 +192,7 @@ class Ascend(Family):
                 if any(name in container.limits for name in names)
             ]
             groups, _ = wire.decode_assignment(text, chip.common_word)
-            if len(groups) < len(asking):  # ours: a container that asks for 0 chips has no group
+            if len(groups) < len(asking):  # ours: one that requests 0 chips has no group
                 asking = [
                     i for i in asking if pod.containers[i].limits.get(chip.resource_name) != "0"
                 ]
@@ -225,8 +226,9 @@ class Ascend(Family):
 
 
 def slice_mode(annotations: Mapping[str, str]) -> str | None:
-    """The mode (`Selection.mode`) of a pod that asks for Ascend chips: ``hami-core`` if it wants
-    soft slices, which not every node gives; None for templates, which all do."""
+    """The mode (`Selection.mode`) of a pod that requests Ascend chips: ``hami-core`` for soft
+    slices, which not every node has; None for templates, which all have.
+    """
     mode = annotations.get(keys.VNPU_MODE)
     return mode if mode == keys.MODE_HAMI_CORE else None
 
@@ -234,7 +236,7 @@ def slice_mode(annotations: Mapping[str, str]) -> str | None:
 def _registered(
     node: NodeSource, chip: AscendChip, is_soft: bool
 ) -> tuple[tuple[CardFact, ...], tuple[Problem, ...]]:
-    """The chips of one kind. When the device plugin dies, kubelet drives its resource to 0."""
+    """The chips of one kind. If the device plugin fails, kubelet sets its resource to 0."""
     text = node.annotations.get(keys.hami_register(chip.common_word))
     if not text:
         return (), ()
@@ -286,23 +288,25 @@ def _amounts(container: ContainerSource, chip: AscendChip) -> _Amounts | Problem
 
 
 def _cores_most(chip: AscendChip) -> int:
-    """AI cores of a template's chip, or percent of one that is sliced softly."""
+    """AI cores of a template's chip, or percent of one with soft slices."""
     return max(chip.ai_core, CORES_WHOLE_PCT)
 
 
 _Share = tuple[int, int, str]
-"""Memory in MiB, or in percent of the chip, and the template."""
+"""Memory in MiB or in percent of the chip, and the template."""
 
 
 def _soft_slice(chip: AscendChip, asked: _Amounts) -> _Share | Problem:
-    """The memory that is asked for, all of the chip's if none is."""
+    """The memory requested; all of the chip's if none is."""
     if asked.memory_mib:
         return asked.memory_mib, 0, wire.SOFT
     return 0, 100, wire.SOFT
 
 
 def _template(chip: AscendChip, asked: _Amounts) -> _Share | Problem:
-    """The smallest template that is large enough, else the chip. Several chips come whole."""
+    """The smallest template that is large enough, otherwise the chip. Several chips are always
+    whole.
+    """
     found = wire.trim_memory(chip, asked.memory_mib or chip.memory_allocatable_mib)
     if isinstance(found, Problem):
         return found

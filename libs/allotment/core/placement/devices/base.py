@@ -1,8 +1,8 @@
-"""What a device family is: how its cards are registered, how pods ask for them, what others'
-annotations mean, what to write on a pod, how its device plugin is asked and acknowledges, and how
-its cards are counted and shown. Which card takes a request is one rule for all (`choosing`).
+"""A device family: how its cards are registered, requested, counted and shown, what others'
+annotations mean, what to write on a pod, and how its device plugin serves and acknowledges one.
+Which card takes a request is one rule for all families (`choosing`).
 
-What the books must know of a family stands below, in `ledger.partitions.holdings`.
+What the ledger must know of a family is a layer below, in `ledger.partitions.holdings`.
 """
 
 from abc import ABC, abstractmethod
@@ -25,14 +25,14 @@ from allotment_proto.observed import Standing
 
 CORES_WHOLE_PCT = 100
 CORES_MOST_PCT = 8190
-"""The compute of one card that is counted, however far it is over-committed (`packing`)."""
+"""The most compute of one card that counts, however far it is over-committed (`packing`)."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 _DEFAULT_CONFIG = DeviceConfig()
 MIB = 1 << 20
 
 
 class Sense(Enum):
-    """What a resource counts, whatever it is called."""
+    """What a resource counts, whatever its name."""
 
     CARDS = "cards"
     MEMORY = "memory of each card"
@@ -41,7 +41,7 @@ class Sense(Enum):
 
 
 class ContainerSource(NamedTuple):
-    """One container as written: its resource limits and requests, still as text."""
+    """One container as in the manifest: its resource limits and requests, still as text."""
 
     name: str
     limits: Mapping[str, str]
@@ -61,8 +61,8 @@ class PodSource(NamedTuple):
 def without_count(
     asked: str, count: str, *, is_zero: bool, least: int = 1, word: str = "card"
 ) -> str:
-    """What is wrong with amounts of cards where no cards are asked for: to kubelet a count of 0 is
-    the same as none. `asked` are the amounts, `count` the resource that is missing.
+    """What is wrong with amounts of cards if no cards are requested: to kubelet a count of 0 is the
+    same as none. `asked` are the amounts, `count` the resource that is missing.
     """
     how = f"given, but {count} is 0" if is_zero else f"given without {count}"
     return (
@@ -72,12 +72,13 @@ def without_count(
 
 
 _CARD_BYTES_MAX = 1 << 40
-"""More than any card has: an amount beyond it was meant in another unit."""
+"""More than any card has: a larger amount was probably given in another unit."""
 
 
 def in_other_unit(amount: int, unit_bytes: int = MIB) -> int:
-    """What was meant by an amount of a card's memory that no card has; 0 if it may be meant as it
-    is. Bytes come first, for that is what Kubernetes' suffixes make of a number.
+    """The probable amount, in units of `unit_bytes`, if no card has as much memory as requested; 0
+    if the request is plausible. Bytes are tried first, because that is what Kubernetes' suffixes
+    make of a number.
     """
     if amount * unit_bytes < _CARD_BYTES_MAX:
         return 0
@@ -90,8 +91,9 @@ def in_other_unit(amount: int, unit_bytes: int = MIB) -> int:
 
 
 def counted_in(resource: str, amount: int, unit_bytes: int = MIB) -> str:
-    """What an amount of a resource that is memory is counted in, and what was probably meant;
-    empty if it may be meant as it is."""
+    """The unit of a memory resource, and what was probably meant; empty if the amount is
+    plausible.
+    """
     meant = in_other_unit(amount, unit_bytes)
     if not meant:
         return ""
@@ -109,7 +111,7 @@ class NodeSource(NamedTuple):
     labels: Mapping[str, str] = NOTHING
     config: DeviceConfig = _DEFAULT_CONFIG
     device_info: Mapping[str, str] = NOTHING
-    """What ConfigMaps say of this node's devices (MindCluster), by ConfigMap key."""
+    """The data of ConfigMaps about this node's devices (MindCluster), by ConfigMap key."""
 
 
 class Switch(NamedTuple):
@@ -117,47 +119,51 @@ class Switch(NamedTuple):
 
     argument: str
     cards: str = ""
-    """Whose cards these are. Of several switches for the same cards one may be on: Volcano keeps
-    books of its own for each."""
+    """The cards that it serves. Only one of several switches for the same cards may be on: Volcano
+    keeps separate books for each.
+    """
     resource: str = ""
-    """What it serves, where a family has several switches."""
+    """The resource that it serves, where a family has several switches."""
 
 
 class Record(ABC):
-    """The annotations by which alone a device plugin goes: it serves the pod whose work list names
-    as many devices as kubelet asks for, whatever became of that pod."""
+    """The only annotations that a device plugin reads: it serves the pod whose work list names as
+    many devices as kubelet requests, whatever became of that pod.
+    """
 
     work_list: str
-    """The annotation with what is left to serve; no comma in it: nothing."""
+    """The annotation with what is left to serve; without a comma, nothing."""
     phase: str
-    """The annotation in which the plugin says how it ended."""
+    """The annotation in which the plugin records its result."""
 
     @abstractmethod
     def phase_of(self, annotations: Mapping[str, str], phase: str) -> str:
-        """How far the plugin is with a pod, whose annotation says `phase`."""
+        """How far the plugin is with a pod whose annotation is `phase`."""
 
     @abstractmethod
     def standing(self, pod: "PodSource") -> Standing | None:
-        """What the plugin would serve by a pod's annotations, whoever wrote them."""
+        """What the plugin would serve by a pod's annotations, no matter who wrote them; None:
+        nothing.
+        """
 
     @abstractmethod
     def corrected(self, holdings: tuple[Holding, ...]) -> dict[str, str]:
-        """The annotation that tells others which devices a pod holds."""
+        """The annotation that shows others which devices a pod holds."""
 
 
 class BrokenInfo(Exception):
-    """Raised for a ConfigMap that cannot be taken apart; says what is wrong with it."""
+    """Raised for a ConfigMap that cannot be parsed; its text says why."""
 
 
 class InfoPlace(NamedTuple):
-    """Which ConfigMaps to list and watch: of one namespace, with one label."""
+    """The ConfigMaps to list and watch: of one namespace, with one label."""
 
     namespace: str
     label: tuple[str, str]
 
 
 class DeviceInfo(ABC):
-    """What ConfigMaps say of nodes' devices, where the nodes themselves do not say all."""
+    """ConfigMaps with data about nodes' devices that the nodes themselves do not have."""
 
     remedy: str
     """What to do if they cannot be read."""
@@ -174,38 +180,39 @@ class DeviceInfo(ABC):
     def parts(
         self, namespace: str, name: str, data: Mapping[str, str]
     ) -> dict[str, tuple[str, str]]:
-        """What one ConfigMap says of each node: by node its key (``<namespace>/<name>/<key>``) and
-        its text; nothing if it does not tell of devices. Raises BrokenInfo."""
+        """One ConfigMap's data by node: its key (``<namespace>/<name>/<key>``) and its text; empty
+        if it is not about devices. Raises BrokenInfo.
+        """
 
 
 class Family(ABC):
     """One kind of device. Stateless; everything it needs is in the arguments.
 
-    What is abstract here every family has to say. The rest has a default, which is that of a
-    family whose cards are GPUs, shared by memory and percent of compute.
+    Each family implements what is abstract here. The defaults of the rest suit families whose cards
+    are GPUs, shared by memory and percent of compute.
     """
 
     name: str
     order: str | None = None
-    """In which order a request tries the cards, one of `_ORDERS`; None: as the policy says."""
+    """The order in which a request tries the cards, one of `_ORDERS`; None: that of the policy."""
     each_once = False
     """Whether a pod's containers never share a card."""
 
     # Configuration
 
     switches: tuple[Switch, ...]
-    """What switches it on: at least one."""
+    """The switches that turn it on: at least one."""
     modes: tuple[str, ...] = ()
-    """The modes in which its nodes share cards, where there are several."""
+    """The modes in which its nodes share cards, if there are several."""
     mode_key = ""
     """The annotation with which a pod names one of them."""
 
     @abstractmethod
     def resources(self, config: DeviceConfig) -> frozenset[str]:
-        """Resource names that belong to this family, with which pods ask for its devices."""
+        """The names of the resources with which pods request its devices."""
 
     def senses(self, config: DeviceConfig) -> Mapping[Sense, str]:
-        """Those of them with which pods ask for NVIDIA's cards, by what they count."""
+        """Those of them that request NVIDIA cards, by what they count."""
         return {}
 
     def unadvertised(self, config: DeviceConfig) -> frozenset[str]:
@@ -213,132 +220,132 @@ class Family(ABC):
         return frozenset()
 
     def configured(self, config: DeviceConfig) -> tuple[str, ...]:
-        """What a configuration says of such devices, in a few words."""
+        """A configuration's settings for such devices, in a few words."""
         return ()
 
     def switches_on(self, policy: Policy) -> tuple[Switch, ...]:
-        """Its switches that are on under a policy, as far as the policy tells."""
+        """The switches that a policy turns on, as far as the policy shows."""
         return self.switches if self.name in policy.families else ()
 
     def switch_for(self, wanted: DeviceRequest) -> Switch:
-        """The one that would let a request be served."""
+        """The switch that would serve a request."""
         return self.switches[0]
 
     def policy_fields(self, on: frozenset[str]) -> Mapping[str, object]:
-        """What more of the policy follows from the arguments that are on."""
+        """The other fields of the policy that follow from the arguments that are on."""
         return {}
 
     def read_by(self, policy: Policy) -> object:
-        """All of a policy on which this family's part of a pod's fact can depend."""
+        """The part of a policy on which this family's part of a pod's fact can depend."""
         return None
 
     # Nodes
 
     info: DeviceInfo | None = None
-    """ConfigMaps that say more of a node's devices than the node; None if there are none."""
+    """ConfigMaps with more data about a node's devices; None if there are none."""
     own_problems: frozenset[str] = frozenset()
-    """Codes of problems of a node that nobody minds who does not use the family."""
+    """Codes of problems of a node that matter only to pods that use the family."""
     absent_problems: frozenset[str] = frozenset()
-    """Codes of problems of a node for which it offers none of these devices."""
+    """Codes of problems that leave a node without devices of the family."""
 
     @abstractmethod
     def inventory(self, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
-        """The node's cards of this family, None if it has none, and what is wrong with them."""
+        """The node's cards of this family (None if it has none), and what is wrong with them."""
 
     def accepts_model(self, model: str) -> bool:
         """Whether cards of this model belong to the family at all."""
         return True
 
     counted_again: tuple[str, ...] = ()
-    """Resources with which another device plugin counts the same cards, to be given whole."""
+    """Resources with which another device plugin counts the same cards, to be allocated whole."""
 
     # Pods
 
     asked_annotations: frozenset[str] = frozenset()
-    """Annotations that tell what a pod asks for. Others differ from pod to pod of a kind."""
+    """Annotations that define what a pod requests. Others differ between pods of a kind."""
     asked_labels: frozenset[str] = frozenset()
-    """Likewise labels."""
+    """Labels that do."""
     one_container = False
-    """Whether most device plugins serve one container of a pod (`Policy.multi_container`)."""
+    """Whether most device plugins serve only one container of a pod (`Policy.multi_container`)."""
     several_served = ""
-    """What to do where the plugins do serve several."""
+    """What to do if the plugins serve several."""
     keeps_apart = False
-    """Whether exclusivity rules hold on its shared cards, and groups can be spread over cards."""
+    """Whether exclusivity rules apply to its shared cards, and groups can be spread over cards."""
 
     @abstractmethod
     def requests(self, pod: PodSource) -> tuple[tuple[DeviceRequest, ...], Problem | None]:
-        """What the pod asks of this family; a problem makes the whole pod unschedulable."""
+        """What the pod requests of this family; a problem makes the whole pod unschedulable."""
 
     def unserved(self, wanted: Sequence[DeviceRequest], policy: Policy) -> Problem | None:
-        """Why a policy that serves the family does not serve this."""
+        """Why a policy that serves the family does not serve this request."""
         return None
 
     smaller: frozenset[str] = frozenset()
-    """The fields of a request of which its user may write a smaller amount."""
+    """The fields of a request that its user may make smaller."""
 
     def amounts(self, wanted: DeviceRequest, config: DeviceConfig) -> Mapping[str, int]:
-        """What a container that asks so takes of the resources that nodes list."""
+        """The amounts that such a container takes of the resources that nodes list."""
         return {}
 
     def selection(self, pod: PodSource, *, is_bound: bool) -> tuple[Selection, tuple[Problem, ...]]:
-        """The cards that a pod accepts, by its annotations, and what in them cannot be meant."""
+        """The cards that a pod accepts, by its annotations, and which of these are invalid."""
         return Selection(), ()
 
     def count_resource(self, config: DeviceConfig) -> str:
-        """The resource with which to ask for cards that are only counted elsewhere (NVIDIA's)."""
+        """The resource that requests cards which other schedulers only count (NVIDIA's)."""
         return ""
 
     @abstractmethod
     def holdings(self, pod: PodSource) -> tuple[tuple[Holding, ...], tuple[Problem, ...]]:
-        """What a bound pod holds according to its annotations, whoever bound it."""
+        """What a bound pod holds according to its annotations, no matter who bound it."""
 
     @abstractmethod
     def assignments(self, config: DeviceConfig) -> frozenset[str]:
-        """All annotations in which may stand what a pod holds."""
+        """All annotations that can record what a pod holds."""
 
     @abstractmethod
     def assignment_of(self, request: DeviceRequest) -> str:
-        """The one of them in which stands what a request got."""
+        """The annotation that records what a request got."""
 
     # Binding, and the device plugin
 
     phase_key = ""
-    """The annotation in which the plugin says how far it is with a pod."""
+    """The annotation in which the plugin records how far it is with a pod."""
     record: Record | None = None
-    """What the plugin goes by, if that is annotations alone."""
+    """What the plugin reads, if that is annotations alone."""
     swappable = True
-    """Whether pods with the very same assignment may be served in any order."""
+    """Whether pods with identical assignments may be served in any order."""
 
     @abstractmethod
     def annotations(
         self, node: str, holdings: tuple[Holding, ...], stamp_s: int, bind_time_s: int
     ) -> dict[str, str]:
-        """What travels in the Binding of a pod that got these holdings."""
+        """The annotations that the Binding of a pod with these holdings carries."""
 
     def has_served(self, annotations: Mapping[str, str]) -> bool:
-        """Whether a pod's annotations show that the plugin served it, beside the phase."""
+        """Whether a pod's annotations, apart from the phase, show that the plugin served it."""
         return False
 
     def question(self, holdings: tuple[Holding, ...]) -> tuple[str, int]:
-        """All that the plugin is told of a pod by kubelet: a unit, and how many."""
+        """All that kubelet passes to the plugin: a unit, and how many."""
         return "devices", len(holdings)
 
     def lock_key(self, held: Holding) -> str:
-        """The annotation of the node that is its lock for old plugins; empty: there is none."""
+        """The node annotation that is its lock for old plugins; empty: there is none."""
         return ""
 
     # Counting and showing
 
     scoring: str
-    """What of its chosen cards the policies by use score, one of `_SCORINGS`."""
+    """What the usage policies score in its chosen cards, one of `_SCORINGS`."""
     word = "GPU"
-    """What a card is called, with its index."""
+    """The word for a card, used with its index."""
     compute_whole = 100
     """The compute of a whole card where pods ask for percent; 0 where they ask for AI cores."""
     has_memory = True
-    """Whether its nodes tell the memory of their cards."""
+    """Whether its nodes report the memory of their cards."""
     gauges = ""
-    """What the names of Volcano's metrics of its cards begin with; empty if it has none."""
+    """The prefix of Volcano's metrics of its cards; empty if there are none."""
     has_card_quota = False
     """Whether shares count as parts of cards in the quotas of plugin `capacity-card`."""
 
@@ -347,7 +354,7 @@ class Family(ABC):
         return MIB
 
     def memory_resources(self, config: DeviceConfig) -> Mapping[str, int]:
-        """The resources that are amounts of its cards' memory, and what one of each is in bytes."""
+        """The resources that are amounts of its cards' memory, and the bytes of one unit."""
         return {}
 
     def share_resources(self, config: DeviceConfig) -> frozenset[str]:
@@ -356,7 +363,7 @@ class Family(ABC):
 
     def quota_names(self, config: DeviceConfig) -> tuple[str, str] | None:
         """The resources (memory, compute) of which quotas count what a pod really takes of all its
-        cards; None: they count what it asks for."""
+        cards; None: they count its request."""
         return None
 
 
@@ -365,6 +372,5 @@ _ORDERS = ("fullest", "emptiest", "first", "last", "preferred")
 device policy sorts them."""
 
 SCORE_EACH, SCORE_FIRST, SCORE_COMPUTE = _SCORINGS = ("each", "first", "compute")
-"""Every card by its memory in use after the charge; of each container the first card alone, by its
-memory in use before; every card by its compute in use after, if it gives what was asked for and not
-only what will do."""
+"""Every card by its memory in use after the charge; only the first card of each container, by its
+memory in use before; every card by its compute in use after, unless it is a second best."""

@@ -1,7 +1,7 @@
 """Which cards a pod gets on a node: the threshold rules that all families share.
 
-A card takes a request if `free >= need` in slots, memory and cores, and it is one that the pod may
-use. This is the oracle; `shapes` and `board_*` ask the same of many nodes at once.
+A card takes a request if `free >= need` in slots, memory and cores, and the pod may use it. This is
+the reference; the board (`allotment_board`) checks the same for many nodes at once.
 """
 
 from collections import Counter
@@ -22,16 +22,16 @@ _PROGRESS = {code: step for step, code in enumerate(REFUSAL_ORDER)}
 
 
 class Rules(NamedTuple):
-    """What beside the amounts decides whether a card takes a pod."""
+    """What decides whether a card takes a pod, apart from the amounts."""
 
     selection: Selection = Selection()
     apart: tuple[str, ...] = ()
     """Tags of holders with which the pod shares no card."""
     mig_order: str = Policy().mig_order
     by_amount: bool = False
-    """Whether a partitioned card counts as if it were shared by amounts: a rough view."""
+    """Whether a partitioned card counts as if it were shared by amounts: an approximation."""
     node: str = ""
-    """Whose cards are asked: cards are avoided by node, because an id may occur on several."""
+    """The node of the cards: cards are avoided by node, because an id may occur on several."""
 
 
 def rules_of(request: PodRequest, policy: Policy, node: str) -> Rules:
@@ -85,12 +85,11 @@ class Pick(NamedTuple):
     charged_mib: int = 0
     free_after_pct: int = 0
     is_second_best: bool = False
-    """It will do, but something better was asked for."""
+    """Whether the card fits, but a better one was requested."""
 
 
 class Chosen(NamedTuple):
-    """Cards for one pod on one node, in the order they were taken, each with its free amounts
-    before and after."""
+    """Cards for one pod on one node, in the order in which they were taken."""
 
     holdings: tuple[Holding, ...]
     picks: tuple[Pick, ...]
@@ -109,12 +108,12 @@ def choose_cards(
     sort: CardOrder,
     only: Given | None = None,
 ) -> Chosen | str:
-    """Cards for all containers that ask one family, or the reason code why this node has none.
+    """Cards for all containers that request one family, or the reason code why this node has none.
 
-    `only` gives each container its cards: the question "are exactly these still right?".
+    `only` gives each container its cards, to check whether exactly these still fit.
 
-    Containers are served in order, each against what the earlier ones of the same pod left; the
-    card order is made anew for each container. Source: volcano `vgpu/utils.go` (deviceshare 4.2).
+    Each container gets what the earlier ones of the same pod left; the card order is recomputed for
+    each. Source: volcano `vgpu/utils.go` (deviceshare 4.2).
     """
     if ledger.blocked is not None:
         return ledger.blocked
@@ -131,7 +130,7 @@ def choose_cards(
             usable = [free for free in cards if free.card.fact.id in given]
         if wanted.count > len(usable) - sum(free in usable for free in taken):
             return reasons.NOT_ENOUGH_GPUS_ON_NODE
-        # Cards that are given leave nothing to choose: to rank them would cost more than all else.
+        # Given cards leave no choice, and ranking them would cost more than everything else.
         is_chosen = given is not None and len(usable) == wanted.count
         good, furthest = [], -1
         for free in usable if is_chosen else sort(usable, wanted):
@@ -181,7 +180,7 @@ def _given(only: Given, family: Family, ledger: Ledger) -> list[Card]:
 
 
 def _by_rank(good: list[Free], wanted: DeviceRequest, rules: Rules) -> list[Free]:
-    """The good cards as their pieces are ranked (`Piece.rank`); equals stay as they are."""
+    """The good cards in the rank of their pieces (`Piece.rank`); equals keep their order."""
     if all(free.card.partitioner is None for free in good):
         return good
 
@@ -193,7 +192,7 @@ def _by_rank(good: list[Free], wanted: DeviceRequest, rules: Rules) -> list[Free
 
 
 def is_wired(wanted: DeviceRequest) -> bool:
-    """Whether the cards of a request should be of one network, where cards tell theirs.
+    """Whether the cards of a request should be of one network, if cards report theirs.
 
     Source: volcano `ascend/hami` (deviceshare 4.9): chips whose type begins with Ascend910.
     """
@@ -201,8 +200,8 @@ def is_wired(wanted: DeviceRequest) -> bool:
 
 
 def _wired_together(cards: Sequence[Card], good: Sequence[Free]) -> list[Free]:
-    """The good ones of a node's cards of one kind, those of the network with most of them in front;
-    otherwise as given.
+    """The good cards of one kind on a node, those of the network with most of them first; otherwise
+    as given.
 
     Of equals the lower network comes first. Nothing changes if a card's network is unknown.
     """
@@ -213,10 +212,10 @@ def _wired_together(cards: Sequence[Card], good: Sequence[Free]) -> list[Free]:
 
 
 def mode_fits(selection: Selection, mode: str) -> bool:
-    """Whether a node's sharing mode is one that the pod accepts.
+    """Whether the pod accepts a node's sharing mode.
 
-    A pod that names none goes where its memory is kept from others: not to `mps` nodes, where
-    nothing holds a process to its share of memory.
+    A pod that names none accepts modes that isolate its memory, so not `mps`, where nothing limits
+    a process to its share of memory.
     """
     if selection.mode is None:
         return mode != keys.MODE_MPS
@@ -224,7 +223,7 @@ def mode_fits(selection: Selection, mode: str) -> bool:
 
 
 def small_enough(piece_mib: int, table: Table, selection: Selection) -> bool:
-    """Whether a piece is as small as is wanted, where MIG instances below a size are."""
+    """Whether a piece is small enough, if the request wants MIG instances below a size."""
     most = selection.pieces_below_mib
     return not most or (bool(table) and piece_mib < most)
 
@@ -238,7 +237,7 @@ def _selected(card_id: str, index: int, selection: Selection) -> bool:
 
 
 def model_wanted(model: str, selection: Selection) -> bool:
-    """Whether the pod's lists of card types admit this model (case does not matter)."""
+    """Whether the pod's lists of card types allow this model, ignoring case."""
     whole = selection.whole_words
     if selection.use_types is not None:
         return any(is_called(model, w, whole=w in whole) for w in selection.use_types)
@@ -246,8 +245,9 @@ def model_wanted(model: str, selection: Selection) -> bool:
 
 
 def is_called(model: str, word: str, *, whole: bool) -> bool:
-    """Whether a model has this word in its name; `whole`: not as a part of a longer word, as H20 is
-    of H200."""
+    """Whether a model has this word in its name; `whole`: not as part of a longer word, as H20 is
+    of H200.
+    """
     lowered, sought = model.lower(), word.lower()
     at = lowered.find(sought)
     while whole and at >= 0:

@@ -1,8 +1,8 @@
-"""What other schedulers and device plugins call things, and what to write here instead.
+"""Names that other schedulers and device plugins use, and what to write here instead.
 
-Manifests come from HAMi, NVIDIA's device plugin, Koordinator, Run:ai and others. What they ask for
-under their own names is offered by no node here, or read by nobody. The table below is the only
-place that knows these names: refusals, explanations, the doctor and the warning about annotations
+Manifests come from HAMi, NVIDIA's device plugin, Koordinator, Run:ai and others. No node here
+offers the resources that they request, and nothing reads their annotations. The table below is the
+only place with these names: rejections, explanations, the doctor and the warning about annotations
 translate with it.
 """
 
@@ -31,15 +31,16 @@ from allotment_proto.volcano import keys
 
 
 class Foreign(NamedTuple):
-    """A name of others: whose it is, what it counts, and how many bytes one of it is if that is
-    memory. `key`: the annotation that has the same value here."""
+    """A foreign name: whose it is, what it counts, and the bytes of one unit if that is memory.
+    `key`: the annotation that has the same value here.
+    """
 
     whose: str
     senses: tuple[Sense, ...] = ()
     unit_bytes: int = MIB
     key: str = ""
     is_fraction: bool = False
-    """Whether 1 is all of a card, not 1 percent."""
+    """Whether 1 means all of a card, not 1 percent."""
     is_label: bool = False
 
 
@@ -77,7 +78,7 @@ RESOURCES: Mapping[str, Foreign] = {
     keys.VGPU_MEMORY_PERCENTAGE: Foreign("Volcano vGPU", _MEMORY_PCT),
     keys.VGPU_CORES: Foreign("Volcano vGPU", _COMPUTE),
 }
-"""Resources by name. Those that a cluster does offer need no translation."""
+"""Resources by name. Those that a cluster offers need no translation."""
 
 ANNOTATIONS: Mapping[str, Foreign] = {
     "nvidia.com/use-gpuuuid": Foreign("HAMi", key=keys.USE_GPUUUID),
@@ -98,8 +99,8 @@ ANNOTATIONS: Mapping[str, Foreign] = {
 def _translated(
     amounts: Mapping[str, int], family: Family, config: DeviceConfig
 ) -> dict[str, int] | None:
-    """How a family is asked for what foreign resources say, by our resource, the count in front;
-    None where it cannot say the same. Names that are not in the table are passed over.
+    """How to request from a family what foreign resources request, by our resource, the count
+    first; None if the family cannot express it. Names that are not in the table are ignored.
     """
     asked: dict[Sense, int] = {}
     for name, amount in amounts.items():
@@ -114,7 +115,7 @@ def _translated(
 def _asked_of(
     asked: Mapping[Sense, int], family: Family, config: DeviceConfig
 ) -> dict[str, int] | None:
-    """The same by sense: memory comes in bytes here."""
+    """The same by sense; memory is in bytes here."""
     names = family.senses(config)
     percent = max((asked.get(sense, 0) for sense in _BOTH_PCT), default=0)
     count = asked.get(Sense.CARDS) or max(-(-percent // 100), 1)
@@ -133,8 +134,7 @@ def _asked_of(
 
 
 def _family_here(state: ClusterState) -> Family | None:
-    """The family with which nodes hand out shares of NVIDIA's cards, the one of most nodes; None
-    where none does."""
+    """The family that shares NVIDIA cards on most nodes; None if no node does."""
     nodes = [node for node in state.nodes.values() if node.fact is not None]
     numbers = {
         name: sum(name in node.ledgers for node in nodes)
@@ -146,8 +146,9 @@ def _family_here(state: ClusterState) -> Family | None:
 
 
 class Meant(NamedTuple):
-    """What a request was probably meant to be: resources to remove, limits to write instead, and a
-    sentence without a full stop that says so."""
+    """What a request probably meant: resources to remove, limits to write instead, and a sentence
+    without a full stop that describes it.
+    """
 
     removed: tuple[str, ...]
     lines: Mapping[str, int]
@@ -155,8 +156,9 @@ class Meant(NamedTuple):
 
 
 def meant_in_units(state: ClusterState, wanted: DeviceRequest) -> Meant | None:
-    """The memory that was meant where a device request names so much of it that another unit must
-    have been meant: bytes, mostly, by a suffix such as 4Gi."""
+    """The memory that a device request probably meant, if it requests so much that the unit must be
+    wrong: bytes, mostly, by a suffix such as 4Gi. None if the amount is plausible.
+    """
     family = FAMILIES.get(wanted.family)
     if family is None:
         return None
@@ -181,8 +183,9 @@ def meant_in_units(state: ClusterState, wanted: DeviceRequest) -> Meant | None:
 def meant_by_others(
     state: ClusterState, request: PodRequest, absent: Iterable[str]
 ) -> Meant | None:
-    """What was meant by foreign names, if some of those that no node offers are such; None where
-    nodes here cannot give the same."""
+    """What foreign names meant, if some of those that no node offers are in the table; None if
+    nodes here cannot provide it.
+    """
     family = _family_here(state)
     own = frozenset[str]() if family is None else family.resources(state.devices)
     unknown = [name for name in absent if name in RESOURCES and name not in own]
@@ -208,7 +211,7 @@ def meant_by_others(
 def corrected(
     state: ClusterState, request: PodRequest, meant: Sequence[Meant]
 ) -> PodRequest | None:
-    """The request as it was meant; None where its containers would have to be known."""
+    """The request as it was meant; None if that depends on its containers."""
     removed = {name for each in meant for name in each.removed}
     stays = [
         d for d in request.devices if d.family not in FAMILIES or not removed & _names(state, d)
@@ -251,7 +254,7 @@ def _names(state: ClusterState, wanted: DeviceRequest) -> frozenset[str]:
 
 
 def _limits_of(wanted: DeviceRequest, family: Family, config: DeviceConfig) -> dict[str, int]:
-    """The limits with which a container asks a family for this."""
+    """The limits with which a container requests this from a family."""
     limits = {name: amount for name, amount in family.amounts(wanted, config).items() if amount}
     percent = family.senses(config).get(Sense.MEMORY_PCT)
     if percent and 0 < wanted.memory_pct < 100:
@@ -275,8 +278,8 @@ def names_text(names: Iterable[str]) -> str:
 
 
 def meant_by(key: str, value: str, families: Iterable[str], config: DeviceConfig) -> str:
-    """What to write in place of an annotation or label of others: the key that has the same value
-    here, or the limits that ask for as much; empty for one that is not in the table.
+    """What to write in place of a foreign annotation or label: the key that has the same value
+    here, or the limits that request as much; empty for one that is not in the table.
     """
     foreign = ANNOTATIONS.get(key)
     if foreign is None:
@@ -292,7 +295,7 @@ def meant_by(key: str, value: str, families: Iterable[str], config: DeviceConfig
 
 
 def _number(value: str, foreign: Foreign) -> int:
-    """A value of an annotation as the table counts it; 0 where it is no number."""
+    """A value of an annotation in the table's unit; 0 if it is not a number."""
     try:
         number = Decimal(value.strip())
     except InvalidOperation:

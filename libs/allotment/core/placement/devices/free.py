@@ -9,7 +9,7 @@ from allotment_proto.facts import DeviceRequest
 
 
 class Free:
-    """A card's free amounts while one pod is being placed: the books are not touched."""
+    """A card's free amounts while one pod is being placed; the ledger does not change."""
 
     __slots__ = ("card", "cores_pct", "held", "memory_mib", "slots", "state")
 
@@ -20,10 +20,12 @@ class Free:
         self.cores_pct = card.free_cores_pct
         self.state = card.state
         self.held: list[str] | None = None
-        """The pieces that are held once something was taken; None: those of the card."""
+        """The pieces held once something was taken; None: those of the card."""
 
     def piece(self, wanted: DeviceRequest, order: str) -> Piece | None:
-        """What the card hands out; if it is not partitioned, the amounts asked for."""
+        """The piece that the card would allocate; if it is not partitioned, the amounts
+        requested.
+        """
         card = self.card
         if card.partitioner is None:
             memory_mib = need_memory_mib(wanted, card.fact.memory_mib)
@@ -44,7 +46,7 @@ class Free:
         return twin
 
     def take(self, wanted: DeviceRequest, piece: Piece) -> str:
-        """Charge a piece that `piece` offered; gives the `Holding.instance` it is known by."""
+        """Charge a piece that `piece` offered; returns its `Holding.instance`."""
         self.charge(piece)
         card = self.card
         if card.partitioner is None:
@@ -69,7 +71,7 @@ class Free:
 
 
 CardOrder = Callable[[Sequence[Free], DeviceRequest], Sequence[Free]]
-"""Sorts a node's cards (given by index) for one device request, the first to try in front."""
+"""Sorts a node's cards (given by index) for one device request, the first to try first."""
 
 
 def share_name(wanted: DeviceRequest) -> str:
@@ -80,9 +82,10 @@ def share_name(wanted: DeviceRequest) -> str:
 
 
 def need_memory_mib(request: DeviceRequest, capacity_mib: int, table: Table = ()) -> int:
-    """The memory one card must have free: the amount, or the percentage of this card, floored.
+    """The memory in MiB that one card must have free: the amount, or the percentage of this card,
+    floored.
 
-    Of a card that is partitioned by geometries its largest instance is as good as all of it.
+    Of a card that is partitioned by geometries, the largest instance counts as all of it.
     """
     if request.memory_pct:
         wanted_mib = share_mib(capacity_mib, request.memory_pct)
@@ -104,7 +107,7 @@ def in_order(cards: Sequence[Free], word: str) -> list[Free]:
 
 
 def need_cores_pct(request: DeviceRequest, capacity_pct: int) -> int:
-    """The compute one card must have free. Who asks for none still needs a card that is not used
-    up, unless the card has no compute to count.
+    """The compute in percent that one card must have free. A request for none still needs a card
+    that is not used up, unless the card has no compute to count.
     """
     return max(request.cores_pct, 1 if capacity_pct else 0)

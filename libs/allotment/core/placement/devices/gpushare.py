@@ -1,7 +1,7 @@
 """GPU sharing by memory (`volcano.sh/gpu-memory`) and whole cards by number (`gpu-number`).
 
-Both live on one ledger. A memory request is one card for the whole pod; a number request takes
-cards that nobody else holds, with all their memory.
+Both use one ledger. A memory request is one card for the whole pod; a number request takes idle
+cards with all their memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,15 +35,15 @@ from allotment_proto.volcano import gpushare as wire
 from allotment_proto.volcano import keys, selection
 
 _POD_LEVEL = 0
-"""Requests of all containers are one request of the pod; it is booked under container 0."""
+"""The requests of all containers are one request of the pod, booked under container 0."""
 _CARDS_MAX = 1024
-"""More than any node has: a larger number is a mistake, and is said to be one."""
+"""More than any node has: a larger number is rejected as a mistake."""
 _CARD_MEMORY_MIB_MAX = 10**9
 """More than any card has."""
 _MEMORY = Switch("deviceshare.GPUSharingEnable", "nvidia", keys.GPU_MEMORY)
 _NUMBER = Switch("deviceshare.GPUNumberEnable", "nvidia", keys.GPU_NUMBER)
 _BY_KIND = {"memory": _MEMORY, "number": _NUMBER}
-"""The switches by what `Policy.gpushare_kind` says is served, if not both are."""
+"""The switches by `Policy.gpushare_kind`, if it serves only one kind."""
 
 
 class Gpushare(Family):
@@ -76,7 +76,7 @@ class Gpushare(Family):
         return policy.gpushare_kind
 
     def unserved(self, wanted: Sequence[DeviceRequest], policy: Policy) -> Problem | None:
-        """Where the policy serves one of the two kinds, a request of the other."""
+        """The problem of a request for one of the two kinds if the policy serves only the other."""
         served = _BY_KIND.get(policy.gpushare_kind)
         asked = self.switch_for(wanted[0])
         if served is None or asked is served:
@@ -89,7 +89,7 @@ class Gpushare(Family):
         )
 
     def selection(self, pod: PodSource, *, is_bound: bool) -> tuple[Selection, tuple[Problem, ...]]:
-        """Bound, the index says what the pod got: it is no longer what the pod asked for."""
+        """On a bound pod the index is what it got, no longer what it requested."""
         chosen, problems = selection.decode(pod.annotations)
         if is_bound:
             chosen = msgspec.structs.replace(chosen, indexes=None)
@@ -117,7 +117,7 @@ class Gpushare(Family):
         return keys.LOCK_GPUSHARE if _shares_memory(held) else ""
 
     def inventory(self, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
-        """Cards are equal parts of the node's *capacity*; both keys must be listed."""
+        """The cards are equal parts of the node's *capacity*; both keys must be listed."""
         amounts: list[int] = []
         for key in (keys.GPU_MEMORY, keys.GPU_NUMBER):
             if key not in node.capacity:
@@ -206,7 +206,7 @@ def _shares_memory(held: Holding) -> bool:
 def _unhealthy(node: NodeSource, number: int) -> tuple[frozenset[int], tuple[Problem, ...]]:
     """The cards that the node names as unhealthy.
 
-    Nothing tells these cards' UUIDs: if one is named, any of them may be meant.
+    The UUIDs of these cards are unknown: if one is named, any of them may be meant.
     """
     indexes, others = wire.decode_unhealthy(node.annotations.get(keys.GPU_UNHEALTHY_IDS, ""))
     place = f"annotation {keys.GPU_UNHEALTHY_IDS}"

@@ -1,10 +1,11 @@
 """Ascend 310P chips through MindCluster: whole, or pieces by AI cores.
 
-How they are partitioned: `ledger.partitions.mindcluster`.
+`ledger.partitions.mindcluster` has the rules of partitioning.
 
-A card's and a holding's percent of compute counts AI cores here, and a card's slots its AI CPUs. A
-pod asks as a whole: its chips are written down once for all its containers, so one of them asks.
-Source: volcano `ascend/mindcluster` (deviceshare 2.7, 4.10, 6.9, 7.4), with quirk Q24 done right.
+A card's and a holding's percent of compute counts AI cores here, and a card's slots its AI CPUs.
+One container of a pod requests its chips, because one annotation records them for all its
+containers. Source: volcano `ascend/mindcluster` (deviceshare 2.7, 4.10, 6.9, 7.4), with quirk Q24
+corrected.
 """
 
 from collections.abc import Container, Mapping
@@ -33,20 +34,19 @@ from allotment_proto.volcano import mindcluster_node as wire_node
 
 _KIND = "Ascend310P"
 _CORES_PER_CHIP = (8, 10)
-"""AI cores of the chips that pods can ask for whole, the usual one in front."""
+"""AI cores of the chips that pods can request whole, the usual number first."""
 _CHIPS_MAX = 64
-"""More than any node has: a larger number is a mistake, and is said to be one."""
+"""More than any node has: a larger number is rejected as a mistake."""
 _NAMESPACES = (keys.MINDX_NAMESPACE, keys.MINDX_NODE_NAMESPACE)
-"""Where device information is: of the whole cluster, else of single nodes."""
+"""The namespaces of device information: of the whole cluster, otherwise of single nodes."""
 
 
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class MindclusterInfo(DeviceInfo):
-    """One ConfigMap may tell of all nodes. It is taken apart, so that a change touches only the
-    nodes whose own part changed, and each node is given no more than its part, in the layout of the
-    whole.
+    """One ConfigMap may describe all nodes. It is split, so that a change touches only the nodes
+    whose own part changed and each node has only its part, in the layout of the whole.
 
     Source: volcano `ascend/mindcluster/ascend310p/vnpu/init_policy.go` (deviceshare 2.7).
     """
@@ -195,8 +195,9 @@ class Mindcluster(Family):
         return (wanted,), None
 
     def holdings(self, pod: PodSource) -> tuple[tuple[Holding, ...], tuple[Problem, ...]]:
-        """What the annotation says. A piece that somebody else gave and that Huawei's plugin did
-        not report yet closes its chip (`UNCONFIRMED`)."""
+        """The holdings in the annotation. A piece that another scheduler allocated and Huawei's
+        plugin has not yet reported closes its chip (`UNCONFIRMED`).
+        """
         text = pod.annotations.get(keys.NPU_CORE)
         if text is None:
             return (), ()
@@ -206,7 +207,7 @@ class Mindcluster(Family):
         index = next((i for i, c in enumerate(pod.containers) if _asks(c)), 0)
         if not found.template:
             requests, _ = self.requests(pod)
-            # of a chip whose size is not known nothing is left all the same: it is held whole
+            # nothing is left of a chip of unknown size anyway: it is held whole
             each = requests[0].cores_pct if requests and not requests[0].templates else 0
             return tuple(Holding(self.name, index, c, 0, each) for c in found.chips), ()
         is_known = keys.LOG_SEQ in pod.annotations or keys.ASCEND_REAL in pod.annotations
@@ -234,7 +235,7 @@ def _asks(container: ContainerSource) -> bool:
 
 
 def _whole_chips(cores: int) -> tuple[int, int]:
-    """How many whole chips these are, and the cores of each; 0 if they are none."""
+    """The number of whole chips in these cores, and the cores of each; 0 if they are none."""
     for each in _CORES_PER_CHIP:
         chips = wire.whole_chips(cores, each)
         if chips:
@@ -243,8 +244,9 @@ def _whole_chips(cores: int) -> tuple[int, int]:
 
 
 def _device_info(node: NodeSource) -> tuple[wire_node.DeviceInfo | None, tuple[Problem, ...]]:
-    """What ConfigMaps (keys like ``mindx-dl/cluster-info-device-0/cluster-info-device-0``) say of
-    the node's chips; None if they say nothing."""
+    """The data of ConfigMaps about the node's chips (keys like
+    ``mindx-dl/cluster-info-device-0/cluster-info-device-0``); None without any.
+    """
     accelerator = node.labels.get(keys.LABEL_ACCELERATOR, "")
     kind = accelerator.split("-")[1] if "-" in accelerator else _KIND
     maps: dict[tuple[str, str], dict[str, str]] = {}

@@ -1,7 +1,7 @@
-"""vGPU: NVIDIA cards by share or by MIG instance, as the node's mode is.
+"""vGPU: NVIDIA cards by share or by MIG instance, depending on the node's mode.
 
-In mode `hami-core` a share is held to its memory and compute by software, in `mps` to its compute
-alone; in `mig` a card is partitioned into instances (`allotment.core.ledger.partitions.mig`).
+In mode `hami-core` software limits a share's memory and compute, in `mps` its compute alone; in
+`mig` a card is partitioned into instances (`allotment.core.ledger.partitions.mig`).
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from allotment_proto.volcano import keys, selection
 from allotment_proto.volcano import vgpu as wire
 
 _COUNT_MAX = 64
-"""More cards than any node has: a larger number is a mistake, and is said to be one."""
+"""More cards than any node has: a larger number is rejected as a mistake."""
 
 
 class _VgpuRecord(Record):
@@ -36,9 +36,9 @@ class _VgpuRecord(Record):
     phase = keys.BIND_PHASE
 
     def phase_of(self, annotations: Mapping[str, str], phase: str) -> str:
-        """The plugin serves what is left in its work list and does not look at what it wrote into
-        the phase, so neither is that believed against the list. A pod that it gave up keeps its
-        list, with a time that makes it the last.
+        """The plugin serves what is left in its work list and ignores the phase that it wrote, so
+        the list outranks the phase here as well. A pod that it gave up keeps its list, with a time
+        that makes it the last.
         """
         left = annotations.get(self.work_list)
         if left is None or phase == "":
@@ -51,8 +51,9 @@ class _VgpuRecord(Record):
         return keys.PHASE_SUCCESS if phase == keys.PHASE_ALLOCATING else phase
 
     def standing(self, pod: PodSource) -> Standing | None:
-        """The plugin looks neither at the pod's node nor at its phase, and counts entries by their
-        commas, also those that it cannot read."""
+        """The plugin reads neither the pod's node nor its phase, and counts entries by their
+        commas, even those that it cannot parse.
+        """
         text, node = pod.annotations.get(self.work_list, ""), pod.annotations.get(keys.VGPU_NODE)
         devices = sum("," in piece for group in text.split(";") for piece in group.split(":"))
         if not node or not devices:
@@ -124,10 +125,10 @@ class Vgpu(Family):
         return registered(self.name, node)
 
     def requests(self, pod: PodSource) -> tuple[tuple[DeviceRequest, ...], Problem | None]:
-        """Regular containers only; a count of 0 asks for nothing.
+        """The requests of regular containers; a count of 0 requests nothing.
 
-        Init containers are passed over, as Volcano does. A pod in which nothing else asks is
-        refused: bound without annotations, it would fail on its node.
+        Init containers are ignored, as in Volcano. A pod in which only an init container requests
+        cards is rejected: bound without annotations, it would fail on its node.
         """
         out: list[DeviceRequest] = []
         for index, container in enumerate(pod.containers):
@@ -250,7 +251,7 @@ class Vgpu(Family):
 
 
 def _held(pod: PodSource, text: str) -> tuple[tuple[Holding, ...], tuple[Problem, ...]]:
-    """What an assignment string says that a pod's containers hold."""
+    """What a pod's containers hold according to an assignment string."""
     groups, problems = wire.decode_assignment(text)
     nvidia = pod.config.nvidia
     names = (nvidia.count_name, nvidia.memory_name)
@@ -259,7 +260,7 @@ def _held(pod: PodSource, text: str) -> tuple[tuple[Holding, ...], tuple[Problem
         for i, container in enumerate(pod.containers)
         if any(name in container.limits for name in names)
     ]
-    if len(groups) < len(asking):  # ours: a container that asks for 0 cards has no group
+    if len(groups) < len(asking):  # ours: one that requests 0 cards has no group
         asking = [i for i in asking if pod.containers[i].limits.get(nvidia.count_name) != "0"]
     spare = max(asking, default=-1) + 1
     asking.extend(range(spare, spare + len(groups)))

@@ -1,8 +1,8 @@
-"""What a node says of its NVIDIA cards, held against what is configured.
+"""A node's NVIDIA cards, checked against the configuration.
 
-Three places must agree: the device configuration, what the device plugin registered, and what
-kubelet lists as allocatable. Where they do not, kubelet would refuse pods that fit by one of them
-(`UnexpectedAdmissionError`), so the node is told of before a pod is sent there.
+Three sources must agree: the device configuration, the device plugin's registration, and what
+kubelet lists as allocatable. Otherwise kubelet would reject pods that fit by one of them
+(`UnexpectedAdmissionError`), so the node gets a problem before any pod is sent there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ _Tables = tuple[tuple[Geometry, ...], ...]
 def registered(family: str, node: NodeSource) -> tuple[Inventory | None, tuple[Problem, ...]]:
     """The node's cards. A node counts when kubelet lists number, memory and cores above 0.
 
-    When the device plugin dies, kubelet drives these to 0: that is the liveness signal.
+    If the device plugin fails, kubelet sets these to 0: that is the liveness signal.
     """
     text = node.annotations.get(keys.NODE_VGPU_REGISTER)
     if text is None:
@@ -46,16 +46,16 @@ def registered(family: str, node: NodeSource) -> tuple[Inventory | None, tuple[P
         cards, tables, found = _with_tables(cards, node.config)
         problems += found
         if not tables:
-            mode = keys.MODE_HAMI_CORE  # as Volcano reads it, which does not say so
+            mode = keys.MODE_HAMI_CORE  # as Volcano reads it, without a message
     problems += _disagreements(node, register, own)
     return Inventory(family, mode, tuple(cards), tables), tuple(problems)
 
 
 def _half_deployed(node: NodeSource) -> tuple[Problem, ...]:
-    """A node with resources of the device plugin, which registered no cards.
+    """The problem of a node with resources of the device plugin but without registered cards.
 
-    The configured names may be those of whole cards (`nvidia.com/gpu`), which another plugin lists:
-    only names that nobody else has count.
+    The configured names may be those of whole cards (`nvidia.com/gpu`), which another plugin lists,
+    so only names that no other plugin uses count.
     """
     nvidia = node.config.nvidia
     names = (nvidia.count_name, nvidia.memory_name, nvidia.cores_name)
@@ -71,7 +71,7 @@ def _half_deployed(node: NodeSource) -> tuple[Problem, ...]:
 
 
 def _node_config(node: NodeSource) -> NodeConfig:
-    """What the per-node configuration says of this node; the last entry of its name counts."""
+    """The per-node configuration of this node; the last entry of its name counts."""
     found = [entry for entry in node.config.nodes if entry.name == node.name]
     return found[-1] if found else NodeConfig(node.name)
 
@@ -93,8 +93,8 @@ def _not_listed(node: NodeSource) -> Problem | None:
 def _named_unhealthy(
     node: NodeSource, cards: tuple[CardFact, ...]
 ) -> tuple[frozenset[str], list[Problem]]:
-    """The ids of cards that somebody named as unhealthy, by index or UUID, beside what the device
-    plugin says of their health.
+    """The ids of cards that an annotation names as unhealthy, by index or UUID, in addition to the
+    health that the device plugin reports.
     """
     indexes, ids = gpushare.decode_unhealthy(node.annotations.get(keys.GPU_UNHEALTHY_IDS, ""))
     known = frozenset(card.id for card in cards)
@@ -113,7 +113,9 @@ def _named_unhealthy(
 
 
 def _configured(card: CardFact, config: DeviceConfig, own: NodeConfig, *, is_ill: bool) -> CardFact:
-    """The card with its sizes scaled for over-commit, and without what is hidden or ill."""
+    """The card with its sizes scaled for over-commit, and unhealthy if it is hidden or named as
+    unhealthy.
+    """
     nvidia = config.nvidia
     memory_milli = own.memory_scaling_milli or nvidia.memory_scaling_milli
     cores_milli = own.cores_scaling_milli or nvidia.cores_scaling_milli
@@ -126,7 +128,7 @@ def _configured(card: CardFact, config: DeviceConfig, own: NodeConfig, *, is_ill
         unhealthy_by=by,
         memory_mib=card.memory_mib * memory_milli // _MILLI,
         cores_pct=min(card.cores_pct * cores_milli // _MILLI, CORES_MOST_PCT),
-        # all of nothing would fit on a card without memory, and fail there
+        # the whole of nothing would fit on a card without memory, and fail there
         healthy=card.healthy and card.memory_mib > 0 and not is_hidden and not is_ill,
     )
 
@@ -134,9 +136,9 @@ def _configured(card: CardFact, config: DeviceConfig, own: NodeConfig, *, is_ill
 def _with_tables(
     cards: list[CardFact], config: DeviceConfig
 ) -> tuple[list[CardFact], _Tables, list[Problem]]:
-    """The cards that are in mode mig themselves, with the geometries of their models.
+    """The cards in mode mig, with the geometries of their models.
 
-    A card without any takes nothing, unless there is no card with some: then they are shares.
+    A card without geometries takes nothing, unless no card has any: then all are shared by amounts.
     """
     by_model = {
         card.model: device_config.geometries_for(config, card.model)
@@ -166,7 +168,7 @@ def _with_tables(
             continue
         if table not in tables:
             tables.append(table)
-        # a table may name sizes that are rounded up, and pods are charged by the table
+        # a table may name rounded sizes, and pods are charged by the table
         memory_mib = max(card.memory_mib, most_mib(table))
         changed = msgspec.structs.replace(card, table=tables.index(table), memory_mib=memory_mib)
         out.append(changed)
@@ -182,7 +184,7 @@ def _hidden(cards: tuple[CardFact, ...], own: NodeConfig) -> Iterator[Problem]:
 
 
 def _disagreements(node: NodeSource, register: wire.Register, own: NodeConfig) -> Iterator[Problem]:
-    """Where configuration, registration and allocatable do not say the same."""
+    """Where configuration, registration and allocatable disagree."""
     nvidia, cards = node.config.nvidia, register.cards
     if own.mode and own.mode != register.mode:
         yield _mismatch(

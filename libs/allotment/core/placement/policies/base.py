@@ -1,7 +1,7 @@
-"""What a device policy is: which cards it prefers on a node, and how good the node then is.
+"""A device policy: which cards it prefers on a node, and how good the node then is.
 
-A policy is plain Python over one node's ledgers: what `predicates.fits` and `scores.score` call.
-The board may have loops for it that give the same integers for many nodes at once.
+A policy is plain Python on one node's ledgers, called by `predicates.fits` and `scores.score`. The
+board may have loops for it that give the same integers for many nodes at once.
 
 Points are micro-points: 0 … `FULL_MICRO` per card. Of nodes with equal points the one with the
 smallest leftover wins (best fit), then the first by name.
@@ -19,11 +19,13 @@ from allotment_proto.facts import DeviceRequest, PodRequest, Policy
 class Points(NamedTuple):
     micro: int
     leftover: int
-    """What the choice leaves behind, smaller is better: at least 0; counted up to 2²³ − 1."""
+    """What the choice leaves unused, smaller is better: at least 0; counted up to 2²³ − 1."""
 
 
 class DevicePolicy(Protocol):
-    """One way to choose. `order` is the word for families that leave the choice to the policy."""
+    """One way to choose. `order` is the order of cards for families that leave the choice to the
+    policy.
+    """
 
     name: str
     order: str
@@ -36,7 +38,7 @@ class DevicePolicy(Protocol):
         cards: Sequence[Free],
         policy: Policy,
     ) -> Sequence[Free]:
-        """The cards (given by index) from the best on. Asked if `order` is ``preferred``."""
+        """The cards (given by index), the best first. Called if `order` is ``preferred``."""
 
     def points(
         self, node: Node, request: PodRequest, picks: Sequence[Pick], policy: Policy
@@ -45,7 +47,7 @@ class DevicePolicy(Protocol):
 
 
 class ByOrder:
-    """What policies share whose cards come in one of the plain orders: no choice of their own."""
+    """For policies whose cards come in one of the plain orders."""
 
     def prefer(
         self,

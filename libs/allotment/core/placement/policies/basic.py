@@ -2,11 +2,11 @@
 
 binpack takes the fullest card and gives 100 points × used-after ÷ capacity a card; spread takes the
 card with the fewest holders and gives 100 points a card that was idle; none takes cards by index
-from the last and gives nothing. Counted resources (`nvidia.com/gpu`) score likewise by their use on
-the node. Which cards of a family count, and by what, is `Family.scoring`. Where chips tell their
-networks, containers whose first chips are on one network earn up to 10 points more. For many nodes
-at once the loops of the board do the same (`board.choice.choose_cards`).
-Source: volcano `vgpu` and `ascend/hami` scoring (deviceshare 5.1).
+from the last and gives no points. Counted resources (`nvidia.com/gpu`) score likewise by their use
+on the node. `Family.scoring` defines which cards of a family count, and by what. If chips report
+their networks, containers whose first chips are on one network earn up to 10 points more. The loops
+of the board do the same for many nodes at once (`allotment_board.choice.choose_cards`). Source:
+volcano `vgpu` and `ascend/hami` scoring (deviceshare 5.1).
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ from allotment_proto.facts import DeviceRequest, PodRequest, Policy
 
 
 class _ByUse(ByOrder, ABC):
-    """What policies share that score a card by its use, or not at all."""
+    """For policies that score a card by its use, or not at all."""
 
     name = "none"
     order = "last"
@@ -78,7 +78,7 @@ class _ByUse(ByOrder, ABC):
                 )
         return Points(micro, sum(pick.free_after_mib for pick in picks))
 
-    # ---- what a policy says
+    # ---- what a policy defines
 
     @abstractmethod
     def _micro(self, used: int, size: int, was_idle: bool) -> int:
@@ -90,7 +90,7 @@ class _ByUse(ByOrder, ABC):
 
 
 class Unscored(_ByUse):
-    """Any node that fits is as good as another: best fit decides."""
+    """All nodes that fit are equal: best fit decides."""
 
     def _micro(self, used: int, size: int, was_idle: bool) -> int:
         return 0
@@ -119,7 +119,7 @@ class Spread(_ByUse):
 
 
 def _network_micro(networks: Sequence[int]) -> int:
-    """What the networks of containers' first chips are worth: 0 if one of them is not known."""
+    """Micro-points for the networks of containers' first chips: 0 if one of them is unknown."""
     if not networks or min(networks) < 0:
         return 0
     return NETWORK_MICRO * max(map(networks.count, networks)) // len(networks)

@@ -43,7 +43,7 @@ class Charged(NamedTuple):
 
     idle_milli: list[int]
     taken_milli: list[int]
-    """What the chosen cards give, in the order of `chosen`."""
+    """What the chosen cards allocate, in the order of `chosen`."""
     chosen: list[int]
     holders: list[int]
 
@@ -51,7 +51,7 @@ class Charged(NamedTuple):
 def charged(
     node: Node, request: PodRequest, picks: Sequence[Pick], policy: Policy
 ) -> Iterator[Charged]:
-    """Per device request the family's cards before it and what was chosen."""
+    """Per device request, the family's cards before it and those chosen."""
     families = cards_of(node, policy)
     done = 0
     for group in by_family(request).values():

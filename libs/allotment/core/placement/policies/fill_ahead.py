@@ -1,29 +1,29 @@
-"""Fill ahead: what a pod fills, less what it takes from the pods to come, less what it strands.
+"""Fill ahead: what a pod fills, less what it takes from future pods, less what it strands.
 
 In cards, a place gains
 
     what the pod fills of its cards
-    + 1/3 of what this changes of the fill ahead
-    - 7/4 of what this changes of the dead rests, each squared.
+    + 1/3 of the change of the fill ahead
+    - 7/4 of the change of the dead rests, each squared.
 
-The *fill ahead* of a node is how full typical pods could make what is free of it: for each size of
-the mix, if pods of this size alone took all the room (as many on a card as fit, and limited by free
-CPU and memory in proportion: `typical.filled_milli`); then the mean over the mix. It counts what a
-pod fills of the card that it gets, in memory or compute, and not a mean over all cards: 8 GB are
-half of a small card and a tenth of a large one.
+The *fill ahead* of a node is how full typical pods could make its free part: for each size of the
+mix, if pods of this size alone took all the room (as many on a card as fit, limited by free CPU and
+memory in proportion: `typical.filled_milli`); then the mean over the mix. It counts what a pod
+fills of its own card, in memory or compute, not a mean over all cards: 8 GB are half of a small
+card and a tenth of a large one.
 
-A *dead rest* is the idle part of a card that no size of the mix fits into any more, though one
-would if the card were idle. Squared, a fiftieth that is left over counts for next to nothing, so
-that cards are filled up; and half a card counts for what it is: a pod that fills half of a small
-card and strands the other half goes to a large card instead, as long as there is room.
+A *dead rest* is the idle part of a card that no longer fits any size of the mix, though the idle
+card would. Squared, a leftover of a fiftieth counts for almost nothing, so that cards are filled
+up, but half a card counts: a pod that fills half of a small card and strands the other half goes to
+a large card instead, as long as there is room.
 
-Sizes are weighed by the fourth root of the cards that their pods ask for (`typical.root_mix`),
-between counting pods (what fills up a card next) and counting cards (what needs room kept).
+Sizes are weighed by the fourth root of the cards that their pods request (`typical.root_mix`),
+between counting pods (what fills up a card next) and counting cards (what needs reserved room).
 
-Gains are counted in steps of 8 thousandths of a card: of places that are about the same the fullest
-node wins. Weights and step were found by trying, on other seeds than those in docs/policies.md
-and on 24 random workloads; between 0.3 and 0.4 and 1.5 and 2, and up to 30 thousandths, little
-changes, but that the published experiment likes fine steps.
+Gains are counted in steps of 8 thousandths of a card: of nearly equal places the fullest node wins.
+Weights and step were tuned on other seeds than those in docs/policies.md and on 24 random
+workloads. The result is not sensitive to them: weights from 0.3 to 0.4 and from 1.5 to 2, and steps
+up to 30 thousandths, differ little.
 """
 
 from collections.abc import Sequence
@@ -44,20 +44,20 @@ from allotment.core.placement.rules.points import FULL_MICRO, KIB_BITS
 from allotment_proto.facts import Typical
 
 _PARTS = 3
-"""Values are in thirds of 10⁻⁹ cards: what is ahead counts a third."""
+"""Values are in thirds of 10⁻⁹ cards: the fill ahead counts a third."""
 _IDLE = _PARTS * 1_000
-"""What an idle millionth of a card takes off."""
+"""The deduction for an idle millionth of a card."""
 _DEAD = _PARTS * 1_750
-"""What a dead rest takes off, by its square in thousandths of a card."""
+"""The deduction for a dead rest, by its square in thousandths of a card."""
 _STEP = _PARTS * 8 * PPM
 _STEP_MICRO = FULL_MICRO // 4_000
-"""32 cards cost all 100 points."""
+"""A loss of 32 cards takes all 100 points."""
 _MOST_FILLED = _PARTS * 8_000 * PPM
-"""What a pod of eight cards fills: 100 points."""
+"""The gain of a pod that fills eight cards: 100 points."""
 
 
 def rest_of(idle_ppm: int, idle_milli: int, is_dead: bool) -> int:
-    """What a card's idle part takes off the value of its node, in thirds of 10⁻⁹ cards."""
+    """The deduction for a card's idle part from the value of its node, in thirds of 10⁻⁹ cards."""
     rest = _IDLE * idle_ppm
     if is_dead:
         rest += _DEAD * idle_milli * idle_milli
@@ -80,8 +80,8 @@ class FillAhead(Valued):
         self._of_family: dict[str, list[Typical]] = {}
 
     def part(self, family: str, free: Free) -> tuple[int, ...]:
-        """Per shape how many of its units the card takes and what these fill; and the card's rest,
-        in thirds of 10⁻⁹ cards.
+        """Per shape how many of its units the card takes and what these fill; then the card's
+        deduction, in thirds of 10⁻⁹ cards.
         """
         shapes = self._shapes(family)
         sums: list[int] = []
@@ -91,7 +91,7 @@ class FillAhead(Valued):
         return *sums, rest_of(card_ppm(free), card_milli(free), is_dead(free, shapes))
 
     def worth(self, family: str, sums: Sequence[int], host: Host) -> int:
-        """The fill ahead less the rests, in thirds of 10⁻⁹ cards."""
+        """The fill ahead less the deductions, in thirds of 10⁻⁹ cards."""
         ahead = sum(
             shape.weight_ppm
             * filled_milli(many, fill, host.cpu_milli, host.memory_bytes >> KIB_BITS, shape)

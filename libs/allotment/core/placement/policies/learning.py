@@ -1,4 +1,4 @@
-"""What is learned from pods for policies that look ahead, and when it is worth saying again."""
+"""What policies that look ahead learn from pods, and when a change is worth recording."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -9,16 +9,18 @@ from allotment_proto.facts import PodRequest
 LEARNERS: dict[str, Callable[[Mapping[PodRequest, int], int], Mix]] = {
     "fill-ahead": root_mix,
 }
-"""Device policy → how it makes a mix from (how many pods asked for what, a usual card's MiB)."""
+"""Device policy → how it makes a mix from (how many pods have which request, a usual card's
+MiB).
+"""
 
 _MOVED_PPM = PPM // 20
-"""A mix is said again when some size's share of the pods moved by this much, …"""
+"""A mix is recorded again when some size's share of the pods moved by this much, …"""
 _MOVED_PART = 8
-"""… or its mean CPU or memory by an eighth, or when what it is worth is another."""
+"""… or its mean CPU or memory by an eighth, or when its worth changed."""
 
 
 class _Size(NamedTuple):
-    """What a mix says of the pods that want equal cards, on average."""
+    """A mix's average of the pods that want equal cards."""
 
     weight_ppm: int
     cpu_milli: int
@@ -33,9 +35,9 @@ def learn(policy: str, pods: Mapping[PodRequest, int], card_mib: int) -> Mix:
 
 
 def has_moved(known: Mix, now: Mix) -> bool:
-    """Whether a mix differs so much from the one that is known that decisions should follow it.
+    """Whether a mix differs so much from the known one that decisions should follow it.
 
-    A rebuilt mix costs every reader its caches, so the small changes of every pod do not count.
+    A new mix costs every reader its caches, so small changes do not count.
     """
     before, after = _sizes(known), _sizes(now)
     nothing = _Size(0, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""What typical pods ask for, learned from pods seen, and how much of a node they could use.
+"""What typical pods request, learned from observed pods, and how much of a node they could use.
 
 A *mix* is a handful of shapes with the share of pods that have them. `root_mix` keeps distinct
 sizes (cards, card types), each with the mean CPU and memory of its pods.
@@ -31,24 +31,25 @@ CARD_MILLI = 1000
 PPM = 1_000_000
 SHAPES_MOST = 16
 CARDS_MOST = 1024
-"""More cards than a node has: counts and worths beyond are taken as this."""
+"""More cards than a node has: larger counts and worths are capped at this."""
 UNITS_MOST = 1000
-"""More pods than share a card: counts beyond are taken as this."""
+"""More pods than share a card: larger counts are capped at this."""
 MEMORY_MOST, CORES_MOST = (1 << 31) - 2, (1 << 13) - 2
-"""Memory (MiB) and compute (%) of a card count up to here."""
+"""The most memory (MiB) and compute (%) of a card that count."""
 HOST_MOST = 1 << 40
-"""CPU (milli) and memory (KiB), free or asked for, count up to here: products fit 64 bits."""
+"""The most CPU (milli) and memory (KiB), free or requested, that count: products fit 64 bits."""
 
 
 Mix = tuple[Typical, ...]
 
 
 def root_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = SHAPES_MOST) -> Mix:
-    """The sizes with most pods, each pod counted by the fourth root of the cards that it asks for,
-    with their mean CPU and memory (floored): a job of eight cards counts 1.7 times one of one card.
+    """The sizes with most pods, each pod counted by the fourth root of the cards that it requests,
+    with their mean CPU and memory (floored): a job of eight cards counts 1.7 times a job of one
+    card.
 
-    `pods` says how many asked for what. `card_mib` is the memory of a usual card, against which
-    amounts of memory are held. At most `most` sizes.
+    `pods` has the number of pods by request. `card_mib` is the memory of a usual card, to which
+    amounts of memory are compared. At most `most` sizes.
     """
     counts, mean = by_size(pods)
     roots = {size: n * _fourth_root(worth_milli_of(size, card_mib)) for size, n in counts.items()}
@@ -57,14 +58,16 @@ def root_mix(pods: Mapping[PodRequest, int], card_mib: int, most: int | None = S
 
 
 def _fourth_root(worth_milli: int) -> int:
-    """A hundred times it, floored."""
+    """A hundred times the fourth root, floored."""
     return isqrt(isqrt(worth_milli * 100**4))
 
 
 def by_size(
     pods: Mapping[PodRequest, int],
 ) -> tuple[dict[PodRequest, int], Callable[[PodRequest], PodRequest]]:
-    """How many pods with devices there are of a size, and the size with the means of its pods."""
+    """The number of pods with devices by size, and a function from a size to one with the means of
+    its pods.
+    """
     counts: dict[PodRequest, int] = {}
     sums: dict[PodRequest, tuple[int, int]] = {}
     for request, number in pods.items():
@@ -85,7 +88,7 @@ def by_size(
 
 
 def size_of(request: PodRequest) -> PodRequest:
-    """The request without anything that does not say which cards it wants, and how many."""
+    """The request reduced to the cards that it wants, and how many."""
     devices = tuple(
         msgspec.structs.replace(wanted, container=0, container_name="")
         for wanted in request.devices
@@ -103,7 +106,7 @@ def most_frequent(
     most: int | None,
     pct: int,
 ) -> Mix:
-    """The shapes with the highest counts, no more than make up `pct` of all."""
+    """The shapes with the highest counts, as few as make up `pct` of all."""
     kept: list[tuple[PodRequest, int]] = []
     total, seen = sum(counts.values()), 0
     for request, number in sorted(counts.items(), key=lambda item: (-item[1], repr(item[0]))):
@@ -118,7 +121,7 @@ def most_frequent(
 
 
 def worth_milli_of(request: PodRequest, card_mib: int) -> int:
-    """What a pod asks of cards; `card_mib` is the memory of a usual one."""
+    """The cards that a pod requests, in milli-cards; `card_mib` is the memory of a usual one."""
     worth = 0
     for wanted in request.devices:
         share = CARD_MILLI * wanted.memory_pct // 100
@@ -134,13 +137,13 @@ def worth_milli_of(request: PodRequest, card_mib: int) -> int:
 
 
 def card_milli(free: Free) -> int:
-    """The part of a card's memory that is free, from 0 (also where it is oversold) to 1000."""
+    """The free part of a card's memory, from 0 (also if it is over-committed) to 1000."""
     size = max(min(free.card.fact.memory_mib, MEMORY_MOST), 1)
     return CARD_MILLI * max(min(free.memory_mib, MEMORY_MOST), 0) // size
 
 
 def room(amount: int) -> int:
-    """An amount that a host has free, or that a shape asks for, as it counts here."""
+    """An amount that a host has free, or that a shape requests, capped at `HOST_MOST`."""
     return max(min(amount, HOST_MOST), 0)
 
 
@@ -156,7 +159,9 @@ def usable_milli(cards: Iterable[Free], cpu_milli: int, shape: Typical) -> int:
 
 
 def fill_milli(free: Free, shape: Typical) -> int:
-    """What one unit of a shape's request fills of a card: of memory or compute, the larger part."""
+    """How much of a card one unit of a shape's request fills: of memory or compute, the larger
+    part.
+    """
     fact, ask = free.card.fact, shape.ask
     assert ask is not None
     need_mib = need_memory_mib(ask, fact.memory_mib, free.card.table)
@@ -164,7 +169,7 @@ def fill_milli(free: Free, shape: Typical) -> int:
 
 
 def unit_milli(ask: DeviceRequest, need_mib: int, memory_mib: int, cores_pct: int) -> int:
-    """The same for a unit that needs so much memory of a card that has so much."""
+    """The same for a unit that needs `need_mib` of a card with `memory_mib`."""
     if ask.cores_pct == CORES_WHOLE_PCT:
         return CARD_MILLI
     memory = CARD_MILLI * max(need_mib, 0) // max(min(memory_mib, MEMORY_MOST), 1)
@@ -172,12 +177,14 @@ def unit_milli(ask: DeviceRequest, need_mib: int, memory_mib: int, cores_pct: in
 
 
 def takes_one(ask: DeviceRequest) -> bool:
-    """Whether a card counts as taking one unit of a request, however much is free of it."""
+    """Whether a card counts as taking at most one unit of a request, however much is free."""
     return ask.count > 1 or ask.cores_pct == CORES_WHOLE_PCT
 
 
 def units(free: Free, shape: Typical) -> int:
-    """How many units of a shape's request the card takes; of shapes of several cards one."""
+    """How many units of a shape's request the card takes; at most one of shapes of several
+    cards.
+    """
     ask = shape.ask
     if ask is None or not takes(free, ask, shape.request.selection):
         return 0
@@ -194,7 +201,7 @@ def units(free: Free, shape: Typical) -> int:
 
 
 def is_dead(free: Free, shapes: Sequence[Typical]) -> bool:
-    """Whether none of the shapes is taken by the card, though one would be if it were idle."""
+    """Whether the card takes none of the shapes, though it would take one if it were idle."""
     if any(units(free, shape) for shape in shapes):
         return False
     idle, fact = free.copy(), free.card.fact
@@ -203,14 +210,14 @@ def is_dead(free: Free, shapes: Sequence[Typical]) -> bool:
 
 
 def card_ppm(free: Free) -> int:
-    """As `card_milli`, but from 0 to 1,000,000."""
+    """Like `card_milli`, but from 0 to 1,000,000."""
     size = max(min(free.card.fact.memory_mib, MEMORY_MOST), 1)
     return PPM * max(min(free.memory_mib, MEMORY_MOST), 0) // size
 
 
 def filled_milli(many: int, fill: int, cpu_milli: int, memory_kib: int, shape: Typical) -> int:
-    """How much of a node's cards would be filled if pods of one shape took all that they can: the
-    cards take so many units of its request, which fill so much.
+    """How much of a node's cards pods of one shape would fill if they took all they can: the cards
+    take `many` units of its request, which fill `fill`.
 
     Free CPU and memory limit it in proportion: CPU for half of these pods is room for half of it.
     """
@@ -238,7 +245,7 @@ def takes(free: Free, ask: DeviceRequest, selection: Selection) -> bool:
 
 
 class Fragmentation(NamedTuple):
-    """Idle parts of cards, and how much of them a pod of the mix is expected not to be able to use.
+    """Idle parts of cards, and how much of them a pod of the mix is not expected to be able to use.
 
     In 10⁻⁹ cards (milli × ppm).
     """
@@ -248,7 +255,7 @@ class Fragmentation(NamedTuple):
 
 
 def _fragmentation(node: Node, mix: Mix, policy: Policy) -> Fragmentation:
-    """Of one node; all of it is stranded where the mix is empty."""
+    """The fragmentation of one node; all idle parts are stranded if the mix is empty."""
     stranded, idle = 0, 0
     for family, cards in cards_of(node, policy).items():
         milli = sum(map(card_milli, cards))
@@ -261,13 +268,13 @@ def _fragmentation(node: Node, mix: Mix, policy: Policy) -> Fragmentation:
 
 
 def cluster_fragmentation(nodes: Iterable[Node], mix: Mix, policy: Policy) -> Fragmentation:
-    """The sum over nodes; those that were not observed (any more) have no cards."""
+    """The sum over nodes; nodes without a fact have no cards."""
     parts = [_fragmentation(node, mix, policy) for node in nodes]
     return Fragmentation(sum(p.stranded_nano for p in parts), sum(p.idle_nano for p in parts))
 
 
 def cards_of(node: Node, policy: Policy) -> dict[str, Sequence[Free]]:
-    """A node's cards by family, as the books have them."""
+    """A node's cards by family, as booked."""
     return {
         family: [Free(card) for card in ledger.cards]
         for family, ledger in node.ledgers.items()

@@ -1,13 +1,14 @@
-"""What policies that look ahead share: nodes have a value; where it suffers least a pod goes.
+"""The common part of policies that look ahead: nodes have a value, and a pod goes where it drops
+least.
 
-A policy of this kind says what a node's cards and host are worth to a mix of typical pods; all else
-follows: the card whose charge costs least is preferred (of equals the one with the least free), a
-node scores by what the choice costs, and of equal nodes the fullest one wins: least CPU (milli) +
-16 × free milli-cards left, so that 128 CPUs weigh as much as 8 cards. For many nodes at once the
-loops of the board do the same (`board.values`).
+Such a policy defines what a node's cards and host are worth to a mix of typical pods. All else
+follows: it prefers the card whose charge costs least (of equals the one with the least free), a
+node scores by the cost of the choice, and of equal nodes the fullest one wins: the least CPU
+(milli) + 16 × free milli-cards left, so that 128 CPUs weigh as much as 8 cards. The loops of the
+board do the same for many nodes at once (`allotment_board.values`).
 
 Device requests of one pod are scored one after the other, each with the shapes of its family; the
-first one bears the pod's CPU and memory.
+first one carries the pod's CPU and memory.
 """
 
 from abc import ABC, abstractmethod
@@ -36,7 +37,7 @@ class Host(NamedTuple):
 
 
 class Valued(ABC):
-    """A policy that values nodes. Subclasses say what a node is worth and what a change scores."""
+    """A policy that values nodes. Subclasses define a node's value and the score of a change."""
 
     name = ""
     order = "preferred"
@@ -47,11 +48,11 @@ class Valued(ABC):
 
     @abstractmethod
     def part(self, family: str, free: Free) -> tuple[int, ...]:
-        """What one card adds to the sums from which `worth` values its node."""
+        """One card's part in the sums from which `worth` values its node."""
 
     @abstractmethod
     def worth(self, family: str, sums: Sequence[int], host: Host) -> int:
-        """What the family's cards are worth with this much of the host free."""
+        """The value of the family's cards with this much of the host free."""
 
     @abstractmethod
     def micro(self, gain: int) -> int:
@@ -118,8 +119,8 @@ class Valued(ABC):
         return [sum(column) for column in zip(*(self._part(family, f) for f in cards), strict=True)]
 
     def _part(self, family: str, free: Free) -> tuple[int, ...]:
-        # Most cards of a node are as they were when it was last asked, and asking each shape of
-        # the mix whether it fits a card is what costs.
+        # Most cards of a node have not changed since the last call, and checking each shape of the
+        # mix against a card is the expensive part.
         key = free.card.fact, free.card.table, free.slots, free.memory_mib, free.cores_pct
         known = self._parts.get(key)
         if known is None:
@@ -132,7 +133,7 @@ class Valued(ABC):
 def _asks(
     request: PodRequest, picks: Sequence[Pick]
 ) -> Iterator[tuple[DeviceRequest, frozenset[str]]]:
-    """The device requests in the order in which they are served, each with its cards' ids."""
+    """The device requests in order, each with its cards' ids."""
     done = 0
     for group in by_family(request).values():
         for wanted in group:
@@ -156,7 +157,7 @@ def _after(node: Node, request: PodRequest) -> Host:
 
 
 def _charged(free: Free, wanted: DeviceRequest, policy: Policy) -> Free:
-    """A copy of the card with one unit of the request on it, as far as it can be had."""
+    """A copy of the card with one unit of the request charged, if it has the room."""
     twin = free.copy()
     piece = twin.piece(wanted, policy.mig_order)
     if piece is None:

@@ -1,12 +1,12 @@
-"""How many volumes of a driver a node can have attached, in plain loops.
+"""How many volumes of a driver a node can attach, in plain loops.
 
-A claim is one volume, however many pods of a node use it. Drivers for which a node names no limit
-take any number. What a node has attached are the claims of the pods that are booked on it, so a
-volume that a pod left behind, or that no pod of the cluster uses, does not count.
+A claim is one volume, however many pods of a node use it. Drivers without a limit on the node take
+any number. A node has attached the claims of the pods that are booked on it; a volume that a pod
+left behind, or that no pod of the cluster uses, does not count.
 
-Most claims are of one pod only. A cycle asks for these by number and not by name (`merged`), so
-that pods that differ in nothing but the names of their claims share all work.
-Source: Kubernetes' `nodevolumelimits`. `crowd` has the same on columns.
+Most claims are of one pod only. A cycle requests these by number, not by name (`merged`), so that
+pods that differ only in the names of their claims share all work. Source: Kubernetes'
+`nodevolumelimits`. `allotment_board.tallies` has the same on columns.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from allotment_proto.facts import Attachment, PodRequest
 
 
 class Attaching(NamedTuple):
-    """What one driver of a node would have to attach for a pod, and what it has attached."""
+    """What a driver of a node would have to attach for a pod, and what it has attached."""
 
     driver: str
     new: int
@@ -29,12 +29,14 @@ class Attaching(NamedTuple):
 
     @property
     def is_too_much(self) -> bool:
-        """A pod whose volumes all are there already needs nothing."""
+        """Whether the limit is exceeded; not for a pod all of whose volumes are attached
+        already.
+        """
         return 0 < self.new > self.limit - self.attached
 
 
 def attaching(node: Node, request: PodRequest) -> list[Attaching]:
-    """What the pod needs of each driver for which the node names a limit."""
+    """What the pod needs of each driver for which the node has a limit."""
     fact = node.fact
     if fact is None or not fact.volume_limits or not request.attachments:
         return []
@@ -47,7 +49,7 @@ def attaching(node: Node, request: PodRequest) -> list[Attaching]:
 
 
 def exceeds_limits(node: Node, request: PodRequest) -> bool:
-    """Whether the node cannot have all volumes attached that it would need for the pod."""
+    """Whether the volumes that the pod needs exceed a limit of the node."""
     return any(found.is_too_much for found in attaching(node, request))
 
 
@@ -61,8 +63,8 @@ def _new_volumes(node: Node, request: PodRequest) -> Mapping[str, int]:
 
 
 def merged(request: PodRequest, state: ClusterState) -> PodRequest:
-    """The request with a number in place of the claims that no other pod has; the very request if
-    it has no claims.
+    """The request with a number in place of the claims that no other pod has; the same object if it
+    has no claims.
     """
     if not request.attachments:
         return request

@@ -1,10 +1,9 @@
-"""Where an order of queues lets a pod go, beyond what the pod itself asks for.
+"""Where an order of queues allows a pod, beyond the pod's own request.
 
-A *bound* is asked of nodes like the pod's own constraints, but belongs to the round that places the
-pod: it is no part of the pod, the log never holds it, and it is not asked again when the decision
-is checked. What a node keeps to or not, whatever is free there, is asked together with the pod's
-constraints; what is only kept for somebody else for now is asked last, so that its count is that of
-the nodes that would take the pod otherwise.
+A *bound* is checked on nodes like the pod's own constraints, but belongs to the round that places
+the pod: it is not part of the pod or of the log, and is not rechecked with the decision. Lasting
+bounds are checked with the pod's constraints. Reservations for other pods are checked last, so that
+their count is that of the nodes that would otherwise take the pod.
 """
 
 from bisect import bisect_left
@@ -18,9 +17,7 @@ from allotment_proto.facts import ALONE, NodeTerm, PodRequest
 
 
 class Bound(NamedTuple):
-    """A node has to match one of the terms; `code` and, in words, `text` say why one that does not
-    is out.
-    """
+    """A node must match one of the terms; `code` and `text` are the reason if it does not."""
 
     code: str
     terms: tuple[NodeTerm, ...]
@@ -28,8 +25,9 @@ class Bound(NamedTuple):
 
 
 class Excluded(NamedTuple):
-    """Nodes that are there for somebody else, or held back because they fail: `code` and, in words,
-    `text` say for whom and why."""
+    """Nodes that are reserved for other pods, or held back because pods fail there; `code` and
+    `text` are the reason.
+    """
 
     code: str
     nodes: frozenset[str]
@@ -37,9 +35,9 @@ class Excluded(NamedTuple):
 
 
 class Bonus(NamedTuple):
-    """What a node earns by the value of a label, in micro-points, none of them below 0, in the term
-    of its score that is called `term`. `by_value` is sorted. Of several labels that a node has the
-    one counts that earns most. Without labels the values are names of nodes.
+    """Micro-points of a node by the value of a label, none below 0, in the score term named `term`.
+    `by_value` is sorted. If a node has several of the labels, the one that earns most counts.
+    Without labels the values are names of nodes.
     """
 
     term: str
@@ -53,7 +51,7 @@ class Bonus(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """`always` are asked with the pod's own constraints, `excluded` when all else fits."""
+    """`always` are checked with the pod's own constraints, `excluded` once everything else fits."""
 
     always: tuple[Bound, ...] = ()
     excluded: tuple[Excluded, ...] = ()
@@ -70,7 +68,7 @@ class _BoundRequest(PodRequest, frozen=True, gc=False):
 
 
 def bounded(request: PodRequest, bounds: Bounds) -> PodRequest:
-    """The request within these bounds; itself if there are none."""
+    """The request within these bounds; the same object if there are none."""
     if bounds == OPEN:
         return request
     fields = {name: getattr(request, name) for name in PodRequest.__struct_fields__}
@@ -82,8 +80,8 @@ def bounds_of(request: PodRequest) -> Bounds:
 
 
 def by_itself(request: PodRequest) -> PodRequest:
-    """The request as it would be asked if there were no other pods: nothing is kept for others, no
-    rule is about them, and none of them failed anywhere.
+    """The request as if there were no other pods: no reservations, no rules about other pods, and
+    no failures of theirs.
     """
     bounds = bounds_of(request)
     if bounds.excluded:
@@ -95,7 +93,7 @@ def by_itself(request: PodRequest) -> PodRequest:
 
 
 def outside(request: PodRequest, labels: Mapping[str, str], name: str) -> str | None:
-    """The reason code of the first lasting bound that a node does not keep to."""
+    """The reason code of the first lasting bound that a node violates."""
     for bound in bounds_of(request).always:
         if not affinity_matches(bound.terms, labels, name):
             return bound.code
@@ -103,7 +101,7 @@ def outside(request: PodRequest, labels: Mapping[str, str], name: str) -> str | 
 
 
 def kept_back(request: PodRequest, name: str) -> str | None:
-    """Why a node that would do is there for somebody else, as a reason code."""
+    """The reason code for a node that would fit but is reserved for other pods or held back."""
     return next((b.code for b in bounds_of(request).excluded if name in b.nodes), None)
 
 
@@ -124,7 +122,7 @@ def _micro_of(bonus: Bonus, value: str) -> int:
 
 
 def texts_of(request: PodRequest, counted: Iterable[tuple[str, int]]) -> tuple[str, ...]:
-    """What stands behind those of the counted reasons that are bounds."""
+    """The texts of those counted reasons that are bounds."""
     bounds = bounds_of(request)
     if bounds is OPEN:
         return ()

@@ -1,10 +1,10 @@
-"""One card, one book: nodes that list their cards twice, to be given whole and in shares.
+"""One card, one book: nodes that list their cards twice, to be allocated whole and in shares.
 
-Two device plugins run there, one that shares cards and one that only counts them, and neither knows
-what the other gives. Kubelet chooses the cards of a resource that is only counted, so nobody can
-tell which are left: while one of them is held no card of the node is shared, and while a share is
-held none is given whole. Each is a threshold, so that the board asks the same: a node that lists
-its cards once has 1 for either, one that lists them twice minus what is held of the other.
+Two device plugins run there, one that shares cards and one that only counts them, and neither sees
+what the other allocates. Kubelet chooses the cards of a counted resource, so it is unknown which
+are left: while one of them is held, no card of the node is shared, and while a share is held, none
+is allocated whole. Both are thresholds, so that the board can check the same: a node that lists its
+cards once has 1 for either; one that lists them twice has minus the number held of the other kind.
 """
 
 from typing import NamedTuple
@@ -56,7 +56,7 @@ def taken_by(fact: NodeObserved, placement: Placement) -> Spare:
 
 
 def need_of(request: PodRequest) -> Spare:
-    """What a pod needs. One that wants both fits only where they are different cards."""
+    """What a pod needs. A pod that wants both fits only where these are different cards."""
     wants_shares = any(ask.family in _SHARED for ask in request.devices)
     wants_whole = any(amount and name in _WHOLE for name, amount in request.extended)
     if wants_shares and wants_whole:
@@ -65,7 +65,7 @@ def need_of(request: PodRequest) -> Spare:
 
 
 def card_lack(node: Node, request: PodRequest) -> str | None:
-    """Why a node cannot give such cards, if what is held of the other kind is the reason."""
+    """Why a node cannot allocate such cards, if the reason is what is held of the other kind."""
     has, needs = spare_of(node), need_of(request)
     is_enough = has.for_shares >= needs.for_shares and has.for_whole >= needs.for_whole
     return None if is_enough else reasons.CARDS_IN_OTHER_USE

@@ -1,11 +1,12 @@
-"""Cards by the names under which quotas count them, and the annotations that speak of them.
+"""Cards by the names under which quotas count them, and the annotations that use these names.
 
 Names come from a node's labels ``<prefix>.product``, ``.memory``, ``.replicas`` (prefix such as
 ``nvidia.com/gpu``) and from what it can allocate:
 
 * whole card: the product,
 * MPS share: ``<product>/mps-<GiB>g*1/<replicas>``, if it offers ``<prefix>.shared``,
-* MIG instance cut beforehand: ``<product>/mig-<profile>-mixed``, per ``<vendor>/mig-<profile>``.
+* MIG instance partitioned in advance: ``<product>/mig-<profile>-mixed``, per
+  ``<vendor>/mig-<profile>``.
 
 Amounts are thousandths: one card is 1000.
 """
@@ -29,7 +30,7 @@ _MIB_A_GIB = 1024
 class Card(msgspec.Struct, frozen=True):
     """A card by the name under which quotas count it.
 
-    `resource` is what pods ask for to get a whole one, `memory_mib` its memory (0: unknown, then it
+    `resource` is what pods request to get a whole one, `memory_mib` its memory (0: unknown, so it
     cannot be counted by share).
     """
 
@@ -39,7 +40,7 @@ class Card(msgspec.Struct, frozen=True):
 
 
 def discover(labels: Mapping[str, str], allocatable: Collection[str]) -> tuple[Card, ...]:
-    """The cards that a node offers, by name; none if its labels do not tell."""
+    """The cards that a node offers, by name; empty if its labels do not name them."""
     found: dict[str, Card] = {}
     for label, product in sorted(labels.items()):
         prefix, dot, rest = label.rpartition(".")
@@ -71,29 +72,29 @@ def _of_prefix(
             profile = resource.removeprefix(f"{vendor}/{_MIG}")
             cards.append(Card(f"{product}/{_MIG}{profile}-mixed", resource))
     if not any(card.name == product for card in cards):
-        # nodes that only share: the name still stands for the model, for quotas by memory
+        # on nodes that only share, the name still stands for the model, for quotas by memory
         cards.append(Card(product, "", memory_mib))
     return cards
 
 
 def _whole(text: str | None) -> int:
-    """A label's whole number; 0 if it is none, which then counts as unknown."""
+    """A label's integer; 0, which counts as unknown, if it is none."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 12 else 0
 
 
 def is_card(resource: str) -> bool:
-    """Whether a resource is one under which device plugins list GPUs, whatever labels say."""
+    """Whether device plugins list GPUs under this resource, whatever labels say."""
     name = resource.partition("/")[2]
     return name in ("gpu", "gpu" + _SHARED) or name.startswith(_MIG)
 
 
 def label_value(text: str) -> str:
-    """A name as labels spell it: what they cannot hold becomes a dash."""
+    """A name as labels spell it: characters that labels cannot hold become dashes."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in text)
 
 
 def spelled(selection: Selection) -> Selection:
-    """Lists of types as they would stand in a product label."""
+    """Lists of types, spelled as in a product label."""
     if selection.use_types is None and selection.nouse_types is None:
         return selection
     use, nouse = (
@@ -105,5 +106,5 @@ def spelled(selection: Selection) -> Selection:
 
 
 def alternatives(text: str) -> tuple[str, ...]:
-    """``A|B`` → A, B: names that will do, the preferred in front."""
+    """``A|B`` → A, B: alternatives, the preferred first."""
     return tuple(name for part in text.split(ALTERNATIVES) if (name := part.strip()))

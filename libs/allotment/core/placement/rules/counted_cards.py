@@ -1,9 +1,9 @@
 """Which models a pod accepts of cards that are only counted, like ``nvidia.com/gpu: 1``.
 
-Kubelet chooses the cards of such a resource, so a node is right as a whole or not at all. Its model
-is what its product label says (``nvidia.com/gpu.product``; `card_names` has the rule). A node that
-lists such cards and does not say their model is right for no list of types, neither of those that
-are wanted nor of those that are not: nobody can know that it would be.
+Kubelet chooses the cards of such a resource, so a node matches as a whole or not at all, by the
+model in its product label (``nvidia.com/gpu.product``; `card_names` has the rule). A node that
+lists such cards without a model matches no list of types, neither of wanted nor of unwanted ones,
+because its model is unknown.
 """
 
 from collections import Counter
@@ -18,11 +18,11 @@ from allotment_proto.facts import PodRequest, Selection
 
 _MODELS_SHOWN = 5
 _UNKNOWN = ""
-"""The model of cards of which the node's labels say none."""
+"""The model of cards whose node has no label for it."""
 
 
 def has_wrong_model(fact: NodeObserved, labels: Mapping[str, str], request: PodRequest) -> bool:
-    """Whether the node lists counted cards that the pod asks for, of a model that it refuses."""
+    """Whether the node lists counted cards that the pod requests, of a model that it rejects."""
     chosen = request.selection
     if not chosen.counted:
         return False
@@ -34,7 +34,7 @@ def has_wrong_model(fact: NodeObserved, labels: Mapping[str, str], request: PodR
 
 
 def models_text(fact: NodeObserved, labels: Mapping[str, str], request: PodRequest) -> str:
-    """What a node says of the models of the counted cards that the pod asks for."""
+    """The models of the counted cards that the pod requests, by the node's labels, as text."""
     models = set(models_of(fact, labels, request.selection))
     return ", ".join(_shown(model) for model in sorted(models))
 
@@ -42,7 +42,7 @@ def models_text(fact: NodeObserved, labels: Mapping[str, str], request: PodReque
 def models_note(
     state: ClusterState, request: PodRequest, counts: Iterable[tuple[str, int]]
 ) -> tuple[str, ...]:
-    """Which models there are, for a pod that was refused for theirs."""
+    """The models in the cluster, for a pod that was rejected because of theirs."""
     chosen = request.selection
     if not chosen.counted or reasons.GPU_MODEL_MISMATCH not in dict(counts):
         return ()
@@ -59,8 +59,9 @@ def models_note(
 
 
 def models_of(fact: NodeObserved, labels: Mapping[str, str], chosen: Selection) -> Iterator[str]:
-    """The models of the counted cards that the pod asks for and the node lists, as many as there
-    are; `_UNKNOWN` where its labels say none."""
+    """The models of the counted cards that the pod requests and the node lists; `_UNKNOWN` if its
+    labels name none.
+    """
     listed = [name for name, amount in fact.extended if amount > 0]
     asked = [resource for resource in chosen.counted if resource in listed]
     cards = card_names.discover(labels, listed) if asked else ()

@@ -1,8 +1,8 @@
 """Nodes and cards that are held back because pods did not start there (`ledger.health`).
 
-They become bounds of a pod's request, asked of nodes when all else fits. A node that is on trial
-takes one lone pod at a time, and only if no other node takes it. Members of a gang are no
-volunteers: one of them would cost all others their place.
+They become bounds of a pod's request, checked once everything else fits. A node on trial takes one
+lone pod at a time, and only if no other node takes it. Members of a gang are never used for a
+trial: if one failed, all others would lose their place.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,12 +21,12 @@ _NAMED = 3
 
 
 def is_concerned(request: PodRequest) -> bool:
-    """Whether a request is for something that device plugins hand out."""
+    """Whether a request needs something that device plugins allocate."""
     return bool(request.devices) or any(n and "/" in name for name, n in request.extended)
 
 
 def without_failing(request: PodRequest, pod: PodObserved, state: ClusterState) -> PodRequest:
-    """The request without the nodes and cards that are held back; itself if none is."""
+    """The request without the nodes and cards that are held back; the same object if none is."""
     if not state.health or not is_concerned(request):
         return request
     is_gang = state.is_gang(pod.group)
@@ -44,9 +44,8 @@ def without_failing(request: PodRequest, pod: PodObserved, state: ClusterState) 
 
 
 def if_possible(request: PodRequest, pod: PodObserved, state: ClusterState) -> PodRequest:
-    """The request without the nodes that have still to show that they are well and those on which
-    pods failed that are alike (`_has_failed`), and without cards that are held back for several
-    namespaces; itself if there are none.
+    """The request without nodes on trial, nodes on which similar pods failed (`_has_failed`), and
+    cards that are held back for several namespaces; the same object if there are none.
     """
     if not state.health or not is_concerned(request):
         return request
@@ -65,8 +64,9 @@ def if_possible(request: PodRequest, pod: PodObserved, state: ClusterState) -> P
 
 
 def _has_failed(health: Health, pod: PodObserved) -> bool:
-    """Whether pods of a pod's owner failed there, or with its image, in its own namespace or in
-    several others: elsewhere it shows which is to blame, the node or the image."""
+    """Whether pods of the same owner failed there, or pods with the same image, in its own
+    namespace or in several others: another node shows whether the node or the image is at fault.
+    """
     spaces = {s.namespace for s in health.counted if s.has_died and s.image == pod.image}
     is_of_owner = any(strike.owner == pod.owner for strike in health.counted)
     return pod.namespace in spaces or len(spaces) > 1 or (bool(pod.owner) and is_of_owner)
@@ -75,7 +75,7 @@ def _has_failed(health: Health, pod: PodObserved) -> bool:
 def without_tried(
     request: PodRequest, pod: PodObserved, state: ClusterState, assumed: Iterable[Placement]
 ) -> PodRequest:
-    """The request without the nodes on trial to which the same batch has sent a volunteer."""
+    """The request without the nodes on trial to which the same batch has already sent a pod."""
     if not state.health or not is_concerned(request):
         return request
     tried = [
@@ -94,7 +94,7 @@ def _is_on_trial(state: ClusterState, name: str, namespace: str) -> bool:
 
 
 def has_volunteer(state: ClusterState, node: Node, namespace: str) -> bool:
-    """Whether such a node, with what is assumed on it, has a pod that has still to start."""
+    """Whether such a node, with what is assumed on it, has a pod that has yet to start."""
     return _is_on_trial(state, node.name, namespace) and node.has_volunteer(
         state.health[node.name, "", ""]
     )

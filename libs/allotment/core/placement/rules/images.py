@@ -1,8 +1,8 @@
-"""What a node earns for images that it has already, in plain loops: nodeorder's image locality.
+"""What a node earns for images that it already has, in plain loops: nodeorder's image locality.
 
-The sizes of the pod's images that are there, each in proportion to how many nodes have it (a node
-that alone has an image shall not get every pod), from 23 MiB to 1,000 MiB a container.
-Source: Kubernetes' `imagelocality`. `board.terms` has the same on columns.
+The sizes of the pod's images on the node count, each in proportion to how many nodes have it (the
+only node with an image must not get every pod), from 23 MiB to 1,000 MiB a container. Source:
+Kubernetes' `imagelocality`. `allotment_board.terms` has the same on columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ def image_points(feasible: Sequence[Node], nodes: Sequence[Node], request: PodRe
 
 
 def points_of(scaled_kib: int, containers: int) -> int:
-    """What so much of the images is worth."""
+    """Points for this much of the images, in KiB."""
     most_kib = MOST_KIB * containers
     clipped_kib = min(max(scaled_kib, LEAST_KIB), most_kib)
     return POINTS * (clipped_kib - LEAST_KIB) // (most_kib - LEAST_KIB)

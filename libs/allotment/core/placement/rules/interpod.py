@@ -1,11 +1,11 @@
 """Rules about other pods, in plain loops: host ports, affinity and anti-affinity, spread.
 
-What such a rule asks of a single pod is a *question* with a number for an answer; counted over the
-pods of a node, and then over the nodes with one value of a label (a *domain*), the answers decide.
-Sources: Kubernetes' plugins `nodeports`, `interpodaffinity` and `podtopologyspread`.
+Such a rule evaluates a *question* on each single pod, with a number for an answer. The answers
+decide, counted over the pods of a node and then over the nodes with one value of a label (a
+*domain*). Sources: Kubernetes' plugins `nodeports`, `interpodaffinity` and `podtopologyspread`.
 
-`Around` counts afresh, from every pod on every node: it is what the board's running counts
-(`board_company`) are held against, and what the binder asks before it commits.
+`Around` counts every pod on every node without a cache: the board's running counts
+(`allotment_board.interpod`) must agree with it, and the binder uses it before it commits.
 """
 
 from collections import Counter
@@ -48,9 +48,9 @@ _CLUSTER = ""
 
 
 class Question(Protocol):
-    """Asked of every pod on a node. Hashable, so that equal ones are counted once.
+    """Evaluated on every pod of a node. Hashable, so that equal ones are counted once.
 
-    `namespaces` are those whose pods can be meant, none for all: no other pod is looked at.
+    `namespaces` are those whose pods can match, none for all: other pods are skipped.
     """
 
     @property
@@ -60,13 +60,13 @@ class Question(Protocol):
 
 
 def _named_by(terms: Iterable[PodTerm]) -> tuple[str, ...]:
-    """The namespaces that any of the terms is about; none for all of them."""
+    """The namespaces that the terms name together; none if any term covers all."""
     named = [term.namespaces for term in terms]
     return tuple(dict.fromkeys(chain.from_iterable(named))) if all(named) else ()
 
 
 class Meets(msgspec.Struct, frozen=True):
-    """1 if the pod is one that every term is about."""
+    """1 if every term matches the pod."""
 
     terms: tuple[PodTerm, ...]
 
@@ -82,7 +82,7 @@ class Meets(msgspec.Struct, frozen=True):
 
 
 class Stays(msgspec.Struct, frozen=True):
-    """1 if the pod is one that the term is about, and not about to end."""
+    """1 if the term matches the pod and the pod is not ending."""
 
     term: PodTerm
 
@@ -95,7 +95,7 @@ class Stays(msgspec.Struct, frozen=True):
 
 
 class MeetsAny(msgspec.Struct, frozen=True):
-    """1 if the pod is one that any of the terms is about."""
+    """1 if any of the terms matches the pod."""
 
     terms: tuple[PodTerm, ...]
 
@@ -108,7 +108,7 @@ class MeetsAny(msgspec.Struct, frozen=True):
 
 
 class Earns(msgspec.Struct, frozen=True):
-    """The weights of the preferences that are about the pod."""
+    """The weights of the preferences that match the pod."""
 
     preferences: tuple[PodPreference, ...]
 
@@ -125,7 +125,7 @@ class Earns(msgspec.Struct, frozen=True):
 
 
 class KeepsAway(msgspec.Struct, frozen=True):
-    """How many required anti-affinities the pod itself has that are about the subject."""
+    """How many of the pod's own required anti-affinities match the subject."""
 
     about: PodSubject
     namespaces: ClassVar[tuple[str, ...]] = ()
@@ -135,7 +135,7 @@ class KeepsAway(msgspec.Struct, frozen=True):
 
 
 class Prefers(msgspec.Struct, frozen=True):
-    """The weights of the preferences that the pod itself has about the subject."""
+    """The weights of the pod's own preferences that match the subject."""
 
     about: PodSubject
     namespaces: ClassVar[tuple[str, ...]] = ()
@@ -155,7 +155,7 @@ def _is_about(term: PodTerm, subject: PodSubject) -> bool:
 
 
 class Takes(msgspec.Struct, frozen=True):
-    """1 if the pod has a host port that leaves this one no room."""
+    """1 if the pod has a host port that conflicts with this one."""
 
     port: HostPort
     namespaces: ClassVar[tuple[str, ...]] = ()
@@ -165,7 +165,7 @@ class Takes(msgspec.Struct, frozen=True):
 
 
 class Uses(msgspec.Struct, frozen=True):
-    """1 if the pod has this claim, which serves one pod at a time."""
+    """1 if the pod has this claim, which only one pod may use at a time."""
 
     claim: str
 
@@ -178,7 +178,7 @@ class Uses(msgspec.Struct, frozen=True):
 
 
 class Mounts(msgspec.Struct, frozen=True):
-    """1 if the pod has this very volume."""
+    """1 if the pod has this volume."""
 
     volume: Attachment
     namespaces: ClassVar[tuple[str, ...]] = ()
@@ -195,16 +195,15 @@ def _in_conflict(a: HostPort, b: HostPort) -> bool:
 
 
 def situated(pod: PodObserved, state: ClusterState) -> PodRequest:
-    """The pod's request with what the rules of other pods say about it, its volumes `merged`, its
-    words for card models as they are meant here (`models`), and without the nodes and cards that
-    are held back (`failing`).
+    """The pod's request with the rules of other pods about it, its volumes `merged`, its words for
+    card models resolved (`models`), and without the nodes and cards that are held back (`failing`).
 
-    The very request of the pod if there are none of these. Rules of all pods that are known count,
-    also of those that are not placed: whether such a pod is anywhere near is asked later.
+    The pod's own request object if there are none of these. Rules of all known pods count, even of
+    those that are not placed: a later check finds whether such a pod is near.
 
-    However many rules others have about the pod, they are one question for each topology key. So a
-    pod that somebody else has to keep away from costs no more than the pods that say so, and one
-    tenant's many rules do not become many rules of everybody's request.
+    However many rules others have about the pod, they are one question for each topology key. So
+    the cost of other pods' anti-affinity grows with these pods only, and one tenant's many rules do
+    not become many rules in every request.
     """
     request = without_failing(merged(in_whole_words(pod.request, state), state), pod, state)
     if not state.keep_away and not state.preferences:
@@ -220,7 +219,9 @@ def situated(pod: PodObserved, state: ClusterState) -> PodRequest:
 
 
 def _rules_about(pod: PodObserved, state: ClusterState) -> RulesAbout:
-    """What others' rules say of pods that look like this one; the same until rules change."""
+    """Other pods' rules about pods with this namespace and these labels; cached until rules
+    change.
+    """
     looks = pod.namespace, pod.labels
     found = state.memo.rules_about.get(looks)
     if found is None:
@@ -233,10 +234,10 @@ def _rules_about(pod: PodObserved, state: ClusterState) -> RulesAbout:
 
 
 def _subjects(terms: Iterable[PodTerm], namespace: str, labels: _Labels) -> tuple[PodSubject, ...]:
-    """The pod for each topology key of the terms that are about it.
+    """The pod for each topology key of the terms that match it.
 
-    With the labels that any term of the key looks at, and no others: pods that no rule tells apart
-    ask the same, and so share their row on the board.
+    It has only the labels that some term of the key reads, so that pods that no rule tells apart
+    have equal questions and share their row on the board.
     """
     looked_at: dict[str, set[str]] = {}
     about: set[str] = set()
@@ -260,13 +261,13 @@ class Around(NamedTuple):
     spread: tuple[Mapping[str, int], ...]
     """By required constraint; every domain that counts has an entry."""
     sole: tuple[Mapping[str, int], ...] = ()
-    """By claim that serves one pod at a time. The whole cluster is one domain."""
+    """By claim that only one pod may use at a time. The whole cluster is one domain."""
 
 
 def look_around(nodes: Sequence[Node], request: PodRequest, only: Node | None = None) -> Around:
-    """Count the pods on the nodes, each as it is with what is assumed, for a request's rules.
+    """Count the pods on the nodes, with what is assumed, for a request's rules.
 
-    With `only`, just that one node is asked about, and anti-affinity need not look beyond its
+    With `only`, the result is used for that node alone, and anti-affinity need not count beyond its
     domains.
     """
     company = request.company
@@ -284,7 +285,7 @@ def look_around(nodes: Sequence[Node], request: PodRequest, only: Node | None = 
         return count(near_it(key), key, question)
 
     over: dict[tuple[bool, bool], list[Node]] = {}
-    for rule in required:  # most heed the same, and so are over the same nodes
+    for rule in required:  # most constraints have the same policies, and so the same nodes
         if (heeds := heeded(rule)) not in over:
             over[heeds] = _spread_nodes(nodes, request, rule, keys)
     return Around(
@@ -301,7 +302,7 @@ def look_around(nodes: Sequence[Node], request: PodRequest, only: Node | None = 
 def company_refusal(
     node: Node, request: PodRequest, around: Around, switches: Switches
 ) -> str | None:
-    """The first rule about other pods that speaks against the node."""
+    """The reason code of the first rule about other pods that the node violates."""
     company = request.company
     if switches.ports and any(count_on(node, Takes(port)) for port in company.ports):
         return reasons.HOST_PORT_TAKEN
@@ -327,7 +328,9 @@ def company_refusal(
 
 
 def _is_near(node: Node, request: PodRequest, around: Around) -> bool:
-    """All terms hold in the node's domains; or the pod is the first of those that it wants near."""
+    """Whether all terms hold in the node's domains, or the pod is the first of those that it wants
+    near.
+    """
     company = request.company
     domains = [node.labels.get(term.topology_key) for term in company.near]
     if any(domain is None for domain in domains):
@@ -359,7 +362,9 @@ def _is_in(node: Node, keys: Iterable[str], found: Iterable[Mapping[str, int]]) 
 def claims_note(
     state: ClusterState, request: PodRequest, counts: Iterable[tuple[str, int]]
 ) -> tuple[str, ...]:
-    """Which pod has each claim that serves one at a time, for a pod that was refused for one."""
+    """The pods that hold claims which only one pod may use at a time, for a pod that was rejected
+    for one.
+    """
     if not request.company.sole or reasons.CLAIM_IN_USE not in dict(counts):
         return ()
     holders: dict[str, str] = {}
@@ -379,20 +384,20 @@ def required_spreads(request: PodRequest) -> tuple[Spread, ...]:
 
 
 def stays(rule: Spread) -> Stays:
-    """The question that a spread constraint asks."""
+    """The question of a spread constraint."""
     return Stays(rule.term)
 
 
 def heeded(rule: Spread) -> tuple[bool, bool]:
-    """All of a constraint that tells over which nodes it is, beside the keys of all of them."""
+    """The policies of a constraint that select its nodes, apart from the topology keys."""
     return rule.honors_affinity, rule.honors_taints
 
 
 def _spread_nodes(
     nodes: Iterable[Node], request: PodRequest, rule: Spread, keys: frozenset[str]
 ) -> list[Node]:
-    """The nodes whose domains count: they have the label of every constraint of the kind, and the
-    pod could go there as far as the constraint heeds that.
+    """The nodes whose domains count: they have the label of every constraint of the kind, and match
+    the pod's node affinity and tolerations as far as the constraint honours these.
     """
     return [node for node in nodes if is_spread_over(node, request, rule, keys)]
 
@@ -425,7 +430,7 @@ def _count_all(nodes: Iterable[Node], question: Question) -> int:
 
 
 def count_on(node: Node, question: Question) -> int:
-    """The answers of one node's pods."""
+    """The sum of the answers of one node's pods."""
     return _count_on(node, question, question.namespaces)
 
 

@@ -1,9 +1,9 @@
-"""Volumes that are there already and wait for their first consumer: which pod gets which.
+"""Existing volumes that wait for their first consumer: which pod gets which.
 
-A claim of a class that makes no volumes (``kubernetes.io/no-provisioner``) is bound to a volume
-that is there, together with the choice of the node: local disks can be reached from one node only.
-The facts about a pod say which volumes each such claim can have. Its placement says which it gets,
-so that no other pod of the batch, or placed before, gets the same. The binder binds them.
+A claim of a class that creates no volumes (``kubernetes.io/no-provisioner``) is bound to an
+existing volume, together with the choice of the node, because local disks can be reached from one
+node only. A pod's facts have the volumes that each such claim can use. Its placement has those that
+it gets, so that no other pod of the batch, or placed before, gets the same. The binder binds them.
 Source: Kubernetes' `volumebinding`.
 """
 
@@ -24,7 +24,9 @@ _NO_NODE = NodeTerm(())
 def within(
     request: PodRequest, pod: PodObserved, state: ClusterState, given: Mapping[str, str]
 ) -> PodRequest:
-    """The request, for nodes from which the pod can reach a volume of its own for each claim."""
+    """The request, limited to nodes from which the pod can reach a volume of its own for each
+    claim.
+    """
     if not pod.local_claims:
         return request
     names = tuple(sorted(_reaching(pod, state, given)))
@@ -39,9 +41,8 @@ def within(
 def _reaching(pod: PodObserved, state: ClusterState, given: Mapping[str, str]) -> Iterator[str]:
     """The nodes on which `choice` finds a volume for each claim.
 
-    Nodes are looked up by what the terms of the volumes name, once for all volumes with the same
-    terms. To ask every node about every volume costs a pod 0.15 s where 1,000 nodes have 256
-    volumes.
+    Nodes are looked up by what the volumes' terms name, once for all volumes with the same terms.
+    Checking every volume on every node costs a pod 0.15 s with 1,000 nodes and 256 volumes.
     """
     lookup = _NodeLookup(state.nodes)
     there: dict[str, list[list[str]]] = {}
@@ -49,7 +50,7 @@ def _reaching(pod: PodObserved, state: ClusterState, given: Mapping[str, str]) -
         for volume in volumes:
             for node in lookup.matching(volume.terms):
                 found = there.setdefault(node, [])
-                if len(found) == number:  # a volume for each claim before, none yet for this one
+                if len(found) == number:  # found for each claim before, not yet for this one
                     found.append([])
                 if len(found) == number + 1:
                     found[number].append(volume.name)
@@ -59,7 +60,9 @@ def _reaching(pod: PodObserved, state: ClusterState, given: Mapping[str, str]) -
 
 
 class _NodeLookup:
-    """Which nodes match terms. Keeps its answers: make a new one for each look at a state."""
+    """The nodes that match terms. It caches its answers, so create a new one for each use of a
+    state.
+    """
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self._nodes = nodes
@@ -67,7 +70,7 @@ class _NodeLookup:
         self._matching: dict[tuple[NodeTerm, ...], tuple[str, ...]] = {}
 
     def matching(self, terms: tuple[NodeTerm, ...]) -> tuple[str, ...]:
-        """The names of the nodes that match one of the terms, or of all if there are none."""
+        """The names of the nodes that match one of the terms; of all nodes if there are none."""
         found = self._matching.get(terms)
         if found is None:
             found = self._matching[terms] = tuple(
@@ -78,7 +81,8 @@ class _NodeLookup:
         return found
 
     def _candidates(self, terms: tuple[NodeTerm, ...]) -> Iterable[Node]:
-        """No fewer than the nodes that match; those with a label that each term names, if it does.
+        """At least the nodes that match; only those with a label that each term names, if each
+        names one.
 
         A term of a local volume nearly always names its node by one label.
         """
@@ -105,7 +109,7 @@ class _NodeLookup:
 
 
 def _free_for(pod: PodObserved, given: Mapping[str, str]) -> list[list[LocalVolume]]:
-    """For each claim of a pod the volumes that it can still have, from whichever node."""
+    """For each claim of a pod, the volumes that it can still use, on any node."""
     has = {claim: volume for volume, claim in given.items()}
     free = []
     for wanted in pod.local_claims:
@@ -124,7 +128,7 @@ def choice(
     pod: PodObserved, labels: Mapping[str, str], node: str, given: Mapping[str, str]
 ) -> Pairs | None:
     """A volume of its own for each of the pod's claims on a node, the better ones first; None if
-    there is none for some claim.
+    some claim has none.
     """
     there = []
     for volumes in _free_for(pod, given):
@@ -142,7 +146,7 @@ def choice(
 def stands(
     pod: PodObserved, placement: Placement, labels: Mapping[str, str], given: Mapping[str, str]
 ) -> bool:
-    """Whether the volumes of a placement are still those that its pod can have there."""
+    """Whether the volumes of a placement are still those that its pod can use there."""
     chosen = dict(placement.volumes)
     if {wanted.claim for wanted in pod.local_claims} != chosen.keys():
         return False
@@ -159,18 +163,18 @@ def stands(
 
 
 def _apart(wanted: Sequence[Sequence[str]]) -> list[str] | None:
-    """For each list one of its names, no name twice; None if that cannot be.
+    """For each list one of its names, no name twice; None if that is impossible.
 
-    A list gets the first of its names that is left. If none is, the lists that have them are asked
-    to do with another one, and so on (augmenting paths): trying all combinations in turn would take
-    for ever where a dozen claims compete for eleven volumes.
+    A list gets the first of its names that is left. If none is, the lists that have them try other
+    names, and so on (augmenting paths). Trying all combinations would take too long where a dozen
+    claims compete for eleven volumes.
     """
     holder: dict[str, int] = {}
     got: dict[int, str] = {}
     for new in range(len(wanted)):
         asked_by: dict[str, int] = {}
         asking, free = [new], ""
-        for number in asking:  # grows as it is walked
+        for number in asking:  # grows during the loop
             for name in wanted[number]:
                 if name in asked_by:
                     continue
@@ -183,7 +187,7 @@ def _apart(wanted: Sequence[Sequence[str]]) -> list[str] | None:
                 break
         if not free:
             return None
-        while True:  # hand on what each had, back to the new one
+        while True:  # pass each list's name on, back to the new list
             number = asked_by[free]
             before = got.get(number, "")
             holder[free], got[number] = number, free

@@ -1,8 +1,8 @@
 """What a pod's words for card models mean in this cluster.
 
-Volcano takes a model if a word of the pod's list is a part of its name, so that ``H20`` is also an
-H200. Here a word means the models that have it as a whole word, if there are any in the cluster;
-else, as in Volcano, those of which it is a part.
+Volcano accepts a model if a word of the pod's list is a part of its name, so ``H20`` also matches
+H200. Here a word means the models that have it as a whole word, if the cluster has any; otherwise,
+as in Volcano, those of which it is a part.
 """
 
 import msgspec
@@ -14,8 +14,9 @@ from allotment_proto.facts import PodRequest
 
 
 def in_whole_words(request: PodRequest, state: ClusterState) -> PodRequest:
-    """The request with those of its words that mean whole words; itself if that makes no difference
-    to any card of the cluster."""
+    """The request, with those of its words marked that mean whole words; the same object if that
+    makes no difference in the cluster.
+    """
     words = _words(request)
     if not words:
         return request
@@ -33,8 +34,9 @@ def in_whole_words(request: PodRequest, state: ClusterState) -> PodRequest:
 
 
 def parts_note(request: PodRequest, state: ClusterState) -> tuple[str, ...]:
-    """A text, without a full stop, for each word that no model has as a whole word, and of which
-    some have it as a part."""
+    """A text, without a full stop, for each word that no model has as a whole word and some have as
+    a part.
+    """
     found = card_models(state)
     texts = []
     for word in _words(request):
@@ -55,7 +57,7 @@ def parts_note(request: PodRequest, state: ClusterState) -> tuple[str, ...]:
 
 _SHOWN = 4
 _REMEMBERED = 1024
-"""The lists of so many kinds of pods are remembered."""
+"""The number of pod kinds whose lists are cached."""
 
 
 def card_models(state: ClusterState) -> CardModels:
@@ -83,12 +85,12 @@ def _words(request: PodRequest) -> tuple[str, ...]:
 
 
 def _is_telling(word: str, found: CardModels) -> bool:
-    """Whether some model has it as a whole word, and another one as a mere part."""
+    """Whether some model has it as a whole word, and another only as a part."""
     models = found.registered | found.counted
     whole = {model for model in models if _is_called(model, word, whole=True)}
     return bool(whole) and any(_is_called(model, word, whole=False) for model in models - whole)
 
 
 def _is_called(model: str, word: str, *, whole: bool) -> bool:
-    """As the model is registered, or as labels spell it."""
+    """Whether the model has the word, as registered or as labels spell it."""
     return is_called(model, word, whole=whole) or is_called(model, label_value(word), whole=whole)

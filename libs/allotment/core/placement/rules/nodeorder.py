@@ -1,8 +1,8 @@
 """nodeorder's terms by what is in use on a node: least, most and balanced allocation.
 
-Points are integers; what upstream counts in floating point is counted in micro-points here, each
-share rounded to the nearest of them. What nodeorder adds by comparing nodes is in `relative` and in
-`images`. Source: Kubernetes' `noderesources`.
+Points are integers; what upstream computes in floating point is in micro-points here, each share
+rounded to the nearest. `relative` and `images` have the terms that compare nodes. Source:
+Kubernetes' `noderesources`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,10 +21,11 @@ from allotment_proto.facts import PluginUse, PodRequest
 
 POINTS = 100
 GPU = "nvidia.com/gpu"
-"""The one extended resource that balanced allocation looks at."""
+"""The only extended resource that balanced allocation counts."""
 _BALANCED_COMPARES_SINCE = 33
-"""The minor version of Kubernetes from which on `balanced` compares a node with itself before.
-It was so in 1.36 and not in 1.32; between them it is not known."""
+"""The minor version of Kubernetes since which `balanced` compares a node with its state before:
+1.36 does and 1.32 does not; versions in between are unknown.
+"""
 
 
 _ARGUMENTS: Arguments = {
@@ -52,7 +53,7 @@ class NodeOrder(NamedTuple):
     spread: int
     images: int
     balanced_compares: bool
-    """Whether `balanced` rewards what makes a node more even, or an even node."""
+    """Whether `balanced` rewards making a node more even, not an even node."""
 
 
 def nodeorder_points(node: Node, request: PodRequest, order: NodeOrder) -> int:
@@ -82,7 +83,7 @@ def nodeorder_points(node: Node, request: PodRequest, order: NodeOrder) -> int:
 
 
 def least_points(loads: Sequence[Amount]) -> int:
-    """The mean of what is free, 0 … 100; what a node has none of does not count."""
+    """The mean of what is free, 0 … 100; resources that a node does not have are left out."""
     known = [load for load in loads if load.size]
     points = sum(max(load.size - load.used, 0) * POINTS // load.size for load in known)
     return points // len(known) if known else 0
@@ -115,7 +116,7 @@ def balanced_points(before: int, after: int) -> int:
 
 
 class NodeOrderTerm:
-    """The row in `terms.TERMS`."""
+    """An entry in `terms.TERMS`."""
 
     name = "nodeorder"
     arguments = _ARGUMENTS

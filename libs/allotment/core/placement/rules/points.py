@@ -6,21 +6,21 @@ POINT_MICRO = 1_000_000
 FULL_MICRO = 100 * POINT_MICRO
 KIB_BITS = 10
 POINTS_MOST = 100 * FULL_MICRO
-"""A device policy's points count up to here, so that a rank fits 63 bits under any weights."""
+"""The most points of a device policy that count, so that a rank fits 63 bits under any weights."""
 LEFTOVER_BITS = 23
 LEFTOVER_MOST = (1 << LEFTOVER_BITS) - 1
-"""What a choice leaves behind counts up to here."""
+"""The most leftover that counts."""
 NETWORK_MICRO = 10 * POINT_MICRO
 """For containers whose first chips are all on one network."""
 _HOST_POLICIES = ("binpack", "spread")
 HOST_BITS = 33
-"""Two full shares fit 62 bits, and a host of 32 TiB is still told apart by the KiB."""
+"""Two full shares fit 62 bits, and the term resolves a KiB on a host of 32 TiB."""
 HOST_HALF = 1 << HOST_BITS
 COUNTED_BITS = 34
 _SHARE_BITS = 35
 _TOTAL_BITS = 40
 TOTAL_MOST = (1 << _TOTAL_BITS) - 1
-"""Totals count up to here, 1,099,511 points, so that a rank fits 63 bits under any weights."""
+"""The greatest total, 1,099,511 points, so that a rank fits 63 bits under any weights."""
 
 
 def share_micro(used: int, capacity: int) -> int:
@@ -29,12 +29,14 @@ def share_micro(used: int, capacity: int) -> int:
 
 
 def fit_share_micro(need_mib: int, given_mib: int) -> int:
-    """100 points × what is needed ÷ what is given for it; 100 if nothing is given by memory."""
+    """100 points × what is needed ÷ what is allocated for it; 100 if nothing is allocated by
+    memory.
+    """
     return FULL_MICRO * min(need_mib, given_mib) // given_mib if given_mib > 0 else FULL_MICRO
 
 
 def coarse_bits(size: int) -> int:
-    """How many low bits `near_share_micro` leaves out, so that its arithmetic fits 64 bits."""
+    """How many low bits `near_share_micro` drops, so that its arithmetic fits 64 bits."""
     return max(size.bit_length() - _SHARE_BITS, 0)
 
 
@@ -54,14 +56,16 @@ def counted_share_micro(used: int, capacity: int) -> int:
 
 
 def host_weight(size: int) -> int:
-    """What one unit in use is worth of 100 points, in fixed point: `HOST_BITS` binary digits."""
+    """The weight of one unit in use, in fixed point with `HOST_BITS` binary digits, of 100
+    points.
+    """
     return (FULL_MICRO << HOST_BITS) // size if size > 0 else 0
 
 
 def host_sum(cpu_milli: tuple[int, int], memory_kib: tuple[int, int]) -> int:
     """The two shares in use, in fixed point, from (used, size) of CPU and of memory.
 
-    An overbooked host counts as full. Rounded to the nearest once it is shifted.
+    An over-committed host counts as full. Shifting the sum rounds it to the nearest.
     """
     return HOST_HALF + sum(
         min(used, size) * host_weight(size) for used, size in (cpu_milli, memory_kib)
@@ -69,7 +73,7 @@ def host_sum(cpu_milli: tuple[int, int], memory_kib: tuple[int, int]) -> int:
 
 
 def weighs_host(policy: Policy) -> bool:
-    """Whether the host's use adds points: a policy that this release does not know adds none."""
+    """Whether the host's use adds points; a policy that this release does not know adds none."""
     return policy.host_weight > 0 and policy.host_policy in _HOST_POLICIES
 
 

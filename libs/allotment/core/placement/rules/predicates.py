@@ -1,7 +1,7 @@
-"""Whether a pod fits on a node: one question, asked by the filter, the scorer and the binder.
+"""Whether a pod fits on a node: one check, used by the filter, the scorer and the binder.
 
-The checks run in a fixed order and a node is charged to the first that it fails, so the counts of a
-refusal add up to the number of nodes. `fits` answers with the chosen cards, or with a reason code.
+The checks run in a fixed order and a node is counted under the first that it fails, so the counts
+of a rejection add up to the number of nodes. `fits` returns the chosen cards, or a reason code.
 """
 
 from collections.abc import Callable
@@ -32,23 +32,25 @@ CORDON_TAINT = "node.kubernetes.io/unschedulable"
 
 
 class Fit(NamedTuple):
-    """The cards a node would give, per family in request order."""
+    """The cards that a node would allocate, per family in request order."""
 
     chosen: tuple[Chosen, ...]
 
 
 class Question(NamedTuple):
-    """What one node is asked for one pod."""
+    """One node, one pod, and what the checks need."""
 
     node: Node
     request: PodRequest
     switches: Switches
     around: Around | None
-    """What the request's rules about other pods find; None: they are asked on this node alone."""
+    """What the request's rules about other pods find; None: they are evaluated on this node
+    alone.
+    """
 
 
 Check = Callable[[Question], str | None]
-"""One check of a node: the reason code with which it refuses, or None."""
+"""One check of a node: the reason code with which it rejects, or None."""
 
 
 def _ready(ask: Question) -> str | None:
@@ -99,8 +101,8 @@ HOST_CHECKS: dict[str, Check] = {
     "memory": _memory,
     "cardBook": _card_book,
 }
-"""The checks of the node itself in their order, by the name that an explanation gives them. A
-check may rely on those before it: without a fact of the node, only the first is asked.
+"""The checks of the node itself in order, by the name that explanations use. A check may rely on
+those before it: without a fact of the node, only the first runs.
 """
 
 
@@ -111,10 +113,11 @@ def fits(
     only: Given | None = None,
     around: Around | None = None,
 ) -> Fit | str:
-    """The cards that the node would give to the request, or why it gives none (reason code).
+    """The cards that the node would allocate to the request, or the reason code why it allocates
+    none.
 
-    With `only` the cards are given and the question is whether they still do. `around` is what the
-    request's rules about other pods find; without it they are asked on this node alone.
+    With `only` the cards are given, and the check is whether they still fit. `around` is what the
+    request's rules about other pods find; without it they are evaluated on this node alone.
     """
     question = Question(node, request, switches_of(policy), around)
     for check in HOST_CHECKS.values():
@@ -145,15 +148,13 @@ def fits(
 
 
 def family_lack(node: Node, family: str, policy: Policy) -> str | None:
-    """Why the node has no cards of a family to give, if it has none."""
+    """Why the node has no cards of a family; None if it has some."""
     is_served = family in node.ledgers and family in policy.families
     return None if is_served else reasons.NO_GPU
 
 
 def extended_lack(node: Node, name: str, amount: int) -> str | None:
-    """Why the node cannot give so much of an extended resource; GPUs that are only counted are
-    among these.
-    """
+    """Why the node cannot allocate this much of an extended resource (counted GPUs included)."""
     if amount <= max(node.extended_free.get(name, 0), 0):
         return None
     if not name.endswith("/gpu"):
@@ -162,13 +163,13 @@ def extended_lack(node: Node, name: str, amount: int) -> str | None:
 
 
 def _plugin_lack(node: Node, request: PodRequest) -> str | None:
-    """Why a node is passed over that would take the pod: its device plugin has others to serve."""
+    """The reason to skip a node that would fit: too many pods wait for its device plugin."""
     below = request.selection.backlog_below
     return reasons.DEVICE_PLUGIN_BUSY if below and node.backlog >= below else None
 
 
 def _card_order(node: Node, request: PodRequest, family: Family, policy: Policy) -> CardOrder:
-    """How the cards are sorted for each device request: by the family's rule, or the policy's."""
+    """How the cards are sorted for each device request: by the family's order, or the policy's."""
     chooser = device_policy(policy)
     word = family.order or chooser.order
     if word != "preferred":
@@ -178,8 +179,8 @@ def _card_order(node: Node, request: PodRequest, family: Family, policy: Policy)
 
 def accepts(node: Node, request: PodRequest, switches: Switches = ALL) -> str | None:
     """The checks that depend on neither capacity nor use: cordon, taints, selector, affinity, where
-    the pod's volumes can be reached, the models of cards that are only counted, and which nodes its
-    queue may use.
+    the pod's volumes can be reached, the models of counted cards, and the nodes that its queue may
+    use.
     """
     fact, constraints = node.fact, request.constraints
     assert fact is not None

@@ -1,13 +1,13 @@
 """nodeorder's terms that compare a node with the others on which the pod fits, in plain loops.
 
-Each term first has a raw value on every such node, then all of them are scaled to 0 … 100 points:
-preferred node affinity, taints that are only to be avoided, preferred pod affinity (the pod's own
-and that of others which are about it), topology spread that is only wished for. Images (`images`)
-come in points from the start. Sources: Kubernetes' plugins `nodeaffinity`, `tainttoleration`,
-`interpodaffinity`, `podtopologyspread`.
+Each term first has a raw value on every such node; then all values are scaled to 0 … 100 points:
+preferred node affinity, taints with PreferNoSchedule, preferred pod affinity (the pod's own and
+other pods' about it), preferred topology spread. Images (`images`) come in points from the start.
+Sources: Kubernetes' plugins `nodeaffinity`, `tainttoleration`, `interpodaffinity`,
+`podtopologyspread`.
 
-The logarithm in the last one is taken in fixed point from exact decimal arithmetic, so that it is
-the same on every machine. `board.score` has the same on columns.
+The last one's logarithm is taken in fixed point from exact decimal arithmetic, so that it is the
+same on every machine. `allotment_board.score` has the same on columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,9 @@ _EXACT = Context(prec=50)
 def relative_micro(
     feasible: Sequence[Node], nodes: Sequence[Node], request: PodRequest, order: NodeOrder
 ) -> list[int]:
-    """What each feasible node earns beside the others. `nodes` are all nodes, with their pods."""
+    """What each feasible node earns compared with the others. `nodes` are all nodes, with their
+    pods.
+    """
     constraints = request.constraints
     points = [0] * len(feasible)
     for weight, earned in (
@@ -72,7 +74,7 @@ def affinity_raw(node: Node, constraints: Constraints) -> int:
 
 
 def _taints_raw(node: Node, constraints: Constraints) -> int:
-    """How many taints the pod had better avoid."""
+    """How many PreferNoSchedule taints the pod does not tolerate."""
     assert node.fact is not None
     return soft_taints(node.fact.taints, constraints.tolerations)
 
@@ -85,8 +87,8 @@ def soft_taints(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) 
 
 
 def opinions(request: PodRequest) -> list[tuple[str, Question]]:
-    """By topology key, what the pod's preferences and those of others earn with the pods that are
-    there.
+    """By topology key, the questions for the pod's preferences and for other pods' preferences
+    about it.
     """
     company = request.company
     own: dict[str, list[PodPreference]] = {}
@@ -97,7 +99,7 @@ def opinions(request: PodRequest) -> list[tuple[str, Question]]:
 
 
 def _pods_raw(feasible: Sequence[Node], nodes: Sequence[Node], request: PodRequest) -> list[int]:
-    """The weights of all preferences that pods in the node's domains meet, or have."""
+    """The weights of all preferences that pods in the node's domains match, or have."""
     raw = [0] * len(feasible)
     for key, question in opinions(request):
         counts = count(nodes, key, question)
@@ -114,8 +116,8 @@ def wished_spreads(request: PodRequest) -> tuple[Spread, ...]:
 def _spread_raw(
     feasible: Sequence[Node], nodes: Sequence[Node], request: PodRequest
 ) -> list[int | None]:
-    """Pods in the node's domains, by constraint the more the more domains there are; None for nodes
-    that lack a label.
+    """The pods in the node's domains, each constraint weighted by its number of domains; None for
+    nodes that lack a label.
     """
     rules = wished_spreads(request)
     keys = frozenset(rule.term.topology_key for rule in rules)
@@ -138,7 +140,7 @@ def _spread_raw(
 
 @lru_cache(maxsize=4096)
 def log_weight(domains: int) -> int:
-    """The natural logarithm of the domains and two more, in fixed point."""
+    """The natural logarithm of the number of domains plus two, in fixed point."""
     exact = Decimal(domains + 2).ln(_EXACT)
     return int((exact * (1 << LOG_BITS)).to_integral_value())
 
@@ -147,13 +149,13 @@ def log_weight(domains: int) -> int:
 
 
 def scaled_up(raw: Sequence[int]) -> list[int]:
-    """The greatest gets 100; nothing stays nothing."""
+    """The greatest gets 100; zero stays zero."""
     most = max(raw, default=0)
     return [value * POINTS // most if most else 0 for value in raw]
 
 
 def scaled_down(raw: Sequence[int]) -> list[int]:
-    """The greatest gets 0, and nothing 100."""
+    """The greatest gets 0, and zero gets 100."""
     return [POINTS - value for value in scaled_up(raw)]
 
 
@@ -164,7 +166,7 @@ def scaled_between(raw: Sequence[int]) -> list[int]:
 
 
 def scaled_spread(raw: Sequence[int | None]) -> list[int]:
-    """The fewest pods get most; nodes that do not take part get 0."""
+    """The node with the fewest pods gets most; nodes that do not take part get 0."""
     known = [value for value in raw if value is not None]
     least, most = min(known, default=0), max(known, default=0)
     return [

@@ -1,7 +1,7 @@
 """The plugins `binpack` and `resource-strategy-fit`: a weighted mean of shares in use, or free.
 
-Points are counted in micro-points, each share rounded to the nearest of them. Source: Volcano's
-plugins of these names.
+Points are micro-points, each share rounded to the nearest. Source: Volcano's plugins of these
+names.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ _RESOURCE_STRATEGY_FIT: Arguments = {"resourceStrategyFitWeight": weight(10)}
 
 
 class Binpack(NamedTuple):
-    """Weights of binpack by resource. A resource that is not named here does not count."""
+    """Weights of binpack by resource. A resource without a weight does not count."""
 
     weight: int
     resources: dict[str, int]
@@ -42,7 +42,8 @@ class Strategy(NamedTuple):
 
 class StrategyFit(NamedTuple):
     """Strategies of resource-strategy-fit by resource name; `prefixes`, longest first, are for
-    names that are not among them."""
+    other names.
+    """
 
     weight: int
     resources: dict[str, Strategy]
@@ -56,8 +57,8 @@ class StrategyFit(NamedTuple):
 
 
 def binpack_micro(binpack: Binpack, asked: Iterable[tuple[str, Amount]]) -> int:
-    """The mean share in use of the resources that are asked for and listed; 0 if one of them would
-    be overbooked. `asked` has each resource as it is with the pod.
+    """The mean share in use of the resources that are requested and listed; 0 if one of them would
+    be over-committed. `asked` has each resource as it is with the pod.
     """
     total, divisor = 0, 0
     for name, amount in asked:
@@ -93,14 +94,14 @@ def _strategy_micro(strategy: Strategy, amount: Amount) -> int:
 
 
 def _asked(node: Node, request: PodRequest) -> Iterator[tuple[str, Amount]]:
-    """Every resource that the pod asks for, as it is on the node with the pod."""
+    """Every resource that the pod requests, as it is on the node with the pod."""
     for name, need in needs_of(request):
         used, size = amount_of(node, name)
         yield name, Amount(used + need, size)
 
 
 def needs_of(request: PodRequest) -> Iterator[tuple[str, int]]:
-    """What a pod asks for, by resource."""
+    """A pod's requests, by resource."""
     needs = (
         (CPU_NAME, request.cpu_milli),
         (MEMORY_NAME, request.memory_bytes),
@@ -112,7 +113,7 @@ def needs_of(request: PodRequest) -> Iterator[tuple[str, int]]:
 
 
 class BinpackTerm:
-    """A row in `terms.TERMS`."""
+    """An entry in `terms.TERMS`."""
 
     name = "binpack"
     arguments = _BINPACK
@@ -134,7 +135,7 @@ class BinpackTerm:
 
 
 class StrategyFitTerm:
-    """A row in `terms.TERMS`."""
+    """An entry in `terms.TERMS`."""
 
     name = "resource-strategy-fit"
     arguments = _RESOURCE_STRATEGY_FIT

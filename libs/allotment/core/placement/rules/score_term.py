@@ -1,7 +1,7 @@
-"""What a score term of a plugin is: one file a term, and one row in `terms`.
+"""The score term of a plugin: one file a term, and one entry in `terms`.
 
-A term says how many micro-points a node earns for a request by what is in use there: `micro`, on
-one node of the books. The board may have a loop that gives the same integers for many nodes.
+`micro` returns how many micro-points a node earns for a request by what is in use there. The board
+may have a loop that gives the same integers for many nodes.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -24,23 +24,25 @@ class Amount(NamedTuple):
 
 
 class ScoreTerm(Protocol):
-    """One plugin's term. `name` is the plugin's, and how placements and explanations call it.
+    """One plugin's term. `name` is the plugin's, and the term's in placements and explanations.
 
-    Weights are what the term makes of its plugin's arguments; nobody else looks into them.
+    `weights` are made from the plugin's arguments and used by the term alone.
     """
 
     name: str
     arguments: Arguments
-    """What a configuration file may say to the plugin, with the defaults."""
+    """The arguments that a configuration file may set, with the defaults."""
 
     def weights(self, use: PluginUse) -> Any | None:
-        """From a configuration's plugin; None if with these arguments it adds nothing."""
+        """The weights from a configuration's plugin; None if it adds nothing with these
+        arguments.
+        """
 
     def most_micro(self, weights: Any) -> int:
-        """The most that it can add to any node."""
+        """The most micro-points that it can add to any node."""
 
     def micro(self, node: Node, request: PodRequest, weights: Any) -> int:
-        """The rule: what the node earns."""
+        """The micro-points that the node earns."""
 
 
 def amount_of(node: Node, name: str) -> Amount:

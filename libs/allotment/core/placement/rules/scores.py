@@ -1,13 +1,13 @@
-"""How good a place is: the device policy's points and the host's, each times its weight, and what
-the plugins of a configuration file add.
+"""How good a place is: the device policy's points and the host's, each times its weight, and those
+of the plugins of a configuration file.
 
-Integers only (`points`). The fit term says how much of what a pod is given of its cards it asked
-for: a share is exactly that, a MIG instance may be larger. To the device policy the rest counts as
-in use, so to binpack it is worth as much as use; the fit term weighs it for what it is, waste. It
-is a term of pods with devices, if it has a weight. The host term is the mean of CPU and memory use
-after placement (binpack) or its complement (spread). Plugins count only if a file gave the tiers
-(`terms`); part of `nodeorder` compares a node with the others that fit (`relative`). Totals
-end at `TOTAL_MOST`.
+Integers only (`points`). The fit term is how much of the allocated part of its cards a pod
+requested: a share is exactly that, a MIG instance may be larger. The device policy counts the
+difference as in use, so binpack prefers it; the fit term counts it as waste. Only pods with devices
+have it, and only if it has a weight. The host term is the mean of CPU and memory use after
+placement (binpack) or its complement (spread). Plugins count only if a file gave the tiers
+(`terms`); part of `nodeorder` compares a node with the others that fit (`relative`). Totals end at
+`TOTAL_MOST`.
 """
 
 import msgspec
@@ -32,7 +32,7 @@ from allotment_proto.facts import Holding, PodRequest, Policy
 
 
 class Score(msgspec.Struct, frozen=True, gc=False, order=True):
-    """`leftover` is what the choice leaves behind: the smaller, the better the fit."""
+    """`leftover` is what the choice leaves unused: the smaller, the better the fit."""
 
     total_micro: int
     terms: tuple[tuple[str, int], ...]
@@ -40,8 +40,8 @@ class Score(msgspec.Struct, frozen=True, gc=False, order=True):
 
 
 def score(node: Node, request: PodRequest, fit: Fit, policy: Policy) -> Score:
-    """The total and its weighted terms for putting the request on the node's chosen cards, whatever
-    other nodes there are.
+    """The total and its weighted terms for putting the request on the node's chosen cards, without
+    the terms that compare nodes.
     """
     picks = [pick for chosen in fit.chosen for pick in chosen.picks]
     points = device_policy(policy).points(node, request, picks, policy)
@@ -66,7 +66,7 @@ def _bonuses(node: Node, request: PodRequest) -> tuple[tuple[str, int], ...]:
 
 
 def _fit_term(fit: Fit, weight: int) -> tuple[tuple[str, int], ...]:
-    """100 points a card that is asked for all that it gives, less by what it gives beyond."""
+    """100 points a card that is requested in full, less by what is allocated beyond the request."""
     parts = [
         _part_micro(pick, holding)
         for chosen in fit.chosen
@@ -85,7 +85,7 @@ def _total_of(terms: tuple[tuple[str, int], ...], leftover: int) -> Score:
 
 
 def with_relative(score: Score, relative_micro: int) -> Score:
-    """The score with what the node earns beside the others, as part of `nodeorder`."""
+    """The score with what the node earns compared with others, as part of `nodeorder`."""
     terms = tuple(
         (name, value + relative_micro if name == "nodeorder" else value)
         for name, value in score.terms

@@ -1,4 +1,4 @@
-"""What labels and taints are asked: Kubernetes' selectors, expressions and tolerations."""
+"""Kubernetes' selectors, expressions and tolerations, applied to labels and taints."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def tolerates(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
 
 
 def term_matches(term: NodeTerm, labels: Mapping[str, str], node_name: str) -> bool:
-    """All expressions of one node selector term; a term without any matches nothing."""
+    """Whether all expressions of a node selector term hold; a term without any matches nothing."""
     if not term.labels and not term.fields:
         return False
     return all(holds(e, labels.get(e.key)) for e in term.labels) and all(
@@ -31,7 +31,7 @@ def term_matches(term: NodeTerm, labels: Mapping[str, str], node_name: str) -> b
 
 
 def holds(expression: Expression, value: str | None) -> bool:
-    """Whether a label with this value (None: no such label) meets an expression."""
+    """Whether a label with this value (None: no such label) satisfies an expression."""
     match expression.operator:
         case "In":
             return value is not None and value in expression.values
@@ -53,7 +53,7 @@ def holds(expression: Expression, value: str | None) -> bool:
 
 
 def selector_matches(constraints: Constraints, labels: Mapping[str, str]) -> bool:
-    """Whether a node has every label that the node selector wants."""
+    """Whether a node has every label that the node selector names."""
     return all(labels.get(key) == value for key, value in constraints.node_selector)
 
 
@@ -72,10 +72,10 @@ def untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) 
 
 
 def selects(term: PodTerm, namespace: str, labels: tuple[tuple[str, str], ...]) -> bool:
-    """Whether the term is about a pod with these labels in this namespace."""
+    """Whether the term matches a pod with these labels in this namespace."""
     if term.namespaces and namespace not in term.namespaces:
         return False
-    for expression in term.selector:  # plain loops: asked of every pod there is
+    for expression in term.selector:  # plain loops, because this runs for every pod
         key, found = expression.key, None
         for name, value in labels:
             if name == key:

@@ -1,7 +1,7 @@
 """Which checks a configuration file turned off: the arguments of the plugin `predicates`.
 
-A check that no argument turns off is made, also if no tier has the plugin: a pod on a wrong node is
-a failed pod. Readiness, cordons, amounts and cards are always checked.
+A check that no argument turns off always runs, even if no tier has the plugin: a pod on a wrong
+node is a failed pod. Readiness, cordons, amounts and cards are always checked.
 """
 
 from typing import NamedTuple
@@ -37,13 +37,15 @@ ARGUMENTS: Arguments = {
     "volumebinding.weight": UNUSED,
     "dynamicresources.filterTimeoutSeconds": UNUSED,
 }
-"""What the plugin `predicates` can be told. Zones of volumes are part of where a volume can be
-reached from, and nothing is cached between pods, so those two change nothing."""
+"""The arguments of the plugin `predicates`. Zones of volumes are part of where a volume can be
+reached, and nothing is cached between pods, so those two change nothing.
+"""
 
 
 class Switches(NamedTuple):
     """What is checked: node selector and affinity, taints, host ports, rules about other pods,
-    required spread, where volumes can be reached and how many can be attached."""
+    required spread, where volumes can be reached and how many can be attached.
+    """
 
     affinity: bool = True
     taints: bool = True

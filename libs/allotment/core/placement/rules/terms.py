@@ -1,9 +1,9 @@
-"""Which terms plugins add to a node's score: one row a term. A new one is a file and its row here.
+"""The terms that plugins add to a node's score. A new term is a file and an entry here.
 
-Plugins count only if a configuration file gave the tiers. What is built in (tiers equal to
-`BUILT_IN_TIERS`) scores by the device and the host policy alone: so it always was, and logs from
-before there were tiers replay as they were decided. A plugin that is not in any tier, or whose
-`enableNodeOrder` is off, adds nothing.
+Plugins count only if a configuration file gave the tiers. The built-in tiers (equal to
+`BUILT_IN_TIERS`) score by the device and the host policy alone, so that logs from before there were
+tiers replay as they were decided. A plugin that is not in any tier, or whose `enableNodeOrder` is
+off, adds nothing.
 """
 
 from typing import Any, NamedTuple
@@ -16,18 +16,21 @@ from allotment.core.plugin_arguments import is_on, plugin, remembered
 from allotment_proto.facts import BUILT_IN_TIERS, PodRequest, Policy
 
 TERMS: tuple[ScoreTerm, ...] = (NodeOrderTerm(), BinpackTerm(), StrategyFitTerm())
-"""In the order in which placements and explanations name them. The board, the loops, the bound on
-totals and the table of an explanation read this list and nothing else."""
+"""In the order of placements and explanations. The board, its loops, the bound on totals and the
+table of an explanation all read this list.
+"""
 
 
 class Weights(NamedTuple):
-    """What a policy's plugins add: by term, in the order of `TERMS`, None for nothing."""
+    """The weights of a policy's plugins: by term, in the order of `TERMS`, None for a term that
+    adds nothing.
+    """
 
     of_terms: tuple[Any | None, ...]
 
     @property
     def nodeorder(self) -> NodeOrder | None:
-        """nodeorder also compares nodes with each other (`relative`)."""
+        """nodeorder's weights, which `relative` needs as well."""
         found: NodeOrder | None = self.of_terms[0]
         return found
 
@@ -41,12 +44,12 @@ NONE = Weights((None,) * len(TERMS))
 
 
 def most_micro(weights: Weights) -> int:
-    """The most that the plugins can add."""
+    """The most micro-points that the plugins can add."""
     return sum(term.most_micro(each) for term, each in weights.active())
 
 
 def host_terms(node: Node, request: PodRequest, weights: Weights) -> tuple[tuple[str, int], ...]:
-    """The weighted terms of the plugins that are on, but for what is relative to other nodes."""
+    """The weighted terms of the plugins that are on, without what is relative to other nodes."""
     return tuple((term.name, term.micro(node, request, each)) for term, each in weights.active())
 
 

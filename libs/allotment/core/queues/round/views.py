@@ -150,8 +150,8 @@ class Views:
         self._look_at(found.jobs)
 
     def _sound(self, uid: str) -> JobView | None:
-        """A job. One that fails is left out as it was when it failed, and so are the jobs of a
-        queue that fails.
+        """A job. One on which a session failed is left out until it changes, and so are the jobs
+        of a queue on which one failed.
         """
         try:
             made = self._made(uid)
