@@ -11,7 +11,6 @@ from tests.plain_english import ODD, ROOT, modules, remarks, shown
 SHOWN_UNCLEAN = ("libs/allotment/core/queues/",)
 """Folders where texts that people see still have odd words. It only gets shorter."""
 REMARKS_UNCLEAN = (
-    "libs/allotment/core/queues/",
     "libs/allotment_board/",
     "libs/allotment_lab/",
     "services/allotment_binder/",

@@ -1,8 +1,8 @@
-"""What order and quota are decided on: queues, groups of pods and the cluster, as plain values.
+"""Plain values for order and quota: queues, groups of pods and the cluster.
 
-Built from the cluster's state by whoever asks, and never changed. The words are Volcano's: a *job*
-is a PodGroup and its pods, a *task* is one of these pods, a *role* is what its template is called.
-Times are moments that somebody recorded (Unix milliseconds); nothing here looks at a clock.
+They are built from the cluster's state and never change. The words are Volcano's: a *job* is a
+PodGroup and its pods, a *task* is one of these pods, a *role* is the name of its template. Times
+are recorded moments (Unix milliseconds); nothing here reads a clock.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ _CLOSING = "Closing"
 
 
 class Status(StrEnum):
-    """Where a pod is on its way. `ALLOCATED` and `PIPELINED` exist only inside a session."""
+    """A pod's status. `ALLOCATED` and `PIPELINED` exist only inside a session."""
 
     PENDING = "Pending"
     ALLOCATED = "Allocated"
@@ -48,7 +48,7 @@ CHARGED_SET = ALLOCATED_SET | {Status.PIPELINED}
 
 
 class Phase(StrEnum):
-    """A PodGroup's phase; `NEW` is the empty text of one that nobody has looked at."""
+    """A PodGroup's phase; `NEW` is the empty text of one that has not been checked yet."""
 
     NEW = ""
     PENDING = "Pending"
@@ -59,13 +59,13 @@ class Phase(StrEnum):
 
 
 WAITING = frozenset((Phase.NEW, Phase.PENDING))
-"""Phases of groups that are not let in."""
+"""Phases of groups that are not admitted."""
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A part of each of `count` cards, as a pod asks for it.
+    """A part of each of `count` cards, as a pod requests it.
 
-    `memory_pct` counts when it is above 0; with neither amount the whole memory is meant.
+    `memory_pct` counts when it is above 0; with neither amount the request is for the whole memory.
     `cores_pct` 100 means the card alone.
     """
 
@@ -87,11 +87,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pod of a job.
 
     `request` is what is counted (see `resources` for units; `pods` may be in it). `node` is where
-    it is or is being ended. `priority` counts in the job, `class_priority` among those of other
-    jobs. `preempts`: others may be evicted for it. `card_names` is the
-    annotation `volcano.sh/card.name`, split at ``|``, `shares` what it asks of sliced cards,
-    `held_cards` what it holds by card name once that is known. `sub_group` is the name of a rule of
-    its job and what tells its sub group from others of that name; both empty: it is in none.
+    it is or is ending. `priority` counts in the job, `class_priority` against pods of other jobs.
+    `preempts`: it may preempt others. `card_names` is the annotation `volcano.sh/card.name`, split
+    at ``|``, `shares` its requests for sliced cards, `held_cards` what it holds by card name once
+    that is known. `sub_group` is the name of a rule of its job and the key of its sub group among
+    those of that name; both empty: it is in none.
     """
 
     uid: str
@@ -115,7 +115,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_best_effort(self) -> bool:
-        """Whether it asks for nothing but to be a pod: no CPU, memory, resource or share."""
+        """Whether it requests nothing: no CPU, memory, resource or share."""
         if self.shares:
             return False
         return not any(amount > 0 for name, amount in self.request.items() if name != PODS)
@@ -134,7 +134,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Kind(NamedTuple):
-    """What is the same of many jobs, and decides whether plugins might name pods of theirs as
+    """What many jobs have in common and decides whether plugins might name their pods as
     victims.
     """
 
@@ -151,11 +151,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     `priority` is its PriorityClass's value, as far as its pods have it. `card_request` is the
     annotation `volcano.sh/card.request` in thousandths; a name may be alternatives (``A|B``).
     `waiting_most_ms` is the annotation `sla-waiting-time`. `preempts` as for tasks. `is_single`: it
-    is a pod without a PodGroup, which nobody can let in for good. `is_hollow`: it has no pods, and
-    nobody owns it who would make some: nothing is promised to it. `is_promised`: it was let in a
-    moment ago, and counts for all that it was let in for (see `Job.counts_promises`). `topology` is
-    what its annotations say of which tasks belong together. `defect` is the error with which it is
-    left out of all rounds.
+    is a pod without a PodGroup, which is admitted for one round at a time. `is_hollow`: it has no
+    pods and no owner that would create some, so nothing is promised to it. `is_promised`: it was
+    admitted a moment ago and counts for all that it was admitted for (see `Job.counts_promises`).
+    `topology` is which tasks belong together by its annotations. `defect` is the error because of
+    which it is left out of all rounds.
     """
 
     uid: str
@@ -182,7 +182,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def arrival(self) -> tuple[int, str, str, str]:
-        """What tells it from others that no plugin tells apart."""
+        """The order of jobs that no plugin tells apart."""
         return self.created_ms, self.namespace, self.name, self.uid
 
     @property
@@ -196,14 +196,14 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits at its queue's gate, or some of its pods for places."""
+        """Whether it waits for admission, or some of its pods wait for places."""
         return self.phase in WAITING or any(
             task.status is Status.PENDING and not task.gated for task in self.tasks
         )
 
 
 Changes = Mapping[str, JobView | None]
-"""Jobs that are new, other than they were, or gone (None), by uid."""
+"""Jobs that are new, changed, or gone (None), by uid."""
 
 
 class NodeGroups(msgspec.Struct, frozen=True):
@@ -216,10 +216,10 @@ class NodeGroups(msgspec.Struct, frozen=True):
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """A Queue. What a limit does not name is unlimited, unless a plugin says otherwise.
+    """A Queue. A resource that a limit does not name is unlimited, unless a plugin says otherwise.
 
     `card_quota` is the annotation `volcano.sh/card.quota` in thousandths, None without one;
-    `card_quota_problem` says why it cannot be read.
+    `card_quota_problem` is why it is invalid.
     """
 
     name: str
@@ -243,17 +243,17 @@ def _nothing() -> Resources:
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals over the nodes. `share_resources` are the names by which pods ask for sliced cards."""
+    """Totals over the nodes. `share_resources` are the names of requests for sliced cards."""
 
     total: Resources = NOTHING
     used: Callable[[], Resources] = _nothing
-    """What is in use now. It is counted when somebody asks, which few do."""
+    """What is in use now, counted only when called, which is rare."""
     cards: tuple[Card, ...] = ()
     share_resources: frozenset[str] = frozenset()
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one round of decisions stands on. `now_ms` is a recorded moment."""
+    """The input of one round of decisions. `now_ms` is a recorded moment."""
 
     cluster: Cluster = Cluster()
     queues: tuple[QueueView, ...] = ()

@@ -1,8 +1,8 @@
 """A session: one round of decisions on a view, with all plugins opened on it.
 
-It answers by the rules of tiers (`votes`), and keeps everybody's books in step: `assume` gives a
-task a place, a rollback of its `statement` takes it back exactly. It is made for a round and
-thrown away; once it is closed, nothing of its changes is left in its world.
+It answers by the rules of tiers (`votes`) and keeps all books in step: `assume` gives a task a
+place, a rollback of its `statement` takes it back exactly. It serves one round; once it is closed,
+none of its changes are left in its world.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -31,13 +31,13 @@ from allotment.core.reasons import QUEUE_UNKNOWN, SCHEDULER_DEFECT
 
 
 class _Asked:
-    """Whom to call for the questions that are asked of every pod, in tier order. Made when somebody
-    asks the first: many rounds get by without.
+    """The plugins to call for the questions about every pod, in tier order. Created at the first
+    question, because many rounds need none.
     """
 
     def __init__(self, plugins: Sequence[Plugin], flat: Callable[[str], Iterable[Plugin]]) -> None:
         self.charged = [p for p in plugins if type(p).charge is not Plugin.charge]
-        """Those who keep books of what tasks take."""
+        """The plugins that keep books of what tasks take."""
         self.task_keys = [plugin.task_key for plugin in flat("task_order")]
         self.job_enqueued = [
             plugin.job_enqueued
@@ -60,9 +60,9 @@ class _Asked:
 
 
 class Session:
-    """Plugins of all tiers over one world, each opened when it is first asked, and all before the
-    session changes anything. `unplaced` are jobs whose queue does not exist, or that are left out:
-    they have no part in the order.
+    """Plugins of all tiers over one world, each opened when first asked, and all before the session
+    changes anything. `unplaced` are jobs whose queue does not exist, or that are left out: they
+    have no part in the order.
     """
 
     def __init__(
@@ -71,28 +71,28 @@ class Session:
         tiers: Sequence[Sequence[Configured]],
         served: Mapping[str, int] | None = None,
     ) -> None:
-        """`served` says which namespaces had their turn last (see `turns.in_turns`); None if they
-        take no turns.
+        """`served` has the namespaces' last turns (see `turns.in_turns`); None if they take no
+        turns.
         """
         self.world = world
         self.served = served
         self.unplaced: Mapping[str, JobView] = world.unplaced
         self._tiers = tiers
         self._plugins: dict[tuple[int, int], Plugin] = {}
-        """By tier, and place in it."""
+        """By tier, and position in it."""
         self._points: dict[str, list[list[Plugin]]] = {}
         self._asked: _Asked | None = None
         self.statement = Statement()
         """What was tried in this session, here and on the nodes."""
         self._let_in: list[Job] = []
         self._gate: dict[tuple[Hashable, ...], No | None] = {}
-        """Votes at the gate as the books are now."""
+        """Admission votes on the current books."""
         self._queue_keys: dict[str, Order] = {}
         self._node_rules: dict[str, tuple[NodeRule, ...]] = {}
         self._node_points: dict[str, tuple[NodePoints, ...]] = {}
 
     def open_all(self, on_step: OnStep = untimed) -> list[Plugin]:
-        """The plugins, tier by tier. `on_step` hears of each that is opened now."""
+        """The plugins, tier by tier. `on_step` is called for each that is opened now."""
         places = ((n, k) for n, tier in enumerate(self._tiers) for k in range(len(tier)))
         return [self._open(place, on_step) for place in places]
 
@@ -119,7 +119,7 @@ class Session:
         return self.world.queues[name]
 
     def plugin(self, name: str) -> Plugin | None:
-        """The opened plugin of a name, for those who want to look at its books."""
+        """The opened plugin of a name, to read its books; None if no tier has it."""
         return next((plugin for plugin in self.open_all() if plugin.name == name), None)
 
     @property
@@ -127,13 +127,13 @@ class Session:
         return frozenset(configured.name for tier in self._tiers for configured in tier)
 
     def chooses_nodes(self, uid: str) -> bool:
-        """Whether plugins let a job use only some of the nodes, or cards, that would do."""
+        """Whether plugins restrict a job to some of the nodes, or cards, that fit."""
         job = self.jobs[uid]
         is_for_some = any(self.cards(job, task) is not None for task in self.due_tasks(job))
         return is_for_some or bool(self.node_rules(job))
 
     def queue_key(self, name: str) -> Order:
-        """Where a queue stands: the smaller comes first. Total, by age and uid in the end."""
+        """A queue's key: the smaller comes first. Total, by age and uid in the end."""
         known = self._queue_keys.get(name)
         if known is None:
             queue = self.world.queues[name]
@@ -145,7 +145,7 @@ class Session:
     def job_key(self, job: Job) -> Order:
         if self.statement:
             return self._job_key(job)
-        return self.world.place_of(job, self._job_key)  # all is as it was when the session opened
+        return self.world.place_of(job, self._job_key)  # still valid from when the session opened
 
     def _job_key(self, job: Job) -> Order:
         return (*[plugin.job_key(job) for plugin in self._flat("job_order")], job.view.arrival)
@@ -161,7 +161,9 @@ class Session:
         return [job for _, _, job in keyed]
 
     def place_in_line(self, uid: str) -> tuple[str, Order, str] | None:
-        """The queue of a job that waits, its key there as the session opened, and its namespace."""
+        """The queue of a waiting job, its key there when the session opened, and its namespace;
+        None if it does not wait.
+        """
         view = self.world.view(uid)
         if view is None or not view.is_waiting:
             return None
@@ -201,7 +203,9 @@ class Session:
             return no
 
     def let_in(self, job: Job) -> None:
-        """The group becomes Inqueue, and all who vote on it note what it may ask for."""
+        """Admit the group: its phase becomes Inqueue, and all plugins that vote record what it may
+        ask for.
+        """
         if not job.view.is_hollow and job.counts_promises is not None:
             self._gate.clear()
             for note in self._ask.job_enqueued:
@@ -216,24 +220,24 @@ class Session:
         return votes.first_no(self._ask.allocatable, self.world.queues[job.queue], job, task)
 
     def refuses(self, uid: str) -> No | None:
-        """Why a round that begins now refuses a pod without a group before it asks any node; None
-        if it does not. What others are given in the round makes no room for it.
+        """Why a round that begins now rejects a pod without a group before it checks any node; None
+        if it does not. What others get in the round makes no room for it.
         """
         job = self.jobs[uid]
         no = None
         if job.phase in WAITING and job.view.min_resources is not None:
             no = self.job_enqueueable(job)
         (task,) = job.tasks.values()
-        if no is None and not task.is_best_effort:  # those are backfilled, whatever quota there is
+        if no is None and not task.is_best_effort:  # those are backfilled, whatever the quota
             no = self.overused(job.queue)
             if no is None:
                 no = self.allocatable(job, task)
         return no
 
     def all_waiting(self, uid: str) -> tuple[int, list[str]] | None:
-        """How many pods of a group have to find places at once, and all of its pods, in their
-        order: of one that was let in, none of whose pods has a place, is held back, asks for
-        nothing, or goes with some of the others only. None of other jobs.
+        """How many pods of a group must start together, and all of its pods in order: for an
+        admitted group none of whose pods has a place, is gated, requests nothing, or depends on
+        only some of the others. None for other jobs.
         """
         job = self.jobs[uid]
         view = job.view
@@ -246,7 +250,7 @@ class Session:
         return needed, [task.uid for task in due]
 
     def cards(self, job: Job, task: Task) -> tuple[str, ...] | None:
-        """The cards for which there is quota, the preferred in front; None: any will do."""
+        """The cards for which there is quota, the preferred first; None: any."""
         queue = self.world.queues[job.queue]
         for ask in self._ask.cards:
             cards = ask(queue, job, task)
@@ -266,7 +270,7 @@ class Session:
         return any(all(plugin.may_name(job, kind) for plugin in tier) for tier in tiers)
 
     def gives_back(self, name: str, taker: Task) -> bool:
-        """Whether a queue might have to give something back for a task of another one."""
+        """Whether a queue might have to give something back for a task of another queue."""
         queue = self.world.queues[name]
         return queue.reclaimable and all(
             plugin.gives_back(queue, taker)
@@ -282,7 +286,7 @@ class Session:
 
     def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
         """The candidates that may be evicted for a task of another queue. The first tier that
-        answers decides, but for what queues deserve: that is kept whatever tier says so.
+        answers decides, except that queues keep what they deserve, whatever that tier answers.
         """
         found = votes.victims(
             self._at("reclaimable"), lambda plugin: plugin.reclaimable(taker, candidates)
@@ -293,7 +297,7 @@ class Session:
         return found
 
     def node_rules(self, job: Job) -> tuple[NodeRule, ...]:
-        """Which nodes the job may use: those that all of the rules allow."""
+        """The rules for the nodes that the job may use; all of them must allow a node."""
         known = self._node_rules.get(job.queue)
         if known is None:
             queue = self.world.queues[job.queue]
@@ -303,13 +307,13 @@ class Session:
         return known
 
     def card_points(self, job: Job, task: Task) -> CardPoints | None:
-        """What these cards add to nodes' scores; None: the first is taken that has room."""
+        """What these cards add to nodes' scores; None: the first card with room wins."""
         queue = self.world.queues[job.queue]
         found = (plugin.card_points(queue, job, task) for plugin in self._flat("node_order"))
         return next((points for points in found if points is not None), None)
 
     def bucket_points(self, job: Job, task: Task) -> BucketPoints | None:
-        """What nodes are worth to the task because of others of its job."""
+        """What nodes are worth to the task because of its job's other tasks."""
         for ask in self._ask.bucket_points:
             points = ask(job, task)
             if points is not None:
@@ -317,7 +321,7 @@ class Session:
         return None
 
     def node_points(self, job: Job) -> tuple[NodePoints, ...]:
-        """What nodes are worth to the job's queue, by each plugin that says so."""
+        """What nodes are worth to the job's queue, by plugin."""
         if job.queue not in self._node_points:
             queue = self.world.queues[job.queue]
             found = (plugin.node_points(queue) for plugin in self._flat("node_order"))
@@ -325,8 +329,8 @@ class Session:
         return self._node_points[job.queue]
 
     def due_tasks(self, job: Job) -> list[Task]:
-        """A job's tasks that want a place with resources, in task order; those of a sub group
-        follow their first.
+        """A job's tasks that wait for a place with resources, in task order; those of a sub group
+        follow its first.
         """
         status = job.status
         ordered = self.world.in_order(job, self.task_key)
@@ -343,18 +347,18 @@ class Session:
         return sorted(found, key=lambda task: place_of[task.uid])
 
     def pods_to_place(self, uid: str) -> list[str]:
-        """The pods of a job that want a place, in their order; last those that ask for nothing."""
+        """The pods of a job that wait for a place, in order; last those that request nothing."""
         job = self.jobs[uid]
         return [task.uid for task in (*self.due_tasks(job), *best_effort(job))]
 
     def missing_beside(self, job: Job, task: Task) -> int:
-        """How many pods, the task among them, have to be placed together so that its sub group is
+        """How many pods, including the task, must be placed together so that its sub group is
         whole; 0 if it may be placed alone.
         """
         return max((ask(job, task) for ask in self._ask.missing_beside), default=0)
 
     def quota_ever_covers(self, job: Job) -> bool:
-        """Whether the job would get its minimum if nobody else had anything of any quota."""
+        """Whether the job would get its minimum if no other job used any quota."""
         world = self.world
         queues = tuple(world.queues.values())
         view = View(cluster=world.cluster, queues=queues, jobs=(job.view,), now_ms=world.now_ms)
@@ -367,10 +371,10 @@ class Session:
         return alone.job_ready(own)
 
     def assume(self, job: Job, task: Task, status: Status, card: str = "", node: str = "") -> None:
-        """Give the task a place in everybody's books. `card` is one of `cards`, if it named any;
-        `node` is empty where nobody asks for one.
+        """Give the task a place in all books. `card` is one of `cards`, if it named any; `node` is
+        empty if the caller does not need it.
         """
-        charged = self._ask.charged  # opened on books from before
+        charged = self._ask.charged  # opened on the books before the change
         before = job.move(task, status)
         if node:
             job.given[task.uid] = node
@@ -380,7 +384,7 @@ class Session:
         self._forget_keys(job.queue)
 
     def vacate(self, job: Job, task: Task) -> None:
-        """The task that has a place has to leave it: everybody's books get it back."""
+        """Release a task that has to leave its place, in all books."""
         charged = self._ask.charged
         before = job.move(task, Status.RELEASING)
         for plugin in charged:
@@ -389,7 +393,7 @@ class Session:
         self._forget_keys(job.queue)
 
     def _take_back(self, job: Job, task: Task, before: Status, card: str) -> None:
-        """The task has no place any more."""
+        """Undo `assume`."""
         for plugin in self._ask.charged:
             plugin.release(job, task, card)
         job.move(task, before)
@@ -397,21 +401,21 @@ class Session:
         self._forget_keys(job.queue)
 
     def _return(self, job: Job, task: Task, before: Status) -> None:
-        """The task need not leave its place."""
+        """Undo `vacate`."""
         for plugin in self._ask.charged:
             plugin.charge(job, task, "")
         job.move(task, before)
         self._forget_keys(job.queue)
 
     def close(self) -> None:
-        """Take back everything, so that another session can use the world."""
+        """Undo everything, so that another session can use the world."""
         self.statement.rollback()
         for job in self._let_in:
             job.phase = job.view.phase
         self._let_in.clear()
 
     def _forget_keys(self, name: str) -> None:
-        """A queue got or gave back something: it and those beside and below it stand elsewhere."""
+        """Forget the order of a queue, its siblings and those below, after its books changed."""
         self._gate.clear()
         if not self.world.children:
             self._queue_keys.pop(name, None)
@@ -419,7 +423,7 @@ class Session:
             self._queue_keys.clear()
 
     def _at(self, point: str) -> list[list[Plugin]]:
-        """The plugins that are asked a question, tier by tier."""
+        """The plugins that answer a question, tier by tier."""
         known = self._points.get(point)
         if known is None:
             known = self._points[point] = [
@@ -433,7 +437,7 @@ class Session:
 
 
 def best_effort(job: Job) -> list[Task]:
-    """A job's pending tasks that ask for nothing."""
+    """A job's pending tasks that request nothing."""
     return [
         task
         for uid, task in job.tasks.items()
@@ -449,7 +453,7 @@ def _key(keyed: _Keyed) -> Order:
 
 
 def _level(keyed: _Keyed) -> Order:
-    """What plugins say of a job's place; the last part of its key is its arrival."""
+    """The plugins' part of a job's key; the last part is its arrival."""
     return keyed[0][:-1]
 
 
@@ -458,7 +462,7 @@ def _namespace(keyed: _Keyed) -> str:
 
 
 def why_unplaced(job: JobView) -> No:
-    """Why nothing is done about a job: it is left out, or its queue does not exist."""
+    """Why a job is not scheduled: it is left out, or its queue does not exist."""
     name = f"{job.namespace}/{job.name}"
     if job.defect:
         return No(SCHEDULER_DEFECT, f"{name} is left out, because it fails: {job.defect}")

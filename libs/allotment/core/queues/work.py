@@ -1,7 +1,7 @@
 """The working copies of a session: jobs with their counts, and what each queue has.
 
-A session changes these and nothing else, and takes its changes back as it is closed; so what did
-not change meanwhile serves the next one.
+A session changes only these, and undoes its changes when it closes, so the next one can reuse what
+has not changed meanwhile.
 """
 
 from collections import Counter
@@ -31,17 +31,17 @@ from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
 _Made = TypeVar("_Made")
 _Key = TypeVar("_Key")
 _REQUESTS_MAX = 4096
-"""For so many requests it is remembered in which names of them quota has a say."""
+"""The most requests whose rationed names are cached."""
 
 
 class _Counts(dict[_Key, int]):
-    """How many there are of each; of what is not named, none. Cheaper to make than a Counter."""
+    """Counts by key; 0 for others. Cheaper to create than a Counter."""
 
     def __missing__(self, key: _Key) -> int:
         return 0
 
     def move(self, key: _Key, number: int) -> None:
-        """Count so many more, or fewer; what is not there any more is not named."""
+        """Change a count; keys that reach 0 are removed."""
         now = self[key] + number
         if now:
             self[key] = now
@@ -51,9 +51,8 @@ class _Counts(dict[_Key, int]):
 
 _NO_COUNTS: _Counts[Any] = _Counts()
 _NOTHING_BY_NAME: dict[Any, Any] = {}
-"""What jobs without roles and sub groups share, as lone pods are. Thousands of those are made while
-rounds follow each other, and dictionaries that stay empty were a good part of what they cost. Never
-written to.
+"""Shared by jobs without roles and sub groups, such as lone pods. Rounds create thousands of them,
+and empty dictionaries of their own were a large part of the cost. Never written to.
 """
 
 
@@ -95,7 +94,7 @@ class Job:
         least = view.min_task_member
         self.role_minima: dict[str, int] = dict(least) if least else _NOTHING_BY_NAME
         self.allocated = NOTHING
-        """What tasks of `CHARGED_SET` ask for."""
+        """The requests of its tasks in `CHARGED_SET`."""
         for task in view.tasks:
             self._count(task, task.status, 1)
             self.status[task.uid] = task.status
@@ -114,13 +113,14 @@ class Job:
 
     @property
     def counts_promises(self) -> str | None:
-        """The namespace whose groups keep this one at the gate by what they were let in for; None:
-        nobody's do.
+        """The namespace whose admitted groups count against the admission of this one; None: none
+        count.
 
-        To be let in is to have pods made, so promises are for those whose pods are still to be
-        made: else a namespace had the pods of all its groups made at once. Who has them takes
-        nothing by being let in; whether there is room for them nodes and quotas say. And nobody
-        waits for what other namespaces were promised: they might never use it.
+        An admitted group has its pods created, so promises count only for groups whose pods are
+        still to be created: otherwise a namespace would have the pods of all its groups created at
+        once. A group with pods takes nothing by its admission; nodes and quotas decide whether
+        there is room. And no group waits for what other namespaces were promised, because they
+        might never use it.
         """
         view = self.view
         return None if self.tasks and self.valid_count >= view.min_member else view.namespace
@@ -151,8 +151,8 @@ class Job:
         return sum(counts[status] for status in statuses) if counts else 0
 
     def wholes(self, rule: SubGroupRule, statuses: Iterable[Status], *, with_pending: bool) -> int:
-        """How many sub groups of a rule have as many pods of these statuses as make one whole;
-        `with_pending`: pods without any request that wait count as well.
+        """How many sub groups of a rule have enough pods of these statuses to be whole;
+        `with_pending`: waiting pods without any request count as well.
         """
         return sum(
             self.sub_group_count(key, statuses) + with_pending * self.sub_best_effort[key]
@@ -162,12 +162,12 @@ class Job:
         )
 
     def with_status(self, status: Status) -> list[Task]:
-        """The tasks of a status, in the order that needs no plugin."""
+        """The tasks of a status, in the order without plugins."""
         found = [task for uid, task in self.tasks.items() if self.status[uid] is status]
         return sorted(found, key=lambda task: task.place_in_order)
 
     def move(self, task: Task, status: Status) -> Status:
-        """Give a task another status; answers the one it had."""
+        """Set a task's status; returns the one it had."""
         before = self.status[task.uid]
         self._count(task, before, -1)
         self._count(task, status, 1)
@@ -202,8 +202,8 @@ class Job:
 
 
 class _Jobs(Mapping[str, Job]):
-    """The jobs of a world by uid, each made of its view when somebody asks for it: of thousands of
-    pods a round tries a few hundred. `opened` counts those that were made.
+    """The jobs of a world by uid, each created from its view when first read, because a round tries
+    a few hundred of thousands of pods. `opened` counts those created.
     """
 
     __slots__ = ("_made", "opened", "views")
@@ -230,14 +230,14 @@ class _Jobs(Mapping[str, Job]):
         return len(self.views)
 
     def add(self, view: JobView, known: "_Jobs | None") -> None:
-        """Add a job; one that was made of the very same view among the `known` is used again."""
+        """Add a job; reuse one of `known` that was created from the same view."""
         uid = view.uid
         self.views[uid] = view
         if known is not None and known.views.get(uid) is view and uid in known._made:
             self._made[uid] = known._made[uid]
 
     def drop(self, uid: str) -> bool:
-        """Forget a job; whether it was made."""
+        """Remove a job; returns whether it was created."""
         del self.views[uid]
         return self._made.pop(uid, None) is not None
 
@@ -262,10 +262,10 @@ class _JobOf(Mapping[str, Job]):
 
 
 class World:
-    """What plugins look at when a session opens, and keep looking at while it works.
+    """What plugins read when a session opens and while it works.
 
-    It can be kept for the next session: `follow` takes over what changed. `opened` counts the jobs
-    that were made for it.
+    It can be kept for the next session: `follow` reads what changed. `opened` counts the jobs
+    created.
     """
 
     __slots__ = (
@@ -295,8 +295,8 @@ class World:
         known: "World | None" = None,
         jobs: Iterable[JobView] | None = None,
     ) -> None:
-        """`jobs` are in place of those of the view. Jobs of a `known` world whose view is the same
-        are used again.
+        """`jobs` replace those of the view. Jobs of a `known` world whose view is the same are
+        reused.
         """
         self.cluster: Cluster = view.cluster
         self.now_ms = view.now_ms
@@ -306,7 +306,7 @@ class World:
         self.by_queue: dict[str, dict[str, None]] = {}
         """The queues that have jobs, and the uids of these."""
         self._groups_at_gate: dict[str, None] = {}
-        """The groups that were not let in as the session opened."""
+        """The groups that were not admitted when the session opened."""
         self.unplaced: dict[str, JobView] = {}
         """Those whose queue does not exist, and those that are left out (`JobView.defect`)."""
         self._tasks: dict[str, str] = {}
@@ -314,8 +314,8 @@ class World:
         self.job_of: Mapping[str, Job] = _JobOf(self._jobs, self._tasks)
         """Task uid → its job."""
         self.standing: Counter[Kind] = Counter()
-        """How many jobs of each kind may have pods to evict: groups, and lone pods that run. Kept,
-        so that a round need not ask everybody to learn that nobody can be evicted.
+        """How many jobs of each kind may have pods to evict: groups, and lone pods that run. Kept
+        up to date, so that a round need not check all of them to find that nothing can be evicted.
         """
         self.trail: Trail[str] = Trail()
         """The jobs that changed from session to session."""
@@ -324,7 +324,7 @@ class World:
         self._orders: dict[str, list[Task]] = {}
         self._places: dict[str, Any] = {}
         self._rationed: dict[tuple[str, Resources], tuple[str, ...]] = {}
-        """What `rationed` answers, as long as the cluster has the same."""
+        """The results of `rationed`, as long as the cluster has the same resources."""
         self.children: dict[str, list[str]] = {}
         for queue in view.queues:
             parent = self.parent(queue.name)
@@ -338,15 +338,15 @@ class World:
         return self._jobs.opened
 
     def follow(self, changes: Changes, cluster: Cluster, now_ms: int) -> None:
-        """Take over what changed since the last session, which was closed: jobs, and what the
-        cluster has. The queues are the same.
+        """Read what changed since the last session, which was closed: jobs, and the cluster's
+        resources. The queues are the same.
         """
         if cluster.total is not self.cluster.total:
             self._places.clear()
             self._rationed.clear()
         self.cluster, self.now_ms = cluster, now_ms
-        # Removals come before additions. A pod that joins a group is a task of the job that it was
-        # and of the one that it is in now, and either of them may come first in the trail.
+        # Removals come before additions: a pod that joins a group is a task of its old and of its
+        # new job, and either may come first in the trail.
         for uid in changes:
             self._remove(uid)
             self.trail.add(uid)
@@ -398,11 +398,13 @@ class World:
             del self.by_queue[job.queue]
 
     def view(self, uid: str) -> JobView | None:
-        """A job that has a part in the order, as it was when the session opened."""
+        """A job that has a part in the order, as it was when the session opened; None if it has
+        none.
+        """
         return self._jobs.views.get(uid)
 
     def view_of(self, task: str) -> JobView | None:
-        """The job of a task, as it was when the session opened."""
+        """The job of a task, as it was when the session opened; None if it has none."""
         uid = self._tasks.get(task)
         return None if uid is None else self._jobs.views[uid]
 
@@ -412,22 +414,22 @@ class World:
         return any(k.queue == job.queue and k.priority < own for k in self.standing)
 
     def waiting(self, uids: Iterable[str]) -> Iterator[Job]:
-        """Those of these jobs that are there, and wait at their queue's gate or for places."""
+        """Those of these jobs that exist and wait for admission or for places."""
         for uid in uids:
             view = self._jobs.views.get(uid)
             if view is not None and view.is_waiting:
                 yield self._jobs[uid]
 
     def at_gate(self, singles: Collection[str]) -> list[Job]:
-        """The jobs that were not let in as the session opened; of lone pods only these."""
+        """The jobs that were not admitted when the session opened; of lone pods only `singles`."""
         views = self._jobs.views
         lone = (uid for uid in singles if uid in views and views[uid].is_single)
         at_gate = (uid for uid in lone if views[uid].is_at_gate)
         return [self._jobs[uid] for uid in (*self._groups_at_gate, *at_gate)]
 
     def reckon(self, by: str, share_of: Callable[[JobView], Share]) -> dict[str, QueueBook]:
-        """The books of every queue as the session opens. What a job counts for is remembered under
-        the name `by`, so it has to follow from the job, the queues, and what cards there are.
+        """The books of all queues when the session opens. Shares are cached under the name `by`, so
+        a job's share must follow from the job, the queues and the cluster's cards alone.
         """
         reckoning = self._reckonings.get(by)
         if reckoning is None:
@@ -435,8 +437,8 @@ class World:
         return reckoning.books(self.queues, self._jobs.views, share_of)
 
     def kept(self, by: str, make: Callable[[], _Made]) -> _Made:
-        """What a plugin makes of the queues and of what the cluster has: as long as both are the
-        same. `by` is the plugin's name.
+        """A plugin's value made from the queues and the cluster's resources, cached while both are
+        the same. `by` is the plugin's name.
         """
         total, made = self._kept.get(by, (None, None))
         if total is not self.cluster.total:
@@ -445,7 +447,9 @@ class World:
         return cast("_Made", made)
 
     def in_order(self, job: Job, key: Callable[[Task], Any]) -> list[Task]:
-        """The job's tasks with resources that may be placed, sorted by what follows from a task."""
+        """The job's tasks with resources that may be placed, sorted by a key that follows from the
+        task.
+        """
         if len(job.tasks) == 1:
             return [t for t in job.tasks.values() if not t.gated and not t.is_best_effort]
         known = self._orders.get(job.uid)
@@ -455,8 +459,8 @@ class World:
         return known
 
     def place_of(self, job: Job, key: Callable[[Job], _Made]) -> _Made:
-        """Where a job stands in its queue as a session opens: that follows from the job and from
-        what the cluster has.
+        """A job's place in its queue when a session opens, which follows from the job and the
+        cluster's resources.
         """
         known = self._places.get(job.uid)
         if known is None:
@@ -464,13 +468,13 @@ class World:
         return cast("_Made", known)
 
     def parent(self, name: str) -> str:
-        """The queue above, empty if that is the cluster itself or not a queue that exists."""
+        """The queue above; empty if that is the cluster itself or does not exist."""
         queue = self.queues.get(name)
         parent = queue.parent if queue else ""
         return parent if parent != name and parent in self.queues else ""
 
     def chain(self, name: str) -> list[str]:
-        """A queue and all above it, from itself upwards. A circle is cut where it closes."""
+        """A queue and all above it, from itself upwards. A cycle is cut where it closes."""
         found: list[str] = []
         while name and name not in found:
             found.append(name)
@@ -478,10 +482,10 @@ class World:
         return found
 
     def rationed(self, queue: str, request: Resources) -> tuple[str, ...]:
-        """The names of a request in which quota has a say.
+        """The names of a request that quota may limit.
 
-        Where the whole cluster has less than a pod asks for, and no queue limits it, it is not
-        quota that is short: the nodes say better what is missing.
+        If the whole cluster has less than a pod requests, and no queue limits it, quota is not the
+        cause: the nodes show better what is missing.
         """
         known = self._rationed.get((queue, request))
         if known is None:

@@ -1,8 +1,8 @@
-"""What a plugin may be asked, and which switch of the configuration turns each question off.
+"""The questions that a plugin answers, and the configuration switch that turns each one off.
 
-A plugin names in `points` the questions that it answers; it is never asked others. Orders are keys:
-of two keys the smaller comes first, and equal keys leave it to the next plugin, which is the same
-as comparing pair by pair and cheaper.
+A plugin names in `points` the questions that it answers; it is asked no others. Orders are keys:
+the smaller key comes first, and equal keys leave the order to the next plugin. That equals
+comparing pair by pair and is cheaper.
 """
 
 from collections.abc import Hashable, Sequence
@@ -18,9 +18,9 @@ from allotment.core.queues.model import Kind, QueueView, Task
 from allotment.core.queues.work import Job, World
 
 Key = tuple[int | Fraction | str, ...]
-"""What one plugin orders by."""
+"""One plugin's key."""
 Order = tuple[Key, ...]
-"""The keys of all plugins that order a thing, tier by tier, and what decides in the end."""
+"""The keys of all plugins that order something, tier by tier, and a final one that decides ties."""
 
 SWITCHES: dict[str, str] = {
     "job_order": "enableJobOrder",
@@ -39,22 +39,22 @@ SWITCHES: dict[str, str] = {
     "predicate": "enablePredicate",
     "node_order": "enableNodeOrder",
 }
-"""Question → the switch's exact spelling. Questions that are not here cannot be turned off."""
+"""Question → the switch's exact spelling. Other questions cannot be turned off."""
 
 ALWAYS = frozenset(("job_valid",))
 
 
 class NoArguments(msgspec.Struct, frozen=True):
-    """Of a plugin that can be told nothing."""
+    """The settings of a plugin without arguments."""
 
 
 class Plugin:
-    """The base of all plugins: answers nothing by itself."""
+    """The base of all plugins; it answers nothing by itself."""
 
     name: ClassVar[str]
     points: ClassVar[frozenset[str]] = frozenset()
     declared: ClassVar[Arguments] = {}
-    """What the configuration can tell it, by key, each with its field of `settings`."""
+    """Its arguments in the configuration, by key, each with its field of `settings`."""
     settings: ClassVar[type[msgspec.Struct]] = NoArguments
 
     def __init__(self, arguments: Any, world: World) -> None:
@@ -64,17 +64,17 @@ class Plugin:
         return ()
 
     def job_key(self, job: Job) -> Key:
-        """It follows from the job and from what the cluster has: orders of jobs that did not change
-        are kept from session to session.
+        """It must follow from the job and the cluster's resources: orders of unchanged jobs are
+        kept from session to session.
         """
         return ()
 
     def task_key(self, task: Task) -> Key:
-        """It follows from the task: the order of a job's tasks is kept with the job."""
+        """It must follow from the task: the order of a job's tasks is kept with the job."""
         return ()
 
     def job_valid(self, job: Job) -> No | None:
-        """Why the job cannot be worked on at all."""
+        """Why the job cannot start at all; None if it can."""
         return None
 
     def job_ready(self, job: Job) -> bool:
@@ -82,13 +82,13 @@ class Plugin:
         return True
 
     def missing_beside(self, job: Job, task: Task) -> int:
-        """How many pods, the task among them, have to be placed together so that the task's sub
-        group is whole; 0 if it may be placed alone.
+        """How many pods, including the task, must be placed together so that the task's sub group
+        is whole; 0 if it may be placed alone.
         """
         return 0
 
     def job_pipelined(self, job: Job) -> Vote | No:
-        """Whether the job's promises are worth keeping for the rest of the session."""
+        """Whether the job keeps its promises for the rest of the session."""
         return ABSTAIN
 
     def job_starving(self, job: Job) -> bool:
@@ -96,32 +96,32 @@ class Plugin:
         return False
 
     def job_enqueueable(self, job: Job) -> Vote | No:
-        """Whether the group may be let in, by its `min_resources`."""
+        """Whether the group may be admitted, by its `min_resources`."""
         return ABSTAIN
 
     def enqueue_key(self, job: Job) -> Hashable:
         """What the vote depends on besides the job's queue and the books: jobs of one queue with
-        equal keys get one answer. By default no two jobs are alike.
+        equal keys get one answer. By default no two jobs have equal keys.
         """
         return job.uid
 
     def job_enqueued(self, job: Job) -> None:
-        """The group was let in: its minimum is spoken for."""
+        """Record that the group was admitted, with its minimum."""
 
     def overused(self, queue: QueueView) -> No | None:
-        """Why the queue gets nothing more in this session."""
+        """Why the queue gets nothing more in this session; None if it may."""
         return None
 
     def allocatable(self, queue: QueueView, job: Job, task: Task) -> No | None:
-        """Why the queue's quota does not cover the task."""
+        """Why the queue's quota does not cover the task; None if it does."""
         return None
 
     def cards(self, queue: QueueView, job: Job, task: Task) -> tuple[str, ...] | None:
-        """The cards for which there is quota, the preferred in front; None if it does not say."""
+        """The cards for which there is quota, the preferred first; None: no restriction."""
         return None
 
     def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
-        """Why the queue may not take from other queues for this task."""
+        """Why the queue may not take from other queues for this task; None if it may."""
         return None
 
     def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task] | None:
@@ -129,30 +129,32 @@ class Plugin:
         return None
 
     def may_name(self, job: Job, kind: Kind) -> bool:
-        """Whether it might name pods of jobs of a kind as victims for pods of this job. It is asked
-        before any pod, and may say yes too often.
+        """Whether it might name pods of jobs of a kind as victims for pods of this job. Called
+        before any pod is checked; it may return True too often.
         """
         return True
 
     def gives_back(self, queue: QueueView, taker: Task) -> bool:
-        """Whether it might name pods of a queue to `reclaimable`. It may say yes too often."""
+        """Whether `reclaimable` might name pods of a queue. It may return True too often."""
         return True
 
     keeps_due: ClassVar[bool] = False
-    """Whether it says, as to `reclaimable`, what queues have to give back."""
+    """Whether its `reclaimable` decides what queues have to give back."""
 
     def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task] | None:
         """Those of the candidates that the taker's queue may evict; None to abstain."""
         return None
 
     def charge(self, job: Job, task: Task, card: str) -> None:
-        """The session gave the task a place, with this of the cards that `cards` named."""
+        """Record that the session gave the task a place, with this one of the cards that `cards`
+        named.
+        """
 
     def release(self, job: Job, task: Task, card: str) -> None:
-        """What `charge` did, undone."""
+        """Undo `charge`."""
 
     def node_rule(self, queue: QueueView) -> NodeRule | None:
-        """Which nodes tasks of the queue may go to; None: any."""
+        """The rule for the nodes of the queue's tasks; None: any."""
         return None
 
     def node_points(self, queue: QueueView) -> NodePoints | None:
@@ -160,8 +162,8 @@ class Plugin:
         return None
 
     def card_points(self, queue: QueueView, job: Job, task: Task) -> CardPoints | None:
-        """What the cards that `cards` names add to nodes' scores; None: the first is taken that has
-        room.
+        """What the cards that `cards` named add to nodes' scores; None: the first card with room
+        wins.
         """
         return None
 

@@ -1,9 +1,9 @@
-"""Plugin `capacity`: queues with quotas of their own, one below the other.
+"""Plugin `capacity`: queues with quotas of their own, in a hierarchy.
 
-A queue may use up to its capability (within what others are not guaranteed), and *deserves* what it
-may take back from others when they borrowed it. With `enableHierarchy` every check is made for the
-queue and for all above it, and only queues without queues below may take pods; without it, parents
-are ignored. The queue `root` stands for the cluster and has no limit of its own.
+A queue may use up to its capability, within what others are not guaranteed, and *deserves* what it
+may take back from others that borrowed it. With `enableHierarchy` every check applies to the queue
+and to all above it, and only queues without queues below may take pods; without it, parents are
+ignored. The queue `root` stands for the cluster and has no limit of its own.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -36,13 +36,13 @@ _UNDESERVING = Fraction(1)
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Whether queues stand one below the other (`enableHierarchy`)."""
+    """Whether queues form a hierarchy (`enableHierarchy`)."""
 
     hierarchy: bool
 
 
 class _Tree:
-    """The queues' limits, and who stands above whom."""
+    """The queues' limits, and which queue is above which."""
 
     def __init__(self, world: World, *, hierarchy: bool) -> None:
         self._world = world
@@ -82,7 +82,7 @@ class _Tree:
         return above[0] if above else ""
 
     def _resolve(self, name: str) -> Resources:
-        """What the queue may have at most: its part of what the queue above may have."""
+        """The most that the queue may have: its part of what the queue above may have."""
         known = self.capability.get(name)
         if known is not None:
             return known
@@ -90,7 +90,7 @@ class _Tree:
         if name == ROOT:
             found = total
         else:
-            self.capability[name] = total  # a circle of parents ends here instead of nowhere
+            self.capability[name] = total  # ends a cycle of parents
             parent = self.parent(name)
             beside = self._beside[parent]
             found = real_capability(
@@ -102,7 +102,7 @@ class _Tree:
         return found
 
     def _entitle(self, name: str) -> None:
-        """What the queue deserves; without a word of its own, what those below it deserve."""
+        """What the queue deserves; if it does not say, what those below it deserve."""
         queue = self._world.queues[name]
         said = queue.deserved
         if not said and self._hierarchy:
@@ -143,7 +143,7 @@ class Capacity(Plugin):
             for above in self.tree.chain(name):
                 self.books[above].add_below(book)
         self._shared: dict[str, Unguaranteed] = {}
-        """By the queue above (empty: by the cluster), what the queues below it share."""
+        """By the queue above (empty: the cluster), what the queues below it share."""
         for above, names in self.tree.side_by_side().items():
             self._shared[above] = Unguaranteed(
                 self.tree.capability[above] if above else world.cluster.total,
@@ -196,7 +196,9 @@ class Capacity(Plugin):
             self.books[name].promise(job.namespace, job.view.min_resources or NOTHING)
 
     def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
-        """With the task the queue stays within its capability, and somewhere within its due."""
+        """With the task, the queue must stay within its capability, and for some resource within
+        its due.
+        """
         name, book, most = queue.name, self.books[queue.name], self.tree.capability[queue.name]
         future = book.allocated.plus(task.request)
         short = future.exceeding(most, task.request.named)
@@ -215,8 +217,8 @@ class Capacity(Plugin):
         return not shared or bool(self.books[queue.name].allocated.exceeding(due, shared))
 
     def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
-        """Victims of queues that keep their guarantee and have more than their due of what is asked
-        for, or have no due in it at all.
+        """Victims of queues that keep their guarantee and have more than their due of what is
+        requested, or have no due in it at all.
         """
         left: dict[str, Resources] = {}
         found = []
@@ -234,7 +236,7 @@ class Capacity(Plugin):
         return found
 
     def _spares(self, holds: Resources, due: Resources, asked: Sequence[str], victim: Task) -> bool:
-        """Whether a queue gives back a victim: it has more than its due of what is asked for, and
+        """Whether a queue gives back a victim: it has more than its due of what is requested, and
         the victim is part of that.
         """
         over = holds.exceeding(due, asked)
@@ -256,7 +258,7 @@ class Capacity(Plugin):
             shared.holds(name, amounts)
 
     def _most(self, name: str) -> Resources:
-        """What a queue may have, as those beside it are."""
+        """What a queue may have, given what its siblings hold."""
         capability, shared = self.tree.capability[name], self._shared.get(self.tree.parent(name))
         return capability if shared is None else shared.most(name, capability)
 

@@ -17,7 +17,9 @@ _SHARE_TOLERANCE = Fraction(1, 1_000_000)
 
 
 def dominant_share(allocated: Resources, total: Resources) -> Amount:
-    """The greatest of allocated / total over what there is; `total` names nothing that is 0."""
+    """The greatest of allocated / total over all resources in `total`, whose amounts are above
+    0.
+    """
     return largest_share(allocated, total)
 
 
@@ -33,7 +35,7 @@ class Drf(Plugin):
         return (dominant_share(job.allocated, self._total),)
 
     def may_name(self, job: Job, kind: Kind) -> bool:
-        """A pod without a group leaves its job nothing: it goes for tiny ones only."""
+        """A pod without a group leaves its job nothing, so only tiny shares may evict it."""
         return not kind.is_single or any(
             dominant_share(task.request, self._total) <= _SHARE_TOLERANCE
             for task in job.tasks.values()

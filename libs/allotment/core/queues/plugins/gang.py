@@ -1,12 +1,12 @@
 """Plugin `gang`: a job starts with its minimum or not at all.
 
-For a job with minimum m, role minima t and T = Σ t, roles are looked at only if m ≥ T; else m alone
-counts. Pending pods without any request count as ready: they find a place anywhere, once the rest
-has one.
+For a job with minimum m, role minima t and T = Σ t, roles count only if m ≥ T; otherwise m alone
+counts. Pending pods without any request count as ready: they find a place anywhere once the others
+have one.
 
-Pods of a sub group (`subGroupPolicy`) are placed as many together as make it whole, or not at all,
-and a job needs at least so many whole sub groups as each policy says. One that is whole may get
-more pods, one by one.
+Pods of a sub group (`subGroupPolicy`) are placed together, as many as make it whole, or not at all.
+A job needs the number of whole sub groups that each policy sets. A whole one may get more pods, one
+by one.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ def _has_role_minima(job: Job) -> bool:
 
 
 def invalid(job: Job) -> No | None:
-    """Why there are too few pods for the job ever to start."""
+    """Why the job has too few pods ever to start; None if it has enough."""
     if _has_role_minima(job):
         for role, least in job.view.min_task_member:
             count = job.role_count(role, VALID_SET)
@@ -61,17 +61,19 @@ def is_ready(job: Job) -> bool:
 
 
 def is_pipelined(job: Job) -> bool:
-    """Whether it will be ready once what was promised to it is free."""
+    """Whether the job will be ready once what was promised to it is free."""
     return _covers(job, job.ready_count + job.pipelined_count, _PROMISED_SET)
 
 
 def is_starving(job: Job) -> bool:
-    """Whether it has less than its minimum; no credit for pods without a request."""
+    """Whether the job has less than its minimum; pods without a request do not count."""
     return job.ready_count + job.pipelined_count < job.view.min_member
 
 
 def surplus(job_of: Mapping[str, Job], candidates: Iterable[Task]) -> list[Task]:
-    """Those of the candidates that their jobs can lose and still have their minimum, roles' too."""
+    """Those of the candidates that their jobs can lose and still keep their minimum and their
+    roles' minima.
+    """
     left: dict[str, int] = {}
     left_of_role: dict[tuple[str, str], int] = {}
     broken: Counter[str] = Counter()
@@ -92,8 +94,8 @@ def surplus(job_of: Mapping[str, Job], candidates: Iterable[Task]) -> list[Task]
 
 
 def _spares(job: Job, task: Task, broken: int) -> bool:
-    """Whether a job keeps its least whole sub groups without a task, and without as many as are
-    broken already.
+    """Whether a job keeps its minimum of whole sub groups without a task and without `broken`
+    others.
     """
     rule = next((rule for rule in job.view.sub_groups if rule.name == task.sub_group[0]), None)
     if rule is None or not rule.least:
@@ -102,7 +104,9 @@ def _spares(job: Job, task: Task, broken: int) -> bool:
 
 
 def _missing(job: Job, task: Task) -> int:
-    """How many pods the task's sub group lacks to be whole; 0 if it is in none, or one of one."""
+    """How many pods the task's sub group lacks to be whole; 0 if it is in none, or in one of size
+    1.
+    """
     if not job.view.sub_groups:
         return 0
     rule = next((rule for rule in job.view.sub_groups if rule.name == task.sub_group[0]), None)
@@ -143,8 +147,8 @@ class Gang(Plugin):
         self._job_of = world.job_of
 
     def job_key(self, job: Job) -> Key:
-        """A group that runs and lost some of its minimum comes first: until it is whole again what
-        it has is idle. Then those that lack theirs, then all others.
+        """A running group that lost some of its minimum comes first, because until it is whole
+        again what it has is idle. Then those that lack theirs, then all others.
         """
         ready = int(is_ready(job))
         return (ready, int(ready or not job.ready_count))

@@ -31,7 +31,7 @@ class Priority(Plugin):
         return kind.priority < job.view.priority
 
     def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
-        """Of other jobs those whose job has a lower priority, of the same job lower tasks."""
+        """From other jobs, pods of jobs with a lower priority; from the same job, lower tasks."""
         own = self._job_of[taker.uid]
         return [
             victim

@@ -1,14 +1,13 @@
 """Plugin `proportion`: queues share the cluster by weight.
 
-Only queues that own jobs take part. What a queue deserves is found by filling: everybody gets the
-part of what is left that its weight says, but no more than it asks for and may have, and no less
-than it is guaranteed; what nobody could take is shared out again among those who still can.
+Only queues with jobs take part. Filling computes what a queue deserves: each queue gets the part of
+the rest that its weight gives it, but no more than it asks for and may have, and no less than it is
+guaranteed. What it could not take is shared again among the others.
 
-Volcano does this in rounds over all resources together, in which a queue that is satisfied in one
-resource keeps drawing, and giving back, its part of it, so that the rounds converge without ever
-quite ending. Resource by resource, with exact rationals, the same limit is reached in at most as
-many rounds as there are queues. The first round goes by the weights of all, as there, because
-guarantees make it count.
+Volcano fills all resources together in rounds that converge without quite ending, because a queue
+that is satisfied in one resource keeps drawing its part and giving it back. Filling each resource
+by itself, with exact rationals, reaches the same limit in at most as many rounds as there are
+queues. As there, the first round uses the weights of all queues, because guarantees make it count.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -50,7 +49,7 @@ class Claim(NamedTuple):
 
     weight: int
     most: Amount
-    """What it asks for, as far as it may have it."""
+    """What it asks for, up to what it may have."""
     least: Amount = 0
     """What it is guaranteed."""
 
@@ -62,8 +61,8 @@ def fill(total: Amount, claims: Sequence[Claim]) -> list[Amount]:
         return [claim.least for claim in claims]
     wanted = [max(c.least, c.most if c.weight else min(c.most, 0)) for c in claims]
     if sum(wanted) <= total:
-        return wanted  # there is enough for all: filling ends there
-    # in whole parts of 1/unit, which is as fine as it has to be: integers are far cheaper
+        return wanted  # there is enough for all
+    # integers in units of 1/unit, which is exact enough and far cheaper
     scale = lcm(total.denominator, *(a.denominator for c in claims for a in (c.most, c.least)))
     unit = scale * weights
     all_, mosts = int(total * unit), [int(claim.most * unit) for claim in claims]
@@ -87,24 +86,27 @@ def fill(total: Amount, claims: Sequence[Claim]) -> list[Amount]:
 
 
 def _limits_of(capability: Resources) -> Resources:
-    """What a capability limits: CPU and memory of nothing count as unlimited."""
+    """What a capability limits: CPU and memory of 0 count as unlimited."""
     return capability.without(
         [name for name in (CPU, MEMORY) if name in capability and capability[name] <= 0]
     )
 
 
 def real_capability(total: Resources, guaranteed: Resources, queue: QueueView) -> Resources:
-    """The most a queue may have: all that is not guaranteed to others, within its capability."""
+    """The most a queue may have: everything that is not guaranteed to others, within its
+    capability.
+    """
     return total.beyond(guaranteed).plus(queue.guarantee).capped(_limits_of(queue.capability))
 
 
 def refused_at_gate(
     world: World, job: Job, queue: str, book: QueueBook, most: Resources
 ) -> No | None:
-    """Why a job may not be let in that counts in the book of `queue`, which may have `most`.
+    """Why a job that counts in the book of `queue`, which may have `most`, is not admitted; None if
+    it is.
 
-    Where that is all that the cluster has, it is not quota that is short; and a job whose pods are
-    there and outrank some that run there is let in: others may be evicted for it.
+    If `most` is all that the cluster has, quota is not the cause. A job whose pods exist and
+    outrank some that run there is admitted, because it may preempt them.
     """
     least, counts = job.view.min_resources or NOTHING, job.counts_promises
     names = world.listed(job.queue, least)
@@ -122,15 +124,15 @@ def refused_at_gate(
 
 
 def is_all(world: World, most: Resources, names: Iterable[str]) -> bool:
-    """Whether a queue may have all that the cluster has of these: then it is no quota that limits
-    them, and what nodes have left says better who gets a place.
+    """Whether a queue may have all that the cluster has of these. Then quota does not limit them,
+    and what nodes have left decides.
     """
     total = world.cluster.total
     return all(most.amount(name) >= total.amount(name) for name in names)
 
 
 class _Wants(NamedTuple):
-    """What filling needs to know of a queue."""
+    """A queue's input to filling."""
 
     queue: QueueView
     request: Resources
@@ -181,8 +183,9 @@ class Proportion(Plugin):
 
     @cached_property
     def deserved(self) -> Mapping[str, Resources]:
-        """What each queue with jobs deserves, as the session opened: it goes by what they ask for,
-        which no place that is given changes. Where there is one queue few ask.
+        """What each queue with jobs deserved when the session opened: it follows from what they ask
+        for, which placements do not change. Computed on first use, because few sessions with one
+        queue need it.
         """
         world = self._world
         return _deserved(
@@ -193,7 +196,7 @@ class Proportion(Plugin):
             ],
         )
 
-    # what tasks take is whole, so limits for it may be too; that is much cheaper to compare
+    # tasks take integers, so limits may be integers too, which are much cheaper to compare
 
     @cached_property
     def _most(self) -> Mapping[str, Resources]:
@@ -218,7 +221,7 @@ class Proportion(Plugin):
         return None
 
     def _most_beside(self, queue: str) -> Resources:
-        """What a queue may have, as the others are."""
+        """What a queue may have, given what the others hold."""
         most = self._most.get(queue, NOTHING)
         return most if self._shared is None else self._shared.most(queue, most)
 
@@ -237,7 +240,7 @@ class Proportion(Plugin):
         return quota_insufficient(queue.name, short_of(queue.name, names, book, most, task.request))
 
     def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
-        """As if the others had given back what they have to."""
+        """Checked as if the other queues had given back what they have to."""
         return self._beyond(queue, task, self._most.get(queue.name, NOTHING))
 
     def job_enqueueable(self, job: Job) -> Vote | No:
@@ -260,7 +263,7 @@ class Proportion(Plugin):
         return bool(holds.exceeding(self._due(queue), taker.request.named))
 
     def reclaimable(self, taker: Task, candidates: Sequence[Task]) -> list[Task]:
-        """Victims of queues that have more than they deserve, until they do not any more."""
+        """Victims of queues that have more than they deserve, until they no longer do."""
         left: dict[str, Resources] = {}
         found = []
         for victim in candidates:
@@ -272,7 +275,7 @@ class Proportion(Plugin):
         return found
 
     def _spares(self, holds: Resources, due: Resources, taker: Task, victim: Task) -> bool:
-        """Whether a queue gives back a victim: it has more than its due of what is asked for, and
+        """Whether a queue gives back a victim: it has more than its due of what is requested, and
         the victim is part of that.
         """
         over = holds.exceeding(due, taker.request.named)

@@ -120,15 +120,15 @@ class Books:
         self._nodes.change(placement.node).charge(allocation_of(placement, 0))
 
     def changed(self) -> Iterator[Node]:
-        """The copies of the nodes whose books are not those of the state."""
+        """The copies of the nodes whose books differ from those of the state."""
         return self._nodes.changed()
 
     def trial(
         self, request: PodRequest, covered: Callable[[Sequence[Task]], bool]
     ) -> Callable[[str, Sequence[tuple[Rank, Task]], int], Choice | None]:
-        """Returns a function that tries one node: which of these candidates, given by rank, have to
-        go for the request; None if evicting all of them is not enough. `least` of them have to go
-        at least. `covered` returns whether quota allows the pod once some of them are gone.
+        """Returns a function that tries one node: which of these candidates, given by rank, must be
+        evicted for the request; None if evicting all of them is not enough. At least `least` of
+        them must. `covered` returns whether quota allows the pod once some of them are gone.
         """
         around = self._surroundings(request)
 

@@ -1,12 +1,12 @@
-"""What evictions would cost on each node at least: where to look for victims first.
+"""A lower bound of the cost of evictions on each node: where to search for victims first.
 
-A bound is never above what victims on its node really cost, so whoever looks at the nodes in the
-order of their bounds can stop once no other can be cheaper (`victims`). Rows and bounds are kept
-from round to round; those of a node are made again when something about its books changed, or
-about the job of a pod there.
+A bound is never above the real cost of victims on its node, so a search of the nodes in the order
+of their bounds can stop once no other node can be cheaper (`victims`). Rows and bounds are kept
+from round to round; those of a node are rebuilt when something about its books changed, or about
+the job of a pod there.
 
-Who may go is asked in full only where it is tried. The rows of a node are all that might: pods that
-run, of a kind that some tier of plugins may name.
+The plugins decide in full which pods may be evicted only on nodes that are tried. The rows of a
+node are all that might be: running pods, of a kind that some tier of plugins may name.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,10 +27,10 @@ from allotment.core.queues.work import World
 from allotment_proto.facts import DeviceRequest, PodRequest, Policy
 
 Rank = tuple[int, int, int, int, int]
-"""A pod's place among victims: those with the smaller one go first."""
+"""A pod's rank among victims: the lowest are evicted first."""
 
 Cost = tuple[int, tuple[Rank, ...], str]
-"""How many go, their ranks, and the node: the smallest is chosen."""
+"""The number of victims, their ranks, and the node: the smallest wins."""
 
 _QUESTIONS_MAX = 64
 
@@ -44,7 +44,7 @@ _CURED_BY_ROOM = frozenset(
         reasons.NO_FITTING_INSTANCE,
     )
 )
-"""Why a card refuses that may take the request once some of its holders are gone."""
+"""The reasons of a card that may take the request once some of its holders are evicted."""
 
 
 class Row(NamedTuple):
@@ -57,7 +57,9 @@ class Row(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What makes two searches ask the same of nodes: but for the kinds of pods that may go."""
+    """Searches with equal questions have equal bounds, apart from the kinds of pods that may be
+    evicted.
+    """
 
     request: PodRequest
     source: object
@@ -81,7 +83,7 @@ class Candidates:
         self._bounds: dict[Question, Bounds] = {}
 
     def follow(self, world: World) -> None:
-        """Take over what changed since the last time; `world` is that of a session."""
+        """Read what changed since the last call; `world` is that of a session."""
         state = self._state
         changes = state.trails.nodes.since(self._nodes_read)
         jobs = world.trail.since(self._jobs_read)
@@ -106,7 +108,7 @@ class Candidates:
             bounds.stale.update(names)
 
     def rows(self, name: str) -> tuple[Row, ...]:
-        """Who might be evicted on a node, the lowest in rank in front."""
+        """The pods that might be evicted on a node, the lowest in rank first."""
         rows = self._rows.get(name)
         if rows is None:
             node = self._state.nodes.get(name)
@@ -116,8 +118,8 @@ class Candidates:
     def bounds(
         self, question: Question, may_go: Callable[[Kind], bool], checkpoint: Checkpoint
     ) -> "Bounds":
-        """The bounds of all nodes for a question, up to date. `may_go` says whether pods of a kind
-        might be named at all.
+        """The bounds of all nodes for a question, up to date. `may_go` returns whether pods of a
+        kind might be named at all.
         """
         found = self._bounds.pop(question, None)
         if found is None or not found.agrees(may_go):
@@ -155,7 +157,7 @@ class Candidates:
 
 
 class Bounds:
-    """For one question the least cost on every node where it might be met."""
+    """For one question, the least cost on every node that might satisfy it."""
 
     def __init__(
         self,
@@ -165,7 +167,7 @@ class Bounds:
         may_go: Callable[[Kind], bool],
     ) -> None:
         self.stale: set[str] = set(state.nodes)
-        """Nodes that are to be asked again."""
+        """Nodes whose bounds are out of date."""
         self._state = state
         self._rows = rows
         self._request = request
@@ -173,7 +175,7 @@ class Bounds:
         self._verdicts: dict[Kind, bool] = {}
         self._known: dict[str, Cost] = {}
         self._heap: list[Cost] = []
-        """Every known bound, and some that are known no more."""
+        """Every current bound, and some outdated ones."""
 
     def agrees(self, may_go: Callable[[Kind], bool]) -> bool:
         """Whether the same kinds of pods might be named as when the bounds were made."""
@@ -181,7 +183,7 @@ class Bounds:
         return all(may_go(kind) is verdict for kind, verdict in self._verdicts.items())
 
     def refresh(self, checkpoint: Checkpoint) -> None:
-        """Ask the stale nodes again."""
+        """Recompute the bounds of stale nodes."""
         is_new = not self._known
         for name in sorted(self.stale):
             checkpoint()
@@ -200,7 +202,7 @@ class Bounds:
             heapify(self._heap)
 
     def on(self, node: Node) -> Cost | None:
-        """The bound on a node, or on a changed copy of it; None where nobody's going helps."""
+        """The bound on a node, or on a changed copy of it; None if no eviction there helps."""
         rows = [row for row in self._rows(node.name) if self._is_named(row.kind)]
         rows = [row for row in rows if row.uid in node.allocations]
         if not rows:
@@ -212,7 +214,7 @@ class Bounds:
         return least, tuple(row.rank for row in rows[:least]), node.name
 
     def in_order(self) -> Iterator[Cost]:
-        """The bounds, the smallest first. Ends early where nobody asks on."""
+        """The bounds, the smallest first; computed lazily."""
         seen: dict[str, Cost] = {}
         try:
             while self._heap:
@@ -227,8 +229,8 @@ class Bounds:
                     heappush(self._heap, bound)
 
     def strike_unless_met(self, name: str) -> None:
-        """Leave a node out as long as it stays as it is, if the request is not met there even
-        without all who might go.
+        """Leave a node out until it changes, if the request does not fit there even without all
+        pods that might be evicted.
         """
         node = self._state.nodes.get(name)
         if node is not None and node.fact is not None:
@@ -248,8 +250,8 @@ class Bounds:
 
 
 def _steps_in(job: JobView) -> Mapping[str, tuple[int, int]]:
-    """By task, its priority among pods of other jobs, and its step among those of its own: what an
-    annotation says of a pod's priority is said to the pods of its job only.
+    """By task, its priority among pods of other jobs, and its step among those of its own: a
+    priority annotation counts among the pods of its job only.
     """
     tasks = job.tasks
     if all(task.class_priority is None for task in tasks):
@@ -267,8 +269,8 @@ def _steps_in(job: JobView) -> Mapping[str, tuple[int, int]]:
 def fewest(
     node: Node, request: PodRequest, policy: Policy, held: Sequence[Allocation]
 ) -> int | None:
-    """How many of these allocations have to go at least so that a request may fit on a node; None
-    if it does not fit without any of them. A bound: it looks at amounts one by one.
+    """The least number of these allocations to release so that a request may fit on a node; None if
+    releasing all is not enough. A bound: it considers amounts one by one.
     """
     least = 0
     for lack, amounts in _host_lacks(node, request, held):
@@ -293,7 +295,7 @@ def fewest(
 def _host_lacks(
     node: Node, request: PodRequest, held: Sequence[Allocation]
 ) -> Iterator[tuple[int, Iterable[int]]]:
-    """What a node has too little of, with what each of the allocations has of it."""
+    """What a node has too little of, with the amounts that each of the allocations has of it."""
     if node.pods_free < 1:
         yield 1 - node.pods_free, (1 for _ in held)
     if request.cpu_milli > node.cpu_milli_free:
@@ -307,7 +309,9 @@ def _host_lacks(
 
 
 def _count(lack: int, amounts: Iterable[int]) -> int | None:
-    """How many of the amounts make up for a lack, the greatest first; None: not all together."""
+    """How many of the amounts make up for a lack, the greatest first; None if all together do
+    not.
+    """
     count = 0
     for amount in sorted(amounts, reverse=True):
         if lack <= 0 or amount <= 0:
@@ -320,7 +324,7 @@ def _count(lack: int, amounts: Iterable[int]) -> int | None:
 def _cards_short(
     ledger: Ledger, wanted: DeviceRequest, rules: Rules, held: Sequence[Allocation]
 ) -> int | None:
-    """How many of these holders have to go at least so that enough cards take a request."""
+    """The least number of these holders to evict so that enough cards take a request."""
     family = FAMILIES[wanted.family]
     missing = wanted.count
     refusing: list[Free] = []
@@ -358,7 +362,7 @@ def _cards_short(
             counts.append(count)
     if len(counts) < missing:
         return None
-    # Who holds several cards may be one of those that each of them needs to lose.
+    # A pod that holds several cards may be one that each of them needs to lose.
     counts.sort()
     return _count(sum(counts[:missing]), widths)
 
@@ -366,8 +370,8 @@ def _cards_short(
 def _holders_short(
     free: Free, wanted: DeviceRequest, holders: Sequence[Sequence[int]]
 ) -> int | None:
-    """How many of its holders have to go at least so that one card takes a unit of a request; None:
-    it does not without any of them. Each has so many slots, memory (MiB) and compute (percent).
+    """The least number of its holders to evict so that one card takes a unit of a request; None if
+    evicting all is not enough. Each has this many slots, memory (MiB) and compute (percent).
     """
     card = free.card
     if wanted.cores_pct == CORES_WHOLE_PCT:

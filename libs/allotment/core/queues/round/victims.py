@@ -1,26 +1,27 @@
-"""Whom to evict so that a group fits: the actions `preempt` (same queue) and `reclaim` (others').
+"""Victims for groups that do not fit: the actions `preempt` (same queue) and `reclaim` (other
+queues).
 
 Preemption takes from other groups of the queue first. Where that does not help, a pod may take from
 its own group what lower pods of it have, as long as the group keeps its minimum without them.
 
-Victims are chosen on copies of the nodes' books (`books`), so that what is freed is what is needed:
+Victims are chosen on copies of the nodes' books (`books`), so that evictions free what is needed:
 cards of the right kind, on one node, not sums over a cluster. A pod takes room that is free, or
-will be because its holder is ending, before anybody has to go for it. Else the node with the fewest
-victims is taken, of equals the one whose victims rank lowest, then the first by name. Of victims of
+will be because its holder is ending, before any eviction. Otherwise it takes the node with the
+fewest victims, of equals the one whose victims rank lowest, then the first by name. Of victims of
 one priority those rank lower that end sooner. A group gets victims for all that it lacks of its
-minimum (of its roles' minima, too), or none.
+minimum and of its roles' minima, or none.
 
-Nobody goes for a group that could not be placed all the same: one that is not let in, whose queue's
-quota does not cover it even so, or on nodes that are held for others. Nobody goes for a pod whose
-`preemptionPolicy` is Never, nor for a group whose PriorityClass says so; they take what room there
-is.
+A group that could not be placed anyway gets no victims: one that is not admitted, whose queue's
+quota does not cover it even so, or on nodes that are held for others. A pod whose
+`preemptionPolicy` is Never, or whose group's PriorityClass has that policy, gets none either and
+takes only free room.
 
-Nobody is placed by this. The group's pods are nominated for the nodes that were found, and the room
-that they need there is kept for it (`keeping`, `kept`), with its part of the quota, until it was
-tried there with the last victim gone. Whoever does not outrank it cannot take what was made free,
-so nobody goes twice for the same. A group that finds room beside what others made, and would have
-had others evicted for it, is nominated as well. While the pods are still there that make room for a
-group, it gets no victims. A pod whose eviction was refused is not asked to go again before
+Evictions place no pod. The group's pods are nominated for the nodes that were found. The room that
+they need there is reserved for them (`keeping`, `kept`), with their part of the quota, until a
+decision tried them there with the last victim gone. Pods that do not outrank the group cannot take
+this room, so no second eviction happens for the same need. A group that fits into room that others'
+evictions left, and would have had pods evicted, is nominated as well. A group gets no more victims
+while those for it are still ending. After a rejected eviction, the pod is not evicted again before
 something happens to one of its owner's pods.
 """
 
@@ -50,7 +51,7 @@ _PREEMPT, _RECLAIM = "preempt", "reclaim"
 
 
 class _Source(Enum):
-    """From whom victims are taken."""
+    """The pods among which victims are searched."""
 
     OTHER_GROUPS = auto()
     OWN_GROUP = auto()
@@ -61,7 +62,7 @@ _SOURCES = {
     _PREEMPT: (_Source.OTHER_GROUPS, _Source.OWN_GROUP),
     _RECLAIM: (_Source.OTHER_QUEUES,),
 }
-"""By the action that asks; all in the order in which they are asked."""
+"""By the action, in order."""
 
 
 MAKING_ROOM = frozenset(_SOURCES)
@@ -69,7 +70,7 @@ MAKING_ROOM = frozenset(_SOURCES)
 
 
 def keeping(state: ClusterState) -> tuple[Hold, ...]:
-    """What is kept for the pods for which others had to go: room on nodes."""
+    """The room on nodes that is reserved for nominated pods."""
     found = []
     for job in sorted(state.nominated):
         nodes = state.nominated[job].nodes
@@ -81,14 +82,14 @@ def keeping(state: ClusterState) -> tuple[Hold, ...]:
 
 
 class Victims(NamedTuple):
-    """Who goes, and which pods are nominated for which nodes in their place."""
+    """The evictions, and the nodes for which preemptors are nominated."""
 
     evictions: tuple[Eviction, ...] = ()
     nominations: tuple[Nomination, ...] = ()
 
 
 class Hunt:
-    """The victims of one round, on top of what it placed; while the ranker of `places` is open."""
+    """The victims of one round, on top of its placements, while the ranker of `places` is open."""
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class Hunt:
         self._books: Books | None = None
 
     def run(self, actions: Collection[str], on_step: OnStep = untimed) -> Victims:
-        """Victims for the wanted groups, in their order, first by preemption."""
+        """Victims for the wanted groups, in order, first by preemption."""
         if not any(self._may_find(job, actions) for job in self._takers(actions)):
             for action in _SOURCES:
                 if action in actions:
@@ -132,10 +133,10 @@ class Hunt:
         )
 
     def _may_find(self, job: Job, actions: Collection[str]) -> bool:
-        """Whether anybody might be evicted for a job, by what queues and priorities have to spare.
+        """Whether any pod might be evicted for a job, by what queues and priorities have to spare.
 
-        It asks no pod. If nobody can be evicted for any job of the round, there is nothing to hunt
-        for: what jobs would take of the free room has no effect without an eviction.
+        It checks no single pod. If no pod can be evicted for any job of the round, the search can
+        be skipped: what jobs would take of the free room has no effect without an eviction.
         """
         session, standing = self._session, self._session.world.standing
         if _PREEMPT in actions and (
@@ -203,7 +204,7 @@ class Hunt:
         evictions: list[Eviction] = []
         nominations: list[Nomination] = []
         is_spared = False
-        """Whether others need not go only because somebody was evicted already."""
+        """Whether the group fits without victims only because of evictions for others."""
         for task in tasks:
             place = self._room(books, job, task, limits)
             if place is None:
@@ -230,7 +231,7 @@ class Hunt:
         return Victims()
 
     def _room(self, books: Books, job: Job, task: Task, limits: Limits) -> Placement | None:
-        """Give the task a place for which nobody else has to go; None without one."""
+        """Give the task a place without further evictions; None without one."""
         places = self._places
         if self._in_force.allocatable(job, task) is not None:
             return None
@@ -243,7 +244,7 @@ class Hunt:
             if placement is not None and books.is_freed(placement.node):
                 self._session.statement.rollback(
                     checkpoint
-                )  # other tasks had it, or there would have been room
+                )  # other tasks took it, otherwise there would have been room
                 freed = Excluded(KEPT_FOR_PREEMPTOR, books.freed(), "")
                 placement = places.find(task, limits._replace(excluded=(*limits.excluded, freed)))
             if placement is None:
@@ -257,7 +258,7 @@ class Hunt:
     def _choose(
         self, books: Books, job: Job, task: Task, source: _Source, limits: Limits
     ) -> tuple[Placement, Choice] | None:
-        """A task's place and its cheapest victims, who are then gone from everybody's books."""
+        """A task's place and its cheapest victims, released in all books; None without one."""
         session = self._session
         if source is _Source.OTHER_QUEUES and session.preemptive(job, task) is not None:
             return None
@@ -277,7 +278,7 @@ class Hunt:
     def _cheapest(
         self, books: Books, job: Job, task: Task, source: _Source, request: PodRequest
     ) -> Choice | None:
-        """The node on which fewest pods have to go; of equals the one whose rank lowest."""
+        """The node with the fewest victims; of equals the one whose victims rank lowest."""
         bounds = None
         if source is not _Source.OWN_GROUP:
             question = Question(by_itself(request), source, job.queue, job.view.priority)
@@ -332,10 +333,11 @@ class Hunt:
     def _voted(
         self, job: Job, task: Task, source: _Source
     ) -> Callable[[str], list[tuple[Rank, Task]]]:
-        """Asks for a node which pods there may be evicted for a task, the lowest in rank in front.
+        """Returns a function from a node to the pods there that may be evicted for a task, the
+        lowest in rank first.
 
-        The plugins are asked node by node: what a job or queue can spare is spared where it helps,
-        and by whom it is missed least.
+        The plugins vote node by node, so that what a job or queue can spare is used where it helps,
+        and by the lowest in rank.
         """
         session, spared = self._session, self._state.spared
         job_of = session.world.job_of
@@ -366,7 +368,7 @@ class Hunt:
                 if is_lower and other.status[row.uid] in EVICTABLE_SET:
                     rank_of[row.uid] = row.rank
                     victims.append(victim)
-            if source is _Source.OWN_GROUP:  # whatever the plugins say of others' minima
+            if source is _Source.OWN_GROUP:  # whatever the plugins decide about others' minima
                 victims = surplus(job_of, victims)
             return [(rank_of[v.uid], v) for v in choose(task, victims)] if victims else []
 
@@ -374,8 +376,8 @@ class Hunt:
 
 
 def _in_order(bounds: Bounds | None, changed: Mapping[str, Node], job: Job) -> Iterable[Cost]:
-    """The nodes to look at, with what victims there cost at least, the cheapest first. Without
-    bounds they are those of the job's own pods.
+    """The nodes to try, each with the least cost of victims there, the cheapest first. Without
+    bounds, those of the job's own pods.
     """
     if bounds is None:
         names = {job.tasks[u].node for u, status in job.status.items() if status in EVICTABLE_SET}
