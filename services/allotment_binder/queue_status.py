@@ -43,12 +43,13 @@ class QueueUse:
         else:
             self._reckoning.follow(changes)
         queues = {queue.name: queue for queue in views.queues()}
-        books = self._reckoning.books(queues, views.jobs, _share)
+        books = self._reckoning.books(views.jobs, _share)
         held: dict[str, list[Resources]] = {name: [] for name in queues}
-        for name, book in books.items():
-            if book.allocated:
+        for name in queues:
+            allocated = books[name].allocated
+            if allocated:
                 for above in _chain(queues, name):
-                    held[above].append(book.allocated)
+                    held[above].append(allocated)
         known = self.state.queues
         return {name: quantities(total_of(held[name])) for name in sorted(known)}
 

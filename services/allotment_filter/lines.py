@@ -298,7 +298,7 @@ class Lines:
 
     def in_turns(self, session: Session) -> Iterator[str]:
         """The uids of due jobs, in job order within a queue; queues take turns in queue order."""
-        names = list(self._open)
+        names = [name for name, line in self._open.items() if line]
         if len(names) > 1:  # where one alone stands is not worth counting what it deserves
             names.sort(key=session.queue_key)
         return take_turns(self._due(name) for name in names)

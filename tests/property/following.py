@@ -4,6 +4,7 @@ Every world of queues has such followers. They look after every third event, so 
 and leave a group, or a group be deleted and made again, between two looks.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -79,7 +80,7 @@ def picture(session: Session) -> dict[str, object]:
         "queue keys": {name: session.queue_key(name) for name in world.queues},
         "job keys": {uid: session.job_key(job) for uid, job in world.jobs.items()},
         "books": {
-            plugin.name: books_of(plugin)
+            plugin.name: books_of(plugin, world.queues)
             for name in ("proportion", "capacity", "capacity-card", "overcommit")
             if (plugin := session.plugin(name)) is not None
         },
@@ -92,11 +93,11 @@ def picture_of_job(job: Job) -> object:
     return job.phase, job.status, counts, asked, job.ready_count, job.best_effort_pending
 
 
-def books_of(plugin: Plugin) -> object:
+def books_of(plugin: Plugin, queues: Iterable[str]) -> object:
     if isinstance(plugin, Overcommit):
         return plugin.book.inqueue_of
-    books: Any = getattr(plugin, "books", {})
+    books: Any = plugin
+    found = ((name, books.books[name]) for name in queues)
     return {
-        name: (book.allocated, book.request, book.inqueue_of, book.elastic)
-        for name, book in books.items()
+        name: (book.allocated, book.request, book.inqueue_of, book.elastic) for name, book in found
     }

@@ -138,16 +138,19 @@ def check_books(found: Session, cluster: Toy, free: dict[str, int]) -> None:
 def check_quotas(found: Session) -> None:
     proportion, capacity = found.plugin("proportion"), found.plugin("capacity")
     if isinstance(proportion, Proportion):
-        for name, book in proportion.books.items():
+        for name in found.world.queues:
+            book = proportion.books[name]
             due = proportion.deserved.get(name, Resources())
             assert book.allocated.is_within(due, book.allocated.named)
     if isinstance(capacity, Capacity):
-        for name, book in capacity.books.items():
+        for name in found.world.queues:
+            book = capacity.books[name]
             limit = capacity.tree.capability[name]
             assert book.allocated.is_within(limit, book.allocated.named)
     card = found.plugin("capacity-card")
     if isinstance(card, CapacityCard):
-        for name, book in card.books.items():
+        for name in found.world.queues:
+            book = card.books[name]
             assert book.allocated.is_within(card.capability[name], MODELS)
 
 

@@ -54,6 +54,17 @@ class QueueBook:
             self.promise(namespace, amounts)
 
 
+class Books(dict[str, QueueBook]):
+    """Books by queue, each made when it is first asked for: a round asks for few of many queues."""
+
+    def __init__(self, make: Callable[[str], QueueBook]) -> None:
+        self._make = make
+
+    def __missing__(self, name: str) -> QueueBook:
+        book = self[name] = self._make(name)
+        return book
+
+
 class Share(NamedTuple):
     """One job's part in the book of its queue."""
 
@@ -86,14 +97,9 @@ class Reckoning:
         """Note which jobs changed; they are counted when the books are read."""
         self._stale.update(changed)
 
-    def books(
-        self,
-        queues: Collection[str],
-        jobs: Mapping[str, JobView],
-        share_of: Callable[[JobView], Share],
-    ) -> dict[str, QueueBook]:
-        """The books of these queues. `share_of` returns a job's part; it is called only for jobs
-        that changed.
+    def books(self, jobs: Mapping[str, JobView], share_of: Callable[[JobView], Share]) -> Books:
+        """The books of the queues. `share_of` returns a job's part; it is called only for jobs that
+        changed.
         """
         for uid in self._stale:
             before, job = self._entries.pop(uid, None), jobs.get(uid)
@@ -104,7 +110,11 @@ class Reckoning:
                 self._add(before, -1)
                 self._add(now, 1)
         self._stale.clear()
-        return {name: self._book(name) for name in queues}
+        return Books(self._book)
+
+    def promising(self) -> Collection[str]:
+        """The queues with groups that were admitted for what they do not hold yet."""
+        return self._inqueue.keys()
 
     def _add(self, entry: _Entry | None, times: int) -> None:
         if entry is None:
@@ -135,4 +145,6 @@ class Reckoning:
                     book.promise(namespace, amounts)
                 else:  # namespaces come and go
                     del of_queue[namespace]
+                    if not of_queue:
+                        del self._inqueue[name]
         return book

@@ -1,9 +1,9 @@
 """What a job counts for in the book of its queue when a session opens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from allotment.core.queues.model import CHARGED_SET, JobView, Phase, Status, Task
-from allotment.core.queues.reckoning import QueueBook, Share
+from allotment.core.queues.reckoning import Books, QueueBook, Share
 from allotment.core.queues.resources import NOTHING, Resources, total_of
 from allotment.core.queues.work import World
 
@@ -26,7 +26,7 @@ def open_books(
     by: str = _AMOUNTS,
     of_task: TaskMeasure = _asked,
     of_minimum: JobMeasure = _minimum,
-) -> dict[str, QueueBook]:
+) -> Books:
     """The books of all queues when the session opens; `of_task` and `of_minimum` measure tasks and
     groups.
 
@@ -34,6 +34,12 @@ def open_books(
     of its own.
     """
     return world.reckon(by, lambda job: share_of(job, of_task, of_minimum))
+
+
+def promised_to(world: World) -> Iterator[QueueBook]:
+    """The books of the queues that have promised something to groups."""
+    books = open_books(world)
+    return (books[name] for name in world.promising(_AMOUNTS))
 
 
 def share_of(

@@ -25,7 +25,7 @@ from allotment.core.queues.model import (
     Task,
     View,
 )
-from allotment.core.queues.reckoning import QueueBook, Reckoning, Share
+from allotment.core.queues.reckoning import Books, Reckoning, Share
 from allotment.core.queues.resources import NOTHING, Amount, Resources, add_to
 
 _Made = TypeVar("_Made")
@@ -427,14 +427,21 @@ class World:
         at_gate = (uid for uid in lone if views[uid].is_at_gate)
         return [self._jobs[uid] for uid in (*self._groups_at_gate, *at_gate)]
 
-    def reckon(self, by: str, share_of: Callable[[JobView], Share]) -> dict[str, QueueBook]:
+    def reckon(self, by: str, share_of: Callable[[JobView], Share]) -> Books:
         """The books of all queues when the session opens. Shares are cached under the name `by`, so
         a job's share must follow from the job, the queues and the cluster's cards alone.
         """
+        return self._reckoning(by).books(self._jobs.views, share_of)
+
+    def _reckoning(self, by: str) -> Reckoning:
         reckoning = self._reckonings.get(by)
         if reckoning is None:
             reckoning = self._reckonings[by] = Reckoning(self._jobs.views)
-        return reckoning.books(self.queues, self._jobs.views, share_of)
+        return reckoning
+
+    def promising(self, by: str) -> Collection[str]:
+        """The queues whose books, counted under a name, have something promised."""
+        return tuple(self._reckoning(by).promising())
 
     def kept(self, by: str, make: Callable[[], _Made]) -> _Made:
         """A plugin's value made from the queues and the cluster's resources, cached while both are

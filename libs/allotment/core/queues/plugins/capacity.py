@@ -16,9 +16,9 @@ from allotment.core.plugin_arguments import Argument, Arguments, Kind, boolean
 from allotment.core.queues.answers import PERMIT, No, Vote, closed, quota_insufficient, short_of
 from allotment.core.queues.model import OPEN, ROOT, QueueView, Task
 from allotment.core.queues.plugins.base import Key, Plugin
-from allotment.core.queues.plugins.guarantees import Unguaranteed
+from allotment.core.queues.plugins.guarantees import Guarantees, Unguaranteed
 from allotment.core.queues.plugins.proportion import is_all, real_capability, refused_at_gate
-from allotment.core.queues.reckoning import QueueBook
+from allotment.core.queues.reckoning import Books, QueueBook
 from allotment.core.queues.resources import (
     NOTHING,
     PODS,
@@ -50,11 +50,24 @@ class _Tree:
         self.capability: dict[str, Resources] = {}
         self.deserved: dict[str, Resources] = {}
         self._chains = {name: self._chain(name) for name in world.queues}
-        self._beside = self.side_by_side()
+        self.members: dict[str, list[str]] = {}
+        """By queue, itself and those below it."""
+        for name, chain in self._chains.items():
+            for above in chain:
+                self.members.setdefault(above, []).append(name)
+        self._beside = self._side_by_side()
         for name in world.queues:
             self._resolve(name)
         for name in sorted(world.queues, key=lambda name: -len(self._chains[name])):
             self._entitle(name)
+        self.guarantees = {
+            above: Guarantees(
+                self.capability[above] if above else world.cluster.total,
+                {name: world.queues[name].guarantee for name in names},
+            )
+            for above, names in self._beside.items()
+        }
+        """By the queue above (empty: the cluster), those of the queues below it."""
 
     def chain(self, name: str) -> list[str]:
         """The queue and those above it that limit it, from itself upwards."""
@@ -68,7 +81,7 @@ class _Tree:
             return [name]
         return [above for above in self._world.chain(name) if above != ROOT]
 
-    def side_by_side(self) -> Mapping[str, Sequence[str]]:
+    def _side_by_side(self) -> Mapping[str, Sequence[str]]:
         """The queues that share what a queue above them has; under "" what the cluster has."""
         found: dict[str, list[str]] = {}
         for name in self._world.queues:
@@ -137,19 +150,20 @@ class Capacity(Plugin):
         by = f"{self.name}/{hierarchy}"
         self.tree = world.kept(by, lambda: _Tree(world, hierarchy=hierarchy))
         self._job_of = world.job_of
-        leaves = open_books(world)
-        self.books = {name: QueueBook() for name in world.queues}
-        for name, book in leaves.items():
-            for above in self.tree.chain(name):
-                self.books[above].add_below(book)
-        self._shared: dict[str, Unguaranteed] = {}
+        self._own = open_books(world)
+        self.books = Books(self._book)
+        self._shared = {
+            above: Unguaranteed(guarantees, lambda name: self.books[name].allocated)
+            for above, guarantees in self.tree.guarantees.items()
+        }
         """By the queue above (empty: the cluster), what the queues below it share."""
-        for above, names in self.tree.side_by_side().items():
-            self._shared[above] = Unguaranteed(
-                self.tree.capability[above] if above else world.cluster.total,
-                {name: world.queues[name].guarantee for name in names},
-                {name: self.books[name].allocated for name in names},
-            )
+
+    def _book(self, name: str) -> QueueBook:
+        """The book of a queue, with those of the queues below it."""
+        book = QueueBook()
+        for each in self.tree.members.get(name, ()):
+            book.add_below(self._own[each])
+        return book
 
     def queue_key(self, queue: QueueView) -> Key:
         """From the top down, so that the queues of one parent come together."""

@@ -4,9 +4,19 @@ Siblings share what none of them is guaranteed. So the most that a queue may hav
 the others hold: a queue that holds no more than its guarantee leaves the rest to them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from allotment.core.queues.resources import NOTHING, Resources, total_of
+from allotment.core.queues.resources import Resources, total_of
+
+
+class Guarantees:
+    """What sibling queues are guaranteed of a total, by queue, and what of it all of them share."""
+
+    def __init__(self, total: Resources, guarantees: Mapping[str, Resources]) -> None:
+        guaranteed = total_of(list(guarantees.values()))
+        self.names = guaranteed.named
+        self.by_queue = guarantees
+        self.free = total.beyond(guaranteed).only(self.names)
 
 
 class Unguaranteed:
@@ -14,15 +24,12 @@ class Unguaranteed:
     queue is guaranteed; of others each queue may have everything.
     """
 
-    def __init__(
-        self, total: Resources, guarantees: Mapping[str, Resources], held: Mapping[str, Resources]
-    ) -> None:
-        """`held` is what each of the queues holds now."""
-        guaranteed = total_of(list(guarantees.values()))
-        self._names = guaranteed.named
+    def __init__(self, guarantees: Guarantees, held: Callable[[str], Resources]) -> None:
+        """`held` returns what a queue holds now; it is not called where nothing is guaranteed."""
         self._guarantees = guarantees
-        self._free = total.beyond(guaranteed).only(self._names)
-        self._beyond = {name: self._part(name, held.get(name, NOTHING)) for name in guarantees}
+        self._names = guarantees.names
+        names = guarantees.by_queue if self._names else ()
+        self._beyond = {name: self._part(name, held(name)) for name in names}
         self._used = total_of(list(self._beyond.values()))
 
     def holds(self, queue: str, held: Resources) -> None:
@@ -37,8 +44,9 @@ class Unguaranteed:
         if not self._names:
             return capability
         others = self._used.minus(self._beyond[queue])
-        left = self._free.raised(others.only(self._names)).minus(others)
-        return capability.capped(left.plus(self._guarantees[queue].only(self._names)))
+        left = self._guarantees.free.raised(others.only(self._names)).minus(others)
+        own = self._guarantees.by_queue[queue].only(self._names)
+        return capability.capped(left.plus(own))
 
     def _part(self, queue: str, held: Resources) -> Resources:
-        return held.only(self._names).beyond(self._guarantees[queue]) if self._names else NOTHING
+        return held.only(self._names).beyond(self._guarantees.by_queue[queue])

@@ -16,7 +16,7 @@ from allotment.core.queues.answers import PERMIT, No, Vote, promised_before
 from allotment.core.queues.plugins.base import Plugin
 from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import NOTHING, Resources
-from allotment.core.queues.shares import open_books
+from allotment.core.queues.shares import promised_to
 from allotment.core.queues.work import Job, World
 from allotment.core.reasons import CLUSTER_OVERUSED
 from allotment_proto.events import QuotaShort
@@ -43,7 +43,7 @@ class Overcommit(Plugin):
         self._factor = arguments.factor
         self.book = QueueBook()
         """What groups of all queues were admitted for."""
-        for book in open_books(world).values():
+        for book in promised_to(world):
             for namespace, amounts in book.inqueue_of.items():
                 self.book.promise(namespace, amounts)
 

@@ -28,7 +28,7 @@ from allotment.core.queues.answers import (
 )
 from allotment.core.queues.model import OPEN, QueueView, Task
 from allotment.core.queues.plugins.base import Key, NoArguments, Plugin
-from allotment.core.queues.plugins.guarantees import Unguaranteed
+from allotment.core.queues.plugins.guarantees import Guarantees, Unguaranteed
 from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
     CPU,
@@ -174,12 +174,8 @@ class Proportion(Plugin):
         self._world = world
         self.books = open_books(world)
         self._job_of = world.job_of
-        self.capability: Mapping[str, Resources] = world.kept(self.name, self._capabilities)
-        self._shared = Unguaranteed(
-            world.cluster.total,
-            {name: queue.guarantee for name, queue in world.queues.items()},
-            {name: self.books[name].allocated for name in world.queues},
-        )
+        self.capability, guarantees = world.kept(self.name, self._limits)
+        self._shared = Unguaranteed(guarantees, lambda name: self.books[name].allocated)
 
     @cached_property
     def deserved(self) -> Mapping[str, Resources]:
@@ -206,10 +202,14 @@ class Proportion(Plugin):
     def _full(self) -> Mapping[str, Resources]:
         return {name: due.whole_at_least() for name, due in self.deserved.items()}
 
-    def _capabilities(self) -> dict[str, Resources]:
+    def _limits(self) -> tuple[Mapping[str, Resources], Guarantees]:
+        """The capabilities by queue, and the guarantees."""
         queues, total = self._world.queues, self._world.cluster.total
-        guaranteed = total_of([queue.guarantee for queue in queues.values()])
-        return {name: real_capability(total, guaranteed, queue) for name, queue in queues.items()}
+        guarantees = {name: queue.guarantee for name, queue in queues.items()}
+        guaranteed = total_of([*guarantees.values()])
+        return {
+            name: real_capability(total, guaranteed, queue) for name, queue in queues.items()
+        }, Guarantees(total, guarantees)
 
     def queue_key(self, queue: QueueView) -> Key:
         return -queue.priority, largest_share(self.books[queue.name].allocated, self._due(queue))
@@ -222,8 +222,7 @@ class Proportion(Plugin):
 
     def _most_beside(self, queue: str) -> Resources:
         """What a queue may have, given what the others hold."""
-        most = self._most.get(queue, NOTHING)
-        return most if self._shared is None else self._shared.most(queue, most)
+        return self._shared.most(queue, self._most.get(queue, NOTHING))
 
     def allocatable(self, queue: QueueView, job: Job, task: Task) -> No | None:
         return self._beyond(queue, task, self._most_beside(queue.name))

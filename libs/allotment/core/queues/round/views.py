@@ -52,6 +52,8 @@ class Views:
         self._followed = -1
         self._made_from: tuple[object, ...] = ()
         self._queues: dict[str, tuple[QueueObserved, QueueView]] = {}
+        self._queues_of: list[QueueObserved] | None = None
+        self._all_queues: tuple[QueueView, ...] = ()
         self._shares: tuple[DeviceConfig | None, frozenset[str]] = None, frozenset()
 
     @property
@@ -105,15 +107,16 @@ class Views:
         return self._shares[1]
 
     def queues(self) -> tuple[QueueView, ...]:
+        """The queues, the very same tuple as long as none changed."""
         state = self.state
-        queues = tuple(
-            self._queue(fact)
-            for name, fact in state.queues.items()
-            if name not in self._failing_queues
-        )
-        if state.is_batched and DEFAULT_QUEUE not in state.queues:  # it always exists
-            return (*queues, QueueView(name=DEFAULT_QUEUE))
-        return queues
+        facts = [f for name, f in state.queues.items() if name not in self._failing_queues]
+        if facts != self._queues_of:
+            self._queues_of = facts
+            queues = tuple(map(self._queue, facts))
+            if state.is_batched and DEFAULT_QUEUE not in state.queues:  # it always exists
+                queues = (*queues, QueueView(name=DEFAULT_QUEUE))
+            self._all_queues = queues
+        return self._all_queues
 
     @property
     def now_ms(self) -> int:
