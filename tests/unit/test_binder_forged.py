@@ -276,7 +276,7 @@ def test_a_gang_is_not_placed_in_part() -> None:
         assert len(answer.decided.placements) == 3
 
 
-def test_a_group_that_is_not_let_in_gets_nothing() -> None:
+def test_a_group_that_is_not_admitted_gets_nothing() -> None:
     scene = quotas()
     need = (("pods", 9), ("cpu", 900))
     scene.tell(group("a", 1, phase="Inqueue", min_resources=need))
@@ -285,7 +285,7 @@ def test_a_group_that_is_not_let_in_gets_nothing() -> None:
     assert early.placements
     scene.tell(group("a", 1, phase="Pending", min_resources=need, rv=2))
     answer = scene.settle(early)
-    assert "let in" in answer.objection
+    assert "its group is not admitted" in answer.objection
     assert scene.placed() == set()
     assert scene.is_identical()
 

@@ -8,8 +8,6 @@ import pytest
 
 from tests.plain_english import ODD, ROOT, modules, remarks, shown
 
-SHOWN_UNCLEAN = ("libs/allotment/core/queues/",)
-"""Folders where texts that people see still have odd words. It only gets shorter."""
 REMARKS_UNCLEAN = (
     "libs/allotment_board/",
     "libs/allotment_lab/",
@@ -41,22 +39,19 @@ def found_in(
     return found
 
 
-def in_clean(found: dict[Path, list[str]], unclean: tuple[str, ...]) -> list[str]:
-    return [
-        line
-        for path, lines in found.items()
-        if not path.relative_to(ROOT).as_posix().startswith(unclean)
-        for line in lines
-    ]
-
-
 def test_what_people_see_is_plain_english() -> None:
     found = found_in(lambda text, tree: shown(tree))
-    assert in_clean(found, SHOWN_UNCLEAN) == []
+    assert [line for lines in found.values() for line in lines] == []
 
 
 def test_docstrings_and_comments_are_plain_english() -> None:
-    assert in_clean(found_in(remarks), REMARKS_UNCLEAN) == []
+    found = [
+        line
+        for path, lines in found_in(remarks).items()
+        if not path.relative_to(ROOT).as_posix().startswith(REMARKS_UNCLEAN)
+        for line in lines
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize("pattern", OTHER_TEXTS)
@@ -67,13 +62,10 @@ def test_pages_and_alerts_are_plain_english(pattern: str) -> None:
 
 
 def test_folders_that_are_listed_as_unclean_are() -> None:
-    for unclean, found in (
-        (SHOWN_UNCLEAN, found_in(lambda text, tree: shown(tree))),
-        (REMARKS_UNCLEAN, found_in(remarks)),
-    ):
-        names = {path.relative_to(ROOT).as_posix() for path, lines in found.items() if lines}
-        for folder in unclean:
-            assert any(name.startswith(folder) for name in names), f"{folder} is clean: remove it"
+    found = found_in(remarks)
+    names = {path.relative_to(ROOT).as_posix() for path, lines in found.items() if lines}
+    for folder in REMARKS_UNCLEAN:
+        assert any(name.startswith(folder) for name in names), f"{folder} is clean: remove it"
 
 
 def test_odd_words_are_found() -> None:

@@ -51,7 +51,7 @@ def cluster_insufficient(short: tuple[QuotaShort, ...]) -> No:
     names = ", ".join(each.resource for each in short)
     return No(
         CLUSTER_INSUFFICIENT,
-        f"the cluster has too little {names} left beside what runs; no queue's quota limits it",
+        f"the cluster has too little {names} left; no queue's quota limits it",
         short=short,
     )
 
@@ -60,8 +60,8 @@ def promised_before(namespace: str, short: tuple[QuotaShort, ...]) -> No:
     """The rejection of a group that waits only for groups admitted a moment ago."""
     return No(
         PROMISED_BEFORE,
-        f"groups of namespace {namespace} that were let in just before are promised the rest: "
-        "until their pods are tried, or for 2 seconds",
+        f"the rest is promised to groups of namespace {namespace} that were admitted just before, "
+        "until their pods are tried or for 2 seconds",
         short[0].queue,
         short,
     )

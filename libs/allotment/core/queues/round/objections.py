@@ -52,7 +52,7 @@ def objection(rounds: Rounds, proposal: Proposal, kept: Sequence[Placement]) -> 
 def _misnamed(state: ClusterState, proposal: Proposal) -> str:
     """What makes a proposal invalid whatever it places."""
     if proposal.policy != state.policy_seq:
-        return f"it was made under policy {proposal.policy}, in force is {state.policy_seq}"
+        return f"it was made under policy {proposal.policy}, the current one is {state.policy_seq}"
     if proposal.rules != RULES:
         return f"it was made by rules {proposal.rules}, this release decides by rules {RULES}"
     if len({refusal.uid for refusal in proposal.refusals}) < len(proposal.refusals):
@@ -82,7 +82,7 @@ def _of_groups(state: ClusterState, opening: Opening, proposal: Proposal) -> Ite
             yield f"the gate of its queue says otherwise of group {admission.group}"
     for name, groups in (
         ("short", [short.group for short in proposal.shorts]),
-        ("let in or refused", [admission.group for admission in proposal.admissions]),
+        ("admitted or rejected", [admission.group for admission in proposal.admissions]),
     ):
         if len(set(groups)) < len(groups):
             yield f"it says more than once that a group is {name}"
@@ -152,7 +152,7 @@ class _Places:
             limits = limits._replace(bucket=None)  # which node is best is not checked here
         node = placement.node
         if not self._kept.takes(placement, limits.kept):
-            return f"node {node} has no room for it beside what is kept for others"
+            return f"node {node} has no room for it after what is reserved for others"
         for cards in limits.choices:
             if self._is_within(task.uid, node, limits, cards):
                 card = self._bounding.card_at(node, cards)
@@ -165,7 +165,7 @@ class _Places:
         """Why it cannot be a job's turn."""
         session = self._session
         if job.phase in WAITING and self._needs_let_in:
-            return "its group is not let in"
+            return "its group is not admitted"
         no = session.job_valid(job)
         if no is None and not task.is_best_effort:
             no = session.overused(job.queue) or self._in_force.closed(job)
