@@ -235,9 +235,9 @@ class Session:
         return no
 
     def all_waiting(self, uid: str) -> tuple[int, list[str]] | None:
-        """How many pods of a group must start together, and all of its pods in order: for an
-        admitted group none of whose pods has a place, is gated, requests nothing, or depends on
-        only some of the others. None for other jobs.
+        """How many pods of a group must start together, and all of its pods in order. Only for an
+        admitted group, without sub groups and topology, all of whose pods wait for a place with
+        resources; None for other jobs.
         """
         job = self.jobs[uid]
         view = job.view

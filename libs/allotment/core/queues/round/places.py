@@ -88,7 +88,7 @@ class Places:
         return self._no(refusals[-1])
 
     def find(self, task: Task, limits: Limits) -> Placement | None:
-        """A place for the task; None without one."""
+        """A place for the task, which is then assumed; None without one."""
         for cards in limits.choices:
             answer = self._look(self._pod(task.uid, limits, cards), limits)
             if isinstance(answer, Placement):
