@@ -11,6 +11,7 @@ bench = LazyGroup(
             "Cycles over queues and groups, most of which only run.",
         ),
         "full": ("allotment_lab.bench.full", "full", "A full cluster on which pods wait."),
+        "grow": ("allotment_lab.bench.grow", "grow", "How the cost of a pod grows."),
         "pipeline": (
             "allotment_lab.bench.pipeline",
             "pipeline",

@@ -1,0 +1,234 @@
+"""`allot bench grow`: how the cost of a pod grows with nodes or with queues.
+
+All five actions are on, pods are in all queues, and some ask for what no node has. Each size is a
+cluster of its own, two thirds full; the exponent of a figure is the slope of its logarithm over
+that of the size: 0 where it does not grow, 1 where it grows as the size does.
+"""
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+import click
+
+from allotment.core.errors import AllotError
+from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
+from allotment.core.queues.round.rounds import Rounds
+from allotment_board import NodeRanker
+from allotment_cli.show.output import emit, note, table
+from allotment_filter.groups import Groups
+from allotment_lab.bench.policies import policy_of
+from allotment_lab.bench.results import settle
+from allotment_local.specs import DEFAULT_POLICY
+from allotment_proto.events import (
+    Decided,
+    Event,
+    NodeObserved,
+    PodObserved,
+    PolicyLoaded,
+    PriorityClassObserved,
+    QueueObserved,
+)
+from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, PodRequest
+
+GIB = 1 << 30
+CARDS, CARD_MIB, MODE = 8, 15_360, "hami-core"
+PRIORITIES = (0, 10, 20, 1_000)
+HIGH = PRIORITIES[-1]
+ROUNDS, BATCH, PREEMPTORS = 40, 64, 20
+MISFIT_EVERY = 100
+"""Of so many pods one asks for more cards than any node has."""
+SIZES = {"nodes": (100, 1_000, 10_000), "queues": (1, 10, 100)}
+
+
+class Cluster:
+    """A cluster on a log of its own, with a filter and a scorer."""
+
+    def __init__(self, nodes: int, queues: int, random: Random) -> None:
+        self.state = ClusterState()
+        self.queues = queues
+        self._made = itertools.count()
+        for event in _events(nodes, queues, random):
+            self.tell(event)
+        self.ranker, self.rounds = NodeRanker(self.state), Rounds(self.state)
+        self.groups = Groups(self.state)
+
+    def tell(self, event: Event) -> None:
+        apply(self.state, event, self.state.seq + 1)
+
+    def comes(self, cards: int, memory_mib: int, priority: int = 0) -> PodObserved:
+        """A pod that waits, in the next queue."""
+        number = next(self._made)
+        wanted = DeviceRequest("vgpu", 0, "main", cards, memory_mib, 0, 0)
+        request = PodRequest(cpu_milli=1_000, memory_bytes=GIB, devices=(wanted,))
+        pod = _pod(f"new-{number}", number % self.queues, request, priority)
+        self.tell(pod)
+        return pod
+
+    def round(self) -> tuple[float, Decided]:
+        """What filter and scorer need for the next batch (CPU µs), and the decision."""
+        start = time.thread_time_ns()
+        found = self.groups.next_batch(())
+        if found is None:
+            raise AllotError("no pod is due: the bench expected some")
+        uids = found.batch.uids
+        made = self.rounds.run(uids, self.ranker)
+        took_us = (time.thread_time_ns() - start) / 1_000
+        decided = Decided(
+            cycle="bench",
+            basis=self.state.seq,
+            checked=self.state.seq,
+            policy=self.state.policy_seq,
+            batch=tuple(uids),
+            placements=made.placements,
+            refusals=made.refusals,
+            dropped=(),
+            stages=(),
+            wholes=made.wholes,
+            shorts=made.shorts,
+            admissions=made.admissions,
+            evictions=made.evictions,
+            holds=made.holds,
+            nominations=made.nominations,
+        )
+        self.tell(decided)
+        self.groups.tried(found)
+        return took_us, decided
+
+
+def _events(nodes: int, queues: int, random: Random) -> Iterator[Event]:
+    yield PolicyLoaded(policy=policy_of(str(DEFAULT_POLICY)), source="bench", text_sha256="")
+    for number in range(queues):
+        yield QueueObserved(name=f"q{number}", uid=f"q{number}", rv=1, created_ms=1, weight=1)
+    for value in PRIORITIES:
+        yield PriorityClassObserved(uid=f"p{value}", name=f"p{value}", rv=1, value=value)
+    running = itertools.count()
+    for number in range(nodes):
+        name = f"gpu-{number:06d}"
+        cards = tuple(
+            CardFact(f"GPU-{number}-{card}", card, "NVIDIA-T4", 10, CARD_MIB, 100, True, MODE)
+            for card in range(CARDS)
+        )
+        yield NodeObserved(
+            name=name,
+            uid=name,
+            rv=1,
+            cpu_milli=128_000,
+            memory_bytes=1024 * GIB,
+            pods=110,
+            inventories=(Inventory("vgpu", MODE, cards),),
+        )
+        first = 0
+        while first < CARDS:
+            count = min(random.choice((1, 1, 1, 2, 4)), CARDS - first)
+            memory_mib = CARD_MIB if count > 1 else CARD_MIB // 3
+            for _ in range(1 if count > 1 else random.choice((0, 1, 3))):
+                at = next(running)
+                wanted = DeviceRequest("vgpu", 0, "main", count, memory_mib, 0, 0)
+                request = PodRequest(cpu_milli=1_000, memory_bytes=GIB, devices=(wanted,))
+                on = range(first, first + count)
+                yield _pod(
+                    f"run-{at}",
+                    number % queues,
+                    request,
+                    random.choice(PRIORITIES[:-1]),
+                    node=name,
+                    holdings=tuple(Holding("vgpu", 0, cards[c].id, memory_mib, 0) for c in on),
+                )
+            first += count
+
+
+def _pod(uid: str, queue: int, request: PodRequest, priority: int, **more: Any) -> PodObserved:
+    return PodObserved(
+        uid=uid,
+        namespace=f"team-{queue}",
+        name=uid,
+        rv=1,
+        created_ms=1,
+        queue=f"q{queue}",
+        scheduler="allotment",
+        request=request,
+        priority=priority,
+        priority_class=f"p{priority}",
+        phase="Running" if "node" in more else "Pending",
+        **more,
+    )
+
+
+def _measured(cluster: Cluster) -> dict[str, float]:
+    """CPU time of filter and scorer for a pod, by how it comes."""
+    for _ in range(ROUNDS // 4):
+        cluster.comes(1, 2_000)
+        cluster.round()
+    alone = []
+    for _ in range(ROUNDS):
+        cluster.comes(1, 2_000)
+        alone.append(cluster.round()[0])
+    together = []
+    for number in range(ROUNDS * BATCH // 4):
+        misfit = number % MISFIT_EVERY == MISFIT_EVERY - 1
+        cluster.comes(CARDS + 1 if misfit else 1, 2_000)
+        if number % BATCH == BATCH - 1:
+            together.append(cluster.round()[0] / BATCH)
+    preempting = []
+    for _ in range(PREEMPTORS):
+        cluster.comes(CARDS, CARD_MIB, HIGH)
+        took_us, decided = cluster.round()
+        if not decided.evictions:
+            raise AllotError("a pod of a high priority found no victims: take more nodes")
+        preempting.append(took_us / 1_000)
+    return {
+        "alone_us": _median(alone),
+        "together_us": _median(together),
+        "first_preemptor_ms": preempting[0],
+        "preemptor_ms": _median(preempting[1:]),
+    }
+
+
+def _median(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]
+
+
+def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
+    """The slope of the logarithm of the values over that of the sizes, by least squares."""
+    xs, ys = [math.log(size) for size in sizes], [math.log(value) for value in values]
+    x, y = sum(xs) / len(xs), sum(ys) / len(ys)
+    spread = sum((each - x) ** 2 for each in xs)
+    return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / spread
+
+
+def _sizes(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    try:
+        found = tuple(int(part) for part in value.split(",")) if value else ()
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a list of whole numbers: 100,1000") from None
+    if value and (len(set(found)) < 2 or min(found) < 1):
+        raise click.BadParameter("at least two different sizes of 1 and more: 100,1000")
+    return found
+
+
+@click.command()
+@click.argument("what", type=click.Choice(tuple(SIZES)))
+@click.option("--sizes", default="", callback=_sizes, help="For example 100,1000,10000.")
+@click.option("--nodes", default=1_000, show_default=True, type=click.IntRange(1, 100_000))
+@click.option("--queues", default=10, show_default=True, type=click.IntRange(1, 10_000))
+@click.option("--seed", default=1, show_default=True)
+def grow(what: str, sizes: tuple[int, ...], nodes: int, queues: int, seed: int) -> None:
+    """How the cost of a pod grows with the number of nodes or queues."""
+    settle()
+    sizes = sizes or SIZES[what]
+    rows: list[dict[str, float]] = []
+    for size in sizes:
+        note(f"{what}: {size} …")
+        shape = {"nodes": nodes, "queues": queues} | {what: size}
+        rows.append(_measured(Cluster(**shape, random=Random(seed))))
+    shown = [
+        [name, *(f"{row[name]:,.1f}" for row in rows), f"{exponent(sizes, values):.2f}"]
+        for name in rows[0]
+        for values in ([row[name] for row in rows],)
+    ]
+    emit(table(["FIGURE", *(f"{size:,} {what.upper()}" for size in sizes), "EXPONENT"], shown))
