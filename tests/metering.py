@@ -3,7 +3,7 @@
 from collections import Counter
 
 from allotment.core.ledger.model import Allocation, ClusterState
-from allotment.core.replay.usage import Meter, namespace_of
+from allotment.core.replay.usage import NAMESPACE, Meter, name_of
 from allotment_proto.facts import Amounts
 
 
@@ -15,7 +15,7 @@ class Metered:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._edges = [state.seq, 1 << 60]
-        self._meter = Meter(state, self._edges, namespace_of)
+        self._meter = Meter(state, self._edges, name_of(NAMESPACE, state))
         self._last_ms = state.seq
         self._held: dict[str, tuple[int, int, int, Amounts]] = {}
         self._devices, self._memory_mib, self._cpu_milli = Counter[str](), 0, 0

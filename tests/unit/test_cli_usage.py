@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -10,7 +11,7 @@ from allotment.core.ledger import model
 from allotment.core.replay.usage import MICRO, CardKind, part_micro
 from allotment.core.units import hours_column
 from allotment_cli.main import main
-from allotment_proto.events import PodGone
+from allotment_proto.events import GroupObserved, PodGone
 from allotment_proto.facts import Holding
 from tests import build
 from tests.recording import Recorder
@@ -53,6 +54,34 @@ def test_a_part_of_the_time_and_by_node(hour: Path) -> None:
     assert [used["name"] for used in (*whole, *part)] == ["n1", "n1"]
     assert part[0]["deviceMs"] == 600_000 < whole[0]["deviceMs"]
     assert "nothing was held" in usage(hour, "--to", "2").stdout
+
+
+def test_by_queue_and_by_card_model(tmp_path: Path) -> None:
+    log = Recorder()
+    cards = [build.card(0, model="A100"), build.card(1, model="T4")]
+    log.append("allot.log.node.n1", "watcher", build.node(cards=cards))
+    group = GroupObserved(uid="g", namespace="default", name="g", rv=1, queue="research")
+    log.append("allot.log.group.g", "watcher", group)
+    log.append("allot.log.pod.a", "watcher", build.pod("a", group="default/g"))
+    for uid, queue in (("b", "serving"), ("c", ""), ("d", "")):
+        log.append(f"allot.log.pod.{uid}", "watcher", build.pod(uid, queue=queue))
+    on = {"a": ("GPU-0",), "b": ("GPU-1",), "c": ("GPU-0", "GPU-1")}
+    places = [
+        build.placement(uid, "n1", *(build.holding(card) for card in cards))
+        for uid, cards in on.items()
+    ]
+    nothing = msgspec.structs.replace(build.placement("d"), holdings=())
+    log.append("allot.log.decision", "binder", build.decided(*places, nothing))
+    log.now_ms += 3_600_000
+    log.append("allot.log.node.n1", "watcher", build.node(cards=cards, rv=5))
+    path = log.write(tmp_path / "queues.jsonl")
+
+    def names(by: str) -> dict[str, int]:
+        found = json.loads(usage(path, "--by", by, "-o", "json").stdout)["usage"]
+        return {used["name"]: used["pods"] for used in found}
+
+    assert names("queue") == {"default": 2, "research": 1, "serving": 1}
+    assert names("model") == {"A100": 1, "A100, T4": 1, "T4": 1, "(no cards)": 1}
 
 
 def test_by_the_value_of_a_label(tmp_path: Path) -> None:

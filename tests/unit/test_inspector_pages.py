@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from allotment.core.explain.amounts import short_text
 from allotment.core.explain.gang import explain_gang
+from allotment.core.replay.usage import NAMES
 from allotment_cli.main import main
 from allotment_inspector.frame import sentence
 from allotment_inspector.history import Entry
@@ -559,7 +560,7 @@ def test_what_changed_between_two_moments() -> None:
     assert nothing.total == 0
 
 
-@pytest.mark.parametrize("by", ["namespace", "node"])
+@pytest.mark.parametrize("by", NAMES)
 def test_usage_is_what_the_command_adds_up(tmp_path: Path, by: str) -> None:
     log = busy_cluster()
     history, _ = history_of(log.records)
@@ -593,7 +594,7 @@ def test_usage_of_a_long_log_is_that_of_its_last_records(
     assert msgspec.to_builtins(mine) == wanted
 
 
-@pytest.mark.parametrize("by", ["namespace", "node"])
+@pytest.mark.parametrize("by", NAMES)
 def test_curves_and_csv_of_usage_add_up_to_its_rows(by: str) -> None:
     history, _ = history_of(busy_cluster().records)
     found = anyio.run(partial(view_of, history, "usage", {}, {"by": by}, None))

@@ -1,6 +1,6 @@
 """What pods held, and for how long, added up while the log is folded."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -10,15 +10,10 @@ from allotment.answers import moments
 from allotment.answers.folding import fold
 from allotment.answers.source import Source
 from allotment.core.errors import AllotError
-from allotment.core.ledger.model import Allocation
-from allotment.core.replay.usage import Meter, Usage, namespace_of, node_of
+from allotment.core.replay.usage import NAMESPACE, Meter, Usage, name_of
 from allotment.core.units import rfc3339
 
 SCHEMA = "allotment.dev/usage/v1"
-
-NAMESPACE, NODE, LABEL = "namespace", "node", "label="
-UNLABELLED, EMPTY = "(none)", "(empty)"
-"""Of pods without the label, and with an empty one: no label has such a value."""
 
 
 class UsageDocument(msgspec.Struct, frozen=True, rename="camel"):
@@ -41,7 +36,7 @@ async def measure(
     by: str = NAMESPACE,
 ) -> UsageDocument:
     """What pods held between two moments, by default from where the log begins until now, added up
-    `by` namespace, node, or the value of a label (``label=KEY``).
+    `by` namespace, queue, node, model, or the value of a label (``label=KEY``).
 
     Raises `AllotError` for a moment that is none or not in the log, and if `last` is before
     `first`.
@@ -59,7 +54,7 @@ async def measure(
             "give --from before --to",
         )
     before = await fold(source, AtTime(from_ms))
-    meter = Meter(before.state, (from_ms, to_ms), name_of(by))
+    meter = Meter(before.state, (from_ms, to_ms), name_of(by, before.state))
     folded = await fold(
         source,
         AtTime(to_ms),
@@ -75,19 +70,6 @@ def document_of(
     """What was used between two moments, of which the log has records up to `seq`."""
     times = rfc3339(from_ms), rfc3339(to_ms)
     return UsageDocument(SCHEMA, *times, from_ms, to_ms, seq, by, tuple(found))
-
-
-def name_of(by: str) -> Callable[[Allocation], str]:
-    """For whom an allocation counts: its namespace, its node, or what its pod's label says."""
-    if by in (NODE, NAMESPACE):
-        return node_of if by == NODE else namespace_of
-    key = by.removeprefix(LABEL)
-
-    def label(held: Allocation) -> str:
-        labels = {} if held.fact is None else dict(held.fact.labels)
-        return (labels[key] or EMPTY) if key in labels else UNLABELLED
-
-    return label
 
 
 async def _begin_ms(source: Source) -> int:

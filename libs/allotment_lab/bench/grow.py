@@ -19,6 +19,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.queues.round.rounds import Rounds
 from allotment_board import NodeRanker
+from allotment_cli.options import completion
 from allotment_cli.show.output import emit, note, table
 from allotment_filter.groups import Groups
 from allotment_lab.bench.policies import policy_of
@@ -213,7 +214,13 @@ def _sizes(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int,
 
 @click.command()
 @click.argument("what", type=click.Choice(tuple(SIZES)))
-@click.option("--sizes", default="", callback=_sizes, help="For example 100,1000,10000.")
+@click.option(
+    "--sizes",
+    default="",
+    callback=_sizes,
+    shell_complete=completion.words("100,1000,10000", "1,10,100"),
+    help="For example 100,1000,10000.",
+)
 @click.option("--nodes", default=1_000, show_default=True, type=click.IntRange(1, 100_000))
 @click.option("--queues", default=10, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--seed", default=1, show_default=True)

@@ -11,10 +11,10 @@ import msgspec
 
 from allotment.adapters.service.moments import moment_text
 from allotment.answers.source import Origin
-from allotment.answers.usage import LABEL, NAMESPACE, NODE, UsageDocument, measure
+from allotment.answers.usage import UsageDocument, measure
 from allotment.core.errors import AllotError
 from allotment.core.explain.views import plain
-from allotment.core.replay.usage import MICRO, Usage
+from allotment.core.replay.usage import LABEL, MICRO, NAMES, NAMESPACE, Usage
 from allotment.core.units import hours_column
 from allotment_cli.options import completion
 from allotment_cli.options.params import output_option
@@ -23,17 +23,17 @@ from allotment_cli.show.output import DOCUMENTS, emit, emit_document, heading, n
 
 
 class By(click.ParamType[str]):
-    """What to add up by: `NAMESPACE`, `NODE`, or `LABEL` with a key."""
+    """What to add up by: one of `NAMES`, or `LABEL` with a key."""
 
-    name = "namespace|node|label=KEY"
+    name = "|".join((*NAMES, "label=KEY"))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        is_known = value in (NAMESPACE, NODE) or (value.startswith(LABEL) and value != LABEL)
+        is_known = value in NAMES or (value.startswith(LABEL) and value != LABEL)
         if value in ("user", "owner"):
             said = f"no pod says who made it; name the label that does, like label={value}."
             self.fail(said, param, ctx)
         if not is_known:
-            self.fail(f"{value!r} is not one of namespace, node, label=KEY.", param, ctx)
+            self.fail(f"{value!r} is not one of {', '.join(NAMES)}, label=KEY.", param, ctx)
         return str(value)
 
 
@@ -51,9 +51,9 @@ class By(click.ParamType[str]):
     "--by",
     type=By(),
     default=NAMESPACE,
-    shell_complete=completion.words(NAMESPACE, NODE, LABEL),
+    shell_complete=completion.words(*NAMES, LABEL),
     show_default=True,
-    help="Add up by namespace, node, or the value of a label of pods, like label=team.",
+    help="Add up by namespace, queue, node, card model, or a label of pods, like label=team.",
 )
 @click.option(
     "-n", "--namespace", shell_complete=completion.namespaces, help="Only this namespace."
@@ -69,7 +69,8 @@ def usage(
     namespace: str | None,
     output: str,
 ) -> None:
-    """GPU-hours, memory, CPU and counted resources that pods held, by namespace, node or label.
+    """GPU-hours, memory, CPU and counted resources that pods held: by namespace, queue, node, card
+    model or label.
 
     GPU-HOURS counts a share of a card (a GPU or an NPU) as its part of it, of memory or of compute,
     whichever is more, and a card that is held whole as one. DEVICE-HOURS counts each share and each
@@ -99,7 +100,7 @@ async def _document(origin: Origin, first: str | None, last: str | None, by: str
 
 
 def usage_lines(document: UsageDocument) -> list[str]:
-    """A row for each namespace, node or value of the label, and the sum; below, what is counted and
+    """A row for each name, and the sum; below, what is counted and
     is no card.
     """
     if not document.usage:

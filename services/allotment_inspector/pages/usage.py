@@ -1,4 +1,4 @@
-"""How much pods held, and for how long, up to the moment: by namespace or by node, over time."""
+"""How much pods held up to the moment, over time: by namespace, queue, node or card model."""
 
 import csv
 import io
@@ -10,10 +10,10 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core.explain.views import plain
-from allotment.core.replay.usage import MICRO, Meter, Usage, namespace_of, node_of
+from allotment.core.replay.usage import MICRO, NAMES, NAMESPACE, Meter, Usage, name_of
 from allotment.core.units import hours_column, rfc3339
 from allotment_inspector.history import Moment
-from allotment_inspector.said import Bit, node_link, path, typed
+from allotment_inspector.said import Bit, node_link, path, queue_link, typed
 
 _HOUR_MS = 3_600_000
 SPANS = {"1h": 1, "24h": 24, "7d": 168}
@@ -38,8 +38,8 @@ class Curve(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class UsedRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One namespace or node. The texts are hours; `share` is its part of all GPU-hours, in
-    ten-thousandths.
+    """One namespace, queue, node or model. The texts are hours; `share` is its part of all
+    GPU-hours, in ten-thousandths.
     """
 
     who: Bit
@@ -120,7 +120,7 @@ def table(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) ->
 
 def _metered(moment: Moment, query: Mapping[str, str]) -> _Metered:
     """Add up by one fold of the records in question, of the last `EVENTS_MAX` events at most."""
-    by = "node" if query.get("by") == "node" else "namespace"
+    by = _by(query)
     span = query.get("span", "") if query.get("span", "") in SPANS else ""
     asked_ms = _from_ms(moment, span)
     first_seq = min(max(moment.index.seq_at(asked_ms), 1), moment.seq)
@@ -135,8 +135,8 @@ def _metered(moment: Moment, query: Mapping[str, str]) -> _Metered:
     length_ms = moment.now_ms - from_ms
     parts = max(min(PARTS, length_ms), 1)
     edges = tuple(from_ms + length_ms * part // parts for part in range(parts + 1))
-    name_of = node_of if by == "node" else namespace_of
-    whole, in_parts = (Meter(state, each, name_of) for each in ((edges[0], edges[-1]), edges))
+    names = name_of(by, state)
+    whole, in_parts = (Meter(state, each, names) for each in ((edges[0], edges[-1]), edges))
     for at_ms, _ in folded:
         whole.take(at_ms)
         in_parts.take(at_ms)
@@ -166,8 +166,8 @@ def steps_path(values: Sequence[int], most: int) -> str:
 def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> str:
     """What to type for the same answer."""
     words = ["allot", "usage"]
-    if query.get("by") == "node":
-        words += ["--by", "node"]
+    if _by(query) != NAMESPACE:
+        words += ["--by", _by(query)]
     span = query.get("span", "")
     if span in SPANS:
         from_ms = _from_ms(moment, span)
@@ -195,7 +195,7 @@ def _rows(found: _Metered) -> tuple[UsedRow, ...]:
     )
     return tuple(
         UsedRow(
-            who=node_link(each.name) if by == "node" else _namespace_link(each.name),
+            who=_link(by, each.name),
             pods=each.pods,
             gpu_hours=gpu,
             device_hours=device,
@@ -210,8 +210,21 @@ def _rows(found: _Metered) -> tuple[UsedRow, ...]:
     )
 
 
-def _namespace_link(name: str) -> Bit:
-    return Bit(text=name, path=path("pods"), query={"namespace": name})
+def _by(query: Mapping[str, str]) -> str:
+    by = query.get("by", "")
+    return by if by in NAMES else NAMESPACE
+
+
+def _link(by: str, name: str) -> Bit:
+    match by:
+        case "namespace":
+            return Bit(text=name, path=path("pods"), query={"namespace": name})
+        case "queue":
+            return queue_link(name)
+        case "node":
+            return node_link(name)
+        case _:
+            return Bit(text=name)
 
 
 def _whole_cards_ms(used: Usage) -> int:

@@ -16,10 +16,19 @@ from typing import NamedTuple
 
 import msgspec
 
+from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import Allocation, ClusterState
 from allotment_proto.facts import Amounts, Holding
 
 MICRO = 1_000_000
+
+NAMESPACE, LABEL = "namespace", "label="
+NAMES = (NAMESPACE, "queue", "node", "model")
+"""What usage is added up by; a label is possible as well."""
+_UNLABELLED, _EMPTY = "(none)", "(empty)"
+"""Of pods without the label, and with an empty one: no label has such a value."""
+_UNKNOWN, _NO_CARDS = "(unknown)", "(no cards)"
+"""Of pods on cards that their node no longer lists, and of pods without cards."""
 
 
 class Usage(msgspec.Struct, frozen=True, rename="camel"):
@@ -180,14 +189,43 @@ class Meter:
                 yield span, ms
 
 
-def namespace_of(allocation: Allocation) -> str:
-    """The namespace of the pod that holds it."""
-    return "" if allocation.fact is None else allocation.fact.namespace
+def name_of(by: str, state: ClusterState) -> Callable[[Allocation], str]:
+    """Returns for whom an allocation counts: its namespace, queue or node, the model of the cards
+    that it holds, or the value of a label of its pod (``label=KEY``).
+    """
 
+    def queue(held: Allocation) -> str:
+        fact = held.fact
+        group = None if fact is None else state.groups.get(fact.group)
+        named = group.queue if group is not None else "" if fact is None else fact.queue
+        return named or DEFAULT_QUEUE
 
-def node_of(allocation: Allocation) -> str:
-    """The node where it is held."""
-    return allocation.node
+    def model(held: Allocation) -> str:
+        node = state.nodes.get(held.node)
+        ledgers = {} if node is None else node.ledgers
+        cards = (
+            ledgers[part.family].by_id.get(part.card)
+            for part in held.holdings
+            if part.family in ledgers
+        )
+        models = sorted({card.fact.model for card in cards if card is not None})
+        return ", ".join(models) or (_UNKNOWN if held.holdings else _NO_CARDS)
+
+    def label(held: Allocation) -> str:
+        key, labels = by.removeprefix(LABEL), {} if held.fact is None else dict(held.fact.labels)
+        return (labels[key] or _EMPTY) if key in labels else _UNLABELLED
+
+    match by:
+        case "namespace":
+            return lambda held: "" if held.fact is None else held.fact.namespace
+        case "node":
+            return lambda held: held.node
+        case "queue":
+            return queue
+        case "model":
+            return model
+        case _:
+            return label
 
 
 def _amounts_of(allocation: Allocation, state: ClusterState) -> _Amounts:
