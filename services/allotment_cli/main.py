@@ -103,7 +103,7 @@ COMMANDS = {
         "Show an exported log as web pages.",
     ),
     "simulate": (
-        "allotment_lab.simulate.command",
+        "allotment_cli.plan.simulate",
         "simulate",
         "Schedule a workload on simulated nodes: how full, how fragmented.",
     ),

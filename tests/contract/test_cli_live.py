@@ -22,6 +22,7 @@ from tests.waiting import PATIENCE_S
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
+from allotment.api import open_log
 from allotment_cli.main import main
 
 
@@ -73,6 +74,19 @@ def test_usage_of_a_live_log_is_that_of_its_export(
     live = allot(*words, "--nats", url)
     assert live.exit_code == 0, live.stderr
     assert live.stdout == allot(*words, "--file", str(exported)).stdout
+
+
+def test_a_log_that_python_opened_has_what_is_appended_later(own_nats_server: NatsServer) -> None:
+    url, written = own_nats_server.url, busy_cluster()
+    anyio.run(fill, url, written)
+    with open_log(url) as log:
+        known = [pod.name for pod in log.get("pods")]
+        written.pod("late")
+        anyio.run(fill, url, written)  # what is there is not appended twice
+        later = log.get("pods")
+        assert sorted(pod.name for pod in later) == sorted([*known, "late"])
+        assert log.explain("late").status.phase == "Pending"
+        assert [pod.name for pod in log.at(len(written.records) - 1).get("pods")] == known
 
 
 def test_a_server_without_a_log_is_said_to_be_one(own_nats_server: NatsServer) -> None:

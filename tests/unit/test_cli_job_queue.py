@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from allotment.answers.recorded import ShownQueue, queue_rows
 from allotment.core.errors import AllotError
 from allotment.core.jobs.admission import defaulted, problems_of
 from allotment.core.jobs.model import Job, JobSpec, PodGroup
@@ -14,7 +15,6 @@ from allotment_cli.act.job import job_lines, job_row
 from allotment_cli.act.job_run import WantedJob, amounts, job_of_file, job_of_flags
 from allotment_cli.act.job_view import job_view, view_lines
 from allotment_cli.main import main
-from allotment_cli.read.recorded import ShownQueue, queue_rows
 
 BATCH = "batch.volcano.sh/v1alpha1"
 WANTED = WantedJob("train", "ml", "i:1", 2, 3, "cpu=1", "cpu=2,memory=1Gi", "volcano")

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from allotment.answers.folding import Folded
+from allotment.answers.recorded import JobRow, QueueRow
 from allotment_cli.demo.batch import Scene, missing_of
-from allotment_cli.read.recorded import JobRow, QueueRow
 from allotment_proto.events import Decided, QueueObserved
 from allotment_proto.facts import PluginUse, Policy
 from tests import build

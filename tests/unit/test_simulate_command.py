@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from allotment_cli.main import main
+from allotment_cli.plan import simulate as command
 from allotment_lab import measures
 from allotment_lab.policies import COMPARED
-from allotment_lab.simulate import command
 from allotment_lab.simulate.policies import NAMES
 from allotment_lab.simulate.run import simulate as run_once
 from tests import build

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from allotment.core.errors import AllotError
-from allotment_lab.simulate import command
+from allotment_cli.plan import simulate as command
 from allotment_lab.simulate.outputs import kept
 from tests.simulating import CONFIGURATION, NODES, PODS, TEXT, simulate
 

@@ -2,9 +2,9 @@
 
 import msgspec
 
+from allotment_cli.plan.simulated import differences, lines, shown
 from allotment_lab.engine import Totals
-from allotment_lab.simulate.policies import shown
-from allotment_lab.simulate.report import RunReport, differences, lines, report
+from allotment_lab.simulate.report import RunReport, report
 
 TOTALS = Totals(
     capacity_milli=1_000_000,

@@ -5,6 +5,7 @@ controller's. Of what others make pods from (Deployments and the like) the templ
 often as it is asked for.
 """
 
+import copy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,11 +58,11 @@ class Made(NamedTuple):
     """What is no pod and makes none."""
 
 
-def documents_of(paths: Sequence[str], namespace: str) -> list[Placed]:
-    """The manifests of files (``-`` is stdin), each with its namespace, or this one. Raises
+def documents_of(given: Sequence[str | Document], namespace: str) -> list[Placed]:
+    """Manifests, and those of files (``-`` is stdin), each with its namespace, or this one. Raises
     `AllotError` naming file and document.
     """
-    found = [placed for path in paths for placed in _documents(path)]
+    found = [placed for one in given for placed in _documents(one)]
     for place, document in found:
         with _said_of(place):
             metadata = _part(document, "metadata")
@@ -101,7 +102,11 @@ def _said_of(place: str) -> Iterator[None]:
         raise AllotError(f"{place}: {error}") from error
 
 
-def _documents(path: str) -> Iterator[Placed]:
+def _documents(path: str | Document) -> Iterator[Placed]:
+    if not isinstance(path, str):
+        name = "the manifest"
+        yield name, _manifest(copy.deepcopy(path), name)
+        return
     name = "stdin" if path == STDIN else path
     try:
         text = sys.stdin.read() if path == STDIN else Path(path).read_text(encoding="utf-8")

@@ -8,6 +8,10 @@ class AllotError(Exception):
 
     `message` is what is wrong. `remedy` is what would be right, or a command to run; `more` is what
     else is wrong, a line each.
+
+    >>> raise AllotError("there is no node gpu-9 at seq 31", "see: allot get nodes")
+    Traceback (most recent call last):
+    allotment.core.errors.AllotError: there is no node gpu-9 at seq 31; see: allot get nodes
     """
 
     def __init__(self, message: str, remedy: str = "", more: Sequence[str] = ()) -> None:

@@ -1,6 +1,7 @@
 """What is given on the command line → a workload for every seed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 from allotment.adapters.log import exported
 from allotment.core.errors import AllotError
+from allotment.core.logport import Record
 from allotment_lab import bundle, openb
 from allotment_lab.simulate.doubts import doubts
 from allotment_lab.simulate.recipe import parse_recipe
@@ -41,17 +43,9 @@ def read(nodes: Path | None, pods: Path | None, file: Path | None, recipe: Path 
     """Raises `AllotError` for a wrong combination, and for every mistake in a file."""
     if len([given for given in (nodes or pods, file, recipe) if given is not None]) != 1:
         raise AllotError("it is not clear what to simulate", f"give {FORMS}")
-    try:
+    with _mistakes_named():
         if file is not None:
-            recorded = bundle.from_records(exported.read_file(file), str(file))
-            return Source(
-                lambda random: recorded,
-                is_timed=True,
-                comes_and_goes=True,
-                recorded=recorded.policy,
-                placed_then=recorded.placed_then,
-                has_queues=recorded.has_queues,
-            )
+            return recorded(exported.read_file(file), str(file))
         if recipe is not None:
             made_up = parse_recipe(read_text(recipe), str(recipe))
             return Source(
@@ -65,6 +59,26 @@ def read(nodes: Path | None, pods: Path | None, file: Path | None, recipe: Path 
             missing = "--nodes" if nodes is None else "--pods"
             raise AllotError(f"{missing} is missing", f"give {FORMS}")
         return _traced(nodes, pods)
+
+
+def recorded(records: Iterable[Record], name: str) -> Source:
+    """The nodes and pods of a log of this name. Raises `AllotError` for one without any."""
+    with _mistakes_named():
+        found = bundle.from_records(records, name)
+    return Source(
+        lambda random: found,
+        is_timed=True,
+        comes_and_goes=True,
+        recorded=found.policy,
+        placed_then=found.placed_then,
+        has_queues=found.has_queues,
+    )
+
+
+@contextmanager
+def _mistakes_named() -> Iterator[None]:
+    try:
+        yield
     except WorkloadError as error:
         first, *more = error.shown
         raise AllotError(first, more=more) from None

@@ -1,8 +1,7 @@
 """The policies that `--policy` names: words of the scheduler configuration, dice, or a file."""
 
 import os
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +10,6 @@ import msgspec
 from allotment.core.config.policy import PolicyError, parse
 from allotment.core.errors import AllotError
 from allotment.core.placement.policies import POLICIES
-from allotment_cli.show.output import note
 from allotment_lab.policies import COMPARED
 from allotment_lab.simulate.texts import read_text
 from allotment_proto.facts import Policy
@@ -38,14 +36,17 @@ class Chosen(NamedTuple):
         return not self.is_random and self.policy.device_policy in POLICIES
 
 
-def choose(words: tuple[str, ...], recorded: Policy | None) -> list[Chosen]:
+def choose(
+    words: Sequence[str], recorded: Policy | None, warn: Callable[[str], None]
+) -> list[Chosen]:
     """The policies of all `--policy` options; without any the recorded one, or binpack. One that is
     called by its name chooses cards, and leaves all else as recorded.
 
-    Raises `AllotError` for a word that is neither a name nor a file.
+    `warn` gets what a file says without effect. Raises `AllotError` for a word that is neither a
+    name nor a file.
     """
     given = words or ((RECORDED,) if recorded is not None else (DEFAULT,))
-    return [_choose(word, recorded) for word in dict.fromkeys(given)]
+    return [_choose(word, recorded, warn) for word in dict.fromkeys(given)]
 
 
 def as_recorded(policy: Policy) -> Chosen:
@@ -53,16 +54,7 @@ def as_recorded(policy: Policy) -> Chosen:
     return Chosen(RECORDED, policy)
 
 
-def shown(names: Iterable[str]) -> dict[str, str]:
-    """Policies by name as tables and drawings show them: a file without the folders that it is in,
-    unless another policy is called the same.
-    """
-    short = {name: name if name in KEPT else Path(name).name for name in names}
-    taken = Counter([*KEPT, *(short[name] for name in short if name not in KEPT)])
-    return {name: word if taken[word] == 1 else name for name, word in short.items()}
-
-
-def _choose(word: str, recorded: Policy | None) -> Chosen:
+def _choose(word: str, recorded: Policy | None, warn: Callable[[str], None]) -> Chosen:
     names = Policy().scheduler_names if recorded is None else recorded.scheduler_names
     if word == RECORDED and recorded is not None:
         return as_recorded(recorded)
@@ -78,10 +70,10 @@ def _choose(word: str, recorded: Policy | None) -> Chosen:
             mix=(),
         )
         return Chosen(word, policy, is_random)
-    return Chosen(word, _read(word, names))
+    return Chosen(word, _read(word, names, warn))
 
 
-def _read(path: str, scheduler_names: tuple[str, ...]) -> Policy:
+def _read(path: str, scheduler_names: tuple[str, ...], warn: Callable[[str], None]) -> Policy:
     if not os.path.exists(path):
         if path == RECORDED:
             raise AllotError("--policy recorded is that of a log", "give --file")
@@ -95,5 +87,5 @@ def _read(path: str, scheduler_names: tuple[str, ...]) -> Policy:
         first, *more = error.problems
         raise AllotError(first, "correct the configuration", more) from None
     for warning in parsed.warnings:
-        note(f"warning: {warning}")
+        warn(f"warning: {warning}")
     return parsed.policy

@@ -14,9 +14,9 @@ import msgspec
 
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
-from allotment.answers.folding import take
 from allotment.core.errors import AllotError
 from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply_record
 from allotment_lab.engine import Totals, last_obstacle
 from allotment_lab.measures import (
     Wanted,
@@ -32,7 +32,7 @@ from allotment_lab.simulate.report import Ran, curve, report
 from allotment_lab.simulate.run import Drawn
 from allotment_lab.workload import START_MS
 from allotment_proto import subjects
-from allotment_proto.codec import encode
+from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Decided, Envelope, Event, Placement, PolicyLoaded, Refusal
 
 STAGES = ("filter", "scorer", "binder")
@@ -175,8 +175,10 @@ async def _follow(log: JetStreamLog, drawn: Drawn, progress: Progress) -> _Follo
             pods = f"{found.answered} of {len(drawn.ours)} pods decided"
             raise AllotError(f"the log did not move for {SILENCE_S:.0f} s: {pods}")
         for record in batch:
-            envelope = take(found.state, record)
-            for event in () if envelope is None else envelope.events:
+            events = decode_envelope(record.payload, record.subject).events
+            is_decision = record.subject == subjects.DECISION
+            apply_record(found.state, events, record.seq, is_decision=is_decision)
+            for event in events:
                 if isinstance(event, Decided):
                     found.decided(event)
         progress(found.answered - before)

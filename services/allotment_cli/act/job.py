@@ -10,6 +10,7 @@ import msgspec
 
 from allotment.answers.cluster import JOBS, Access, path_of
 from allotment.answers.folding import AsOf
+from allotment.answers.recorded import JobRow, recorded_jobs
 from allotment.core.errors import AllotError
 from allotment.core.jobs.model import Job
 from allotment.core.jobs.policies import ABORT_JOB, RESUME_JOB
@@ -21,7 +22,6 @@ from allotment_cli.options.names import usual_namespace
 from allotment_cli.options.params import namespace_option, output_option
 from allotment_cli.options.source import choose_cluster, cluster_options, open_cluster
 from allotment_cli.read.explain_gang import gang
-from allotment_cli.read.recorded import JobRow, recorded_jobs
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, heading, note, suggest, table
 
 JOB_TYPE = "volcano.sh/job-type"

@@ -11,6 +11,7 @@ import msgspec
 
 from allotment.answers.cluster import GROUPS, QUEUES, Access, Cluster, path_of
 from allotment.answers.folding import AsOf, as_of
+from allotment.answers.recorded import QueueRow, ShownQueue, queue_rows, recorded_queues
 from allotment.core.errors import AllotError
 from allotment.core.jobs import keys
 from allotment.core.jobs.model import PodGroup, Queue
@@ -27,7 +28,6 @@ from allotment_cli.act.past import Past, fold_past, past_options
 from allotment_cli.options import completion
 from allotment_cli.options.params import output_option
 from allotment_cli.options.source import cluster_options, open_cluster
-from allotment_cli.read.recorded import QueueRow, ShownQueue, queue_rows, recorded_queues
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, heading, note, suggest, table
 
 HEADERS = (

@@ -15,6 +15,7 @@ from allotment.adapters.kube.objects import ObjectMeta
 from allotment.answers.cluster import Access
 from allotment.answers.folding import Folded, fold
 from allotment.answers.objects import group_key
+from allotment.answers.recorded import JobRow, QueueRow
 from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
 from allotment.core.explain.gang import explain_gang
@@ -32,7 +33,6 @@ from allotment_cli.demo.watch import POLL_S, held_text, upheld
 from allotment_cli.options.source import open_cluster, open_source
 from allotment_cli.read.explain_gang import gang_lines
 from allotment_cli.read.explain_queue import queue_lines
-from allotment_cli.read.recorded import JobRow, QueueRow
 from allotment_cli.show.output import table
 from allotment_proto.events import Decided, Envelope, Placement
 

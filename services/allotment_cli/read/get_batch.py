@@ -6,6 +6,7 @@ from typing import Any
 import click
 import msgspec
 
+from allotment.answers.recorded import recorded_jobs, recorded_queues
 from allotment.answers.source import Origin
 from allotment.core.explain.pod_views import gang_views
 from allotment.core.explain.views import GONE
@@ -21,7 +22,6 @@ from allotment_cli.read.get import (
     without_kind,
 )
 from allotment_cli.read.listing import Column, Kind, Wanted, count, show
-from allotment_cli.read.recorded import recorded_jobs, recorded_queues
 
 QUEUES = (
     Column("NAME", lambda v: v.name),

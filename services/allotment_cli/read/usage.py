@@ -14,7 +14,7 @@ from allotment.answers.source import Origin
 from allotment.answers.usage import UsageDocument, measure
 from allotment.core.errors import AllotError
 from allotment.core.explain.views import plain
-from allotment.core.replay.usage import LABEL, MICRO, NAMES, NAMESPACE, Usage
+from allotment.core.replay.usage import LABEL, MICRO, NAMES, NAMESPACE, Usage, adds_up
 from allotment.core.units import hours_column
 from allotment_cli.options import completion
 from allotment_cli.options.params import output_option
@@ -28,11 +28,10 @@ class By(click.ParamType[str]):
     name = "|".join((*NAMES, "label=KEY"))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        is_known = value in NAMES or (value.startswith(LABEL) and value != LABEL)
         if value in ("user", "owner"):
             said = f"no pod says who made it; name the label that does, like label={value}."
             self.fail(said, param, ctx)
-        if not is_known:
+        if not adds_up(value):
             self.fail(f"{value!r} is not one of {', '.join(NAMES)}, label=KEY.", param, ctx)
         return str(value)
 

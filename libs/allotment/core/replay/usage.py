@@ -189,6 +189,11 @@ class Meter:
                 yield span, ms
 
 
+def adds_up(by: str) -> bool:
+    """Whether usage can be added up by this: one of `NAMES`, or `LABEL` with a key."""
+    return by in NAMES or (by.startswith(LABEL) and by != LABEL)
+
+
 def name_of(by: str, state: ClusterState) -> Callable[[Allocation], str]:
     """Returns for whom an allocation counts: its namespace, queue or node, the model of the cards
     that it holds, or the value of a label of its pod (``label=KEY``).

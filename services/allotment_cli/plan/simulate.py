@@ -13,21 +13,13 @@ from allotment.core.errors import AllotError
 from allotment.core.placement.policies import POLICIES
 from allotment_cli.options import completion
 from allotment_cli.options.params import Finite, can_be_written
+from allotment_cli.plan.simulated import differences, is_repeated, lines, summary
 from allotment_cli.show.output import emit, note, suggest
 from allotment_cli.show.progress import Advance, in_silence, progress
 from allotment_lab.simulate.inputs import read
 from allotment_lab.simulate.outputs import kept, refuse_overwriting
 from allotment_lab.simulate.policies import KEPT, NAMES, WORDS, as_recorded, choose
-from allotment_lab.simulate.report import (
-    Curve,
-    Ran,
-    RunReport,
-    Starts,
-    differences,
-    is_repeated,
-    lines,
-    summary,
-)
+from allotment_lab.simulate.report import Curve, Ran, RunReport, Starts
 from allotment_lab.simulate.run import Plan, assumed, check_history, draw
 from allotment_lab.simulate.run import simulate as run_once
 from allotment_proto.facts import Policy
@@ -117,7 +109,7 @@ def simulate(
     inputs |= {f"--policy {word}": Path(word) for word in words if word not in NAMES}
     refuse_overwriting({"--record": record, "--csv": curves}, inputs)
     source = read(nodes, pods, file, workload)
-    policies = choose(words, source.recorded)
+    policies = choose(words, source.recorded, note)
     for doubt in dict.fromkeys(d for chosen in policies for d in source.doubts(chosen.policy)):
         note(f"warning: {doubt}")
     is_churn = source.comes_and_goes if churn is None else churn
