@@ -16,7 +16,6 @@ from allotment.adapters.log.fold import Fold
 from allotment.adapters.log.snapshots import SnapshotStore
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.logport import Record
-from allotment.testing.memory_log import MemoryLog
 from allotment_inspector.history import History, Moment
 from allotment_inspector.pages import PAGES, Page
 from allotment_inspector.said import path
@@ -32,6 +31,7 @@ from allotment_proto.events import (
     Event,
     Evicted,
 )
+from tests.memory_log import MemoryLog
 from tests.waiting import patience
 
 NOW_MS = 1_795_000_000_000

@@ -5,10 +5,10 @@ import pytest
 from click.testing import CliRunner
 
 from allotment.core.ledger.check import check
-from allotment.testing.groups import Crowd, CrowdError
 from allotment_board.board import Board
 from allotment_cli.main import main
 from allotment_lab.bench.batch import TOO_MANY, Readers, in_vain, turn_over
+from allotment_lab.bench.worlds.groups import Crowd, CrowdError
 
 
 def settled(groups: int, pending: int) -> tuple[Crowd, Readers]:

@@ -10,9 +10,9 @@ from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.views import Views
-from allotment.testing.churn import DEFAULT_QUEUE, DEVICES, FILL, Churn, shapes
 from allotment_board.board import Board
 from allotment_cli.main import main
+from allotment_lab.bench.worlds.churn import DEFAULT_QUEUE, DEVICES, FILL, Churn, shapes
 from allotment_proto.facts import Policy
 
 

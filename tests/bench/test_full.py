@@ -7,11 +7,11 @@ import pytest
 from click.testing import CliRunner
 
 from allotment.core.ledger.check import check
-from allotment.testing.churn import Churn, shapes
 from allotment_board.board import Board
 from allotment_cli.main import main
 from allotment_lab.bench.full import FILL, Services
 from allotment_lab.bench.policies import policy_of
+from allotment_lab.bench.worlds.churn import Churn, shapes
 
 SMALL = ["--nodes", "5", "--waiting", "60", "--shapes", "4", "--ends", "20"]
 

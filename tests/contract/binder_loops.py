@@ -9,6 +9,7 @@ from typing import Any, cast
 import anyio
 from aiohttp import web
 from tests.contract.kube_server import client_of, scripted
+from tests.memory_log import MemoryLog
 from tests.waiting import until
 
 from allotment.adapters.log.bus import Message
@@ -20,7 +21,6 @@ from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.adapters.telemetry.traces import start_tracing
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
-from allotment.testing.memory_log import MemoryLog
 from allotment_binder.__main__ import WRITTEN
 from allotment_binder.binder import Binder
 from allotment_binder.fence import live_once

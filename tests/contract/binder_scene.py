@@ -13,6 +13,7 @@ from tests.contract.binder_loops import Api as Scripted
 from tests.contract.binder_loops import Bus, Lease, Scene, add
 from tests.contract.kube_server import kubeconfig
 from tests.contract.local_apiserver import Api, running
+from tests.memory_log import MemoryLog
 from tests.waiting import patience, until
 
 from allotment.adapters.kube.client import connect
@@ -22,7 +23,6 @@ from allotment.adapters.service.world import World
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.adapters.telemetry.traces import start_tracing
-from allotment.testing.memory_log import MemoryLog
 from allotment_binder.binder import Binder
 from allotment_binder.settings import BinderSettings
 from allotment_local.definitions import read_definitions

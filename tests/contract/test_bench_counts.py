@@ -6,8 +6,8 @@ import pytest
 from aiohttp import web
 from tests.contract.kube_server import kubeconfig, scripted
 
-from allotment_lab.bench.e2e_counts import requests
-from allotment_lab.bench.e2e_load import bare_client
+from allotment_lab.bench.e2e.counts import requests
+from allotment_lab.bench.e2e.load import bare_client
 
 pytestmark = pytest.mark.anyio
 PAGE = """\

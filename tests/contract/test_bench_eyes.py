@@ -9,9 +9,10 @@ from tests.contract.kube_server import client_of, listing, pod, queries, scripte
 from tests.waiting import PATIENCE_S
 
 from allotment.core.errors import AllotError
-from allotment_lab.bench import e2e_phases, e2e_pods
-from allotment_lab.bench.e2e_load import Eyes
-from allotment_lab.bench.e2e_pods import Body
+from allotment_lab.bench.e2e import phases as e2e_phases
+from allotment_lab.bench.e2e import pods as e2e_pods
+from allotment_lab.bench.e2e.load import Eyes
+from allotment_lab.bench.e2e.pods import Body
 
 pytestmark = pytest.mark.anyio
 

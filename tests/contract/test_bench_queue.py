@@ -6,7 +6,7 @@ import pytest
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 
 from allotment.core.errors import AllotError
-from allotment_lab.bench.e2e_cluster import ensure_queue
+from allotment_lab.bench.e2e.cluster import ensure_queue
 
 pytestmark = pytest.mark.anyio
 FIRST_ASKED = refuse(429, "TooManyRequests", "storage is (re)initializing", Retry_After="0")

@@ -19,12 +19,12 @@ from tests.contract.binder_scene import (
     running_pod,
 )
 from tests.contract.kube_server import client_of, refuse, reply, scripted
+from tests.memory_log import MemoryLog
 from tests.waiting import until
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.eligible import NEVER
 from allotment.core.queues.round.rounds import Rounds
-from allotment.testing.memory_log import MemoryLog
 from allotment_binder import evictions as evictions_module
 from allotment_binder.evictions import Evictions
 from allotment_binder.notices import Notices

@@ -12,12 +12,12 @@ import anyio
 import pytest
 from tests.build import decided, node, placement, pod, policy
 from tests.contract.binder_loops import add, at_work
+from tests.memory_log import MemoryLog, MemoryLogCore
 from tests.waiting import until
 
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.logport import AppendResult, Landed, Record, Refused
-from allotment.testing.memory_log import MemoryLog, MemoryLogCore
 from allotment_binder import __main__ as binder_service
 from allotment_binder import fence as fences
 from allotment_binder.decider import Decider

@@ -17,10 +17,10 @@ from tests.contract.binder_scene import (
     comes_to,
 )
 from tests.contract.kube_server import client_of, refuse, reply, scripted
+from tests.memory_log import MemoryLog
 from tests.waiting import until
 
 from allotment.core.ledger.state import apply
-from allotment.testing.memory_log import MemoryLog
 from allotment_binder import groups as groups_module
 from allotment_binder.groups import GroupStatuses
 from allotment_binder.readers import Readers

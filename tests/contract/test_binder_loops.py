@@ -13,6 +13,7 @@ import pytest
 from tests.build import node, pod, policy, request, wants
 from tests.contract.binder_loops import Api, add, at_work
 from tests.contract.kube_server import kubeconfig, reply, scripted
+from tests.memory_log import MemoryLog, MemoryLogCore
 from tests.turns import counted
 from tests.waiting import until
 
@@ -23,7 +24,6 @@ from allotment.adapters.service.world import Abandoned, World
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.adapters.telemetry.traces import start_tracing
-from allotment.testing.memory_log import MemoryLog, MemoryLogCore
 from allotment_binder import __main__ as binder_service
 from allotment_binder import records
 from allotment_binder.deciding import Answer, Deciding

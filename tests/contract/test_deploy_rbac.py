@@ -22,6 +22,7 @@ from aiohttp import web
 from tests.build import decided, pod, state_of
 from tests.contract.kube_server import Script, client_of, kubeconfig, refuse, reply, scripted
 from tests.contract.manifests import KUSTOMIZATIONS, ROOT, Object, needs_kubectl, of_kind, services
+from tests.memory_log import MemoryLog
 from tests.waiting import patience, until
 
 from allotment.adapters.kube.client import KubeClient
@@ -35,7 +36,6 @@ from allotment.adapters.service.world import NATS_WRITES, World
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.ledger.model import RESERVED, Allocation
 from allotment.core.placement.devices.mindcluster import MindclusterInfo
-from allotment.testing.memory_log import MemoryLog
 from allotment_binder.bindings import Target, bind
 from allotment_binder.evictions import Evictions
 from allotment_binder.groups import GroupStatuses

@@ -11,6 +11,7 @@ import anyio.lowlevel
 import msgspec
 import pytest
 from tests.build import decided, node, placement, pod, policy
+from tests.memory_log import MemoryLog
 from tests.waiting import patience
 
 from allotment.adapters.log import fold as fold_module
@@ -21,7 +22,6 @@ from allotment.core.ledger import check, snapshot
 from allotment.core.ledger.model import ClusterState, Node, Pod
 from allotment.core.ledger.state import _HANDLERS
 from allotment.core.logport import LogDamaged, Record, digest_of
-from allotment.testing.memory_log import MemoryLog
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import (

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from tests.build import card, decided, holding, node, placement, pod
 from tests.inspecting import append, following, served
+from tests.memory_log import MemoryLog
 from yarl import URL
 
 from allotment.adapters.service.settings import SettingsError
-from allotment.testing.memory_log import MemoryLog
 from allotment_inspector.__main__ import token_of
 from allotment_inspector.guard import COOKIE_S, cookie_name
 from allotment_inspector.rendering import static_version

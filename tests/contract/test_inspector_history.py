@@ -12,6 +12,7 @@ import anyio.to_thread
 import pytest
 from tests.build import card, decided, node, placement, pod
 from tests.inspecting import append, following, served
+from tests.memory_log import MemoryLog
 from tests.recorded import A_FEW, read_log
 from tests.waiting import patience, until
 
@@ -20,7 +21,6 @@ from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import LogUnavailable, Record, digest_of
-from allotment.testing.memory_log import MemoryLog
 from allotment_inspector import history as history_module
 from allotment_inspector import index as index_module
 from allotment_inspector.history import History

@@ -15,14 +15,14 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.build import node
 from tests.hostile import MARKUP, poisoned
 from tests.inspecting import FedFold, append, history_of, served
+from tests.memory_log import MemoryLog
 from tests.recording import Recorder, busy_cluster, uid_of
 from tests.recording_batch import busy_queues, preempted
 from tests.waiting import PATIENCE_S
 
 from allotment.adapters.service.moments import local_text
 from allotment.core.logport import Record
-from allotment.testing.memory_log import MemoryLog
-from allotment_inspector.pages.cards import NODES_DRAWN_MAX, ZONE_LABEL
+from allotment_inspector.pages.things.cards import NODES_DRAWN_MAX, ZONE_LABEL
 from allotment_proto import subjects
 
 CHROMIUM = Path("/usr/bin/chromium")

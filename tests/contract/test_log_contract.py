@@ -6,13 +6,13 @@ from contextlib import aclosing
 
 import anyio
 import pytest
+from tests.memory_log import Append, Fault, MemoryLog, MemoryLogCore
 
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.jetstream import JetStream
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.core.logport import Landed, Log, LogDamaged, Record, Refused, settle
-from allotment.testing.memory_log import Append, Fault, MemoryLog, MemoryLogCore
 
 pytestmark = pytest.mark.anyio
 

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from tests.build import card, node, pod
 from tests.contract.binder_loops import add
+from tests.memory_log import MemoryLog
 from tests.waiting import PATIENCE_S, patience, until
 
 from allotment.adapters.log import fold as fold_module
@@ -24,7 +25,6 @@ from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.adapters.telemetry.traces import start_tracing
 from allotment.core.placement.cycle import Outcome
 from allotment.core.queues.round.rounds import Rounds
-from allotment.testing.memory_log import MemoryLog
 from allotment_proto.codec import decode_message, encode
 from allotment_proto.messages import MESSAGE_VERSION, Feasible, Proposal
 from allotment_scorer.__main__ import Scorer

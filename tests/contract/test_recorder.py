@@ -6,12 +6,12 @@ from collections.abc import Callable
 import anyio
 import pytest
 from tests.build import node, pod
+from tests.memory_log import MemoryLog
 from tests.waiting import patience
 
 from allotment.adapters.log import recorder
 from allotment.adapters.log.recorder import EVENTS_PER_RECORD_MAX, Recorder
 from allotment.core.logport import AppendResult, Refused
-from allotment.testing.memory_log import MemoryLog
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Event, PodGone

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser
 
 from allotment.adapters.log.exported import encode
 from allotment.core.logport import Record
-from allotment.testing.long_log import LongLog
+from allotment_lab.bench.worlds.long_log import LongLog
 from allotment_proto.subjects import DECISION
 from tests.e2e.browser import chromium, looking, markup, seq_of, until_seq
 from tests.e2e.stack import ROLES, Process, Stack, vgpu

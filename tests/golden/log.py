@@ -3,9 +3,9 @@
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.core.logport import Landed, Record
-from allotment.testing.memory_log import MemoryLogCore
 from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import Envelope, Event
+from tests.memory_log import MemoryLogCore
 
 NOW_S = 100
 Lines = list[str]

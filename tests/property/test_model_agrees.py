@@ -8,7 +8,7 @@ from hypothesis.stateful import invariant
 
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
-from allotment.testing.long_log import LongLog
+from allotment_lab.bench.worlds.long_log import LongLog
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import BindFailed, Bound, Event
 from tests import build

@@ -12,7 +12,6 @@ from allotment.core.ledger import claims
 from allotment.core.logport import Record
 from allotment.core.queues.order import due
 from allotment.core.queues.round.rounds import Rounds
-from allotment.testing.memory_log import Append
 from allotment_proto import codec, subjects
 from allotment_proto.events import Decided, Envelope, Event, NodeGone, PodGone, PolicyLoaded
 from allotment_proto.messages import (
@@ -22,6 +21,7 @@ from allotment_proto.messages import (
     Proposal,
     Settled,
 )
+from tests.memory_log import Append
 from tests.sim.api import UNREADABLE
 from tests.sim.follower import Follower
 

@@ -18,7 +18,6 @@ from allotment.core.ledger.model import RESERVED, Allocation
 from allotment.core.logport import Landed, Record, Refused
 from allotment.core.placement.cycle import recheck, stamped
 from allotment.core.placement.evaluator import Trial
-from allotment.testing.memory_log import Append
 from allotment_binder.bindings import obstacle_to
 from allotment_binder.deciding import is_overtaken
 from allotment_binder.pacing import bindable
@@ -37,6 +36,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import Holding
 from allotment_proto.messages import MESSAGE_VERSION, Outcome, Proposal, Settled
+from tests.memory_log import Append
 from tests.sim.actors import Actor
 from tests.sim.api import as_annotated
 from tests.sim.follower import Follower

@@ -12,10 +12,10 @@ from functools import partial
 
 from allotment.core.ledger import snapshot
 from allotment.core.logport import AppendResult, Record
-from allotment.testing.memory_log import Append, Fault, MemoryLogCore
 from allotment_proto.events import NodeObserved, Placement
 from allotment_proto.facts import Holding
 from tests import oracle
+from tests.memory_log import Append, Fault, MemoryLogCore
 from tests.sim import happenings
 from tests.sim.actors import Actor, Filter, Scorer, Watcher
 from tests.sim.api import Api, as_annotated

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from random import Random
 
 from allotment.core.logport import Landed
-from allotment.testing.memory_log import MemoryLogCore
 from allotment_lab import measures, tuning
 from allotment_lab.engine import Simulation, Totals
 from allotment_lab.openb import parse_nodes, parse_pods
@@ -13,6 +12,7 @@ from allotment_lab.workload import Arrival
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope
 from allotment_proto.facts import Policy
+from tests.memory_log import MemoryLogCore
 
 NODES = parse_nodes(
     "sn,cpu_milli,memory_mib,gpu,model\n"

@@ -14,7 +14,6 @@ ROOTS = ("libs", "services")
 AT_HOME = (
     "libs/allotment/core/placement/devices",
     "libs/allotment/core/ledger/partitions",
-    "libs/allotment/testing",
     "libs/allotment_lab",
     "services/allotment_local",
 )

@@ -10,8 +10,8 @@ from typing import Any
 
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import CHANGES_MAX
-from allotment.testing.churn import Churn, shapes
 from allotment_board.board import Board
+from allotment_lab.bench.worlds.churn import Churn, shapes
 from allotment_proto.facts import Policy
 
 STEPS = int(os.environ.get("ALLOT_GROWTH_STEPS", "6000"))

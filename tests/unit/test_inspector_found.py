@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allotment_inspector.pages.found import not_found
+from allotment_inspector.pages.parts.found import not_found
 
 
 def nearest(name: str, known: Sequence[str]) -> list[str]:

@@ -11,8 +11,8 @@ from allotment.adapters.log.snapshots import SnapshotDirectory, digests_of
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.ledger.check import check
 from allotment.core.ledger.state import apply
-from allotment.testing.memory_log import MemoryLog
 from tests.build import decided, holding, node, placement, pod, request, state_of, wants
+from tests.memory_log import MemoryLog
 
 
 @pytest.mark.anyio

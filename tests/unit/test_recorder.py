@@ -8,11 +8,11 @@ import pytest
 
 from allotment.adapters.log.recorder import Recorder
 from allotment.core.logport import Record
-from allotment.testing.memory_log import MemoryLog
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Event, GroupObserved
 from allotment_proto.registry import subject_of_facts
 from tests.build import holding, pod
+from tests.memory_log import MemoryLog
 from tests.waiting import patience, until
 
 

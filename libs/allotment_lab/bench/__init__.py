@@ -23,7 +23,7 @@ bench = LazyGroup(
             "How long event loops are blocked during the search for victims.",
         ),
         "e2e": (
-            "allotment_lab.bench.e2e",
+            "allotment_lab.bench.e2e.command",
             "e2e",
             "Pods created to pods bound at an API server.",
         ),

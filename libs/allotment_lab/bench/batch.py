@@ -10,11 +10,11 @@ from allotment.core.errors import AllotError
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.evaluator import Ranker
 from allotment.core.queues.round.rounds import Rounds
-from allotment.testing.groups import CARDS, Crowd, CrowdError
 from allotment_board import NodeRanker
 from allotment_cli.show.output import note
 from allotment_filter.groups import Groups
 from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result
+from allotment_lab.bench.worlds.groups import CARDS, Crowd, CrowdError
 from allotment_lab.percentiles import percentile
 
 TOO_MANY = CARDS + 1

@@ -13,12 +13,12 @@ from allotment.core.errors import AllotError
 from allotment.core.placement.cycle import Outcome
 from allotment.core.placement.evaluator import REQUESTS_MAX, Evaluator
 from allotment.core.placement.policies.learning import learn
-from allotment.testing.churn import DEFAULT_QUEUE, DEVICES, Churn, shapes
 from allotment_board import NodeRanker
 from allotment_cli.options.params import Finite
 from allotment_cli.show.output import note
 from allotment_lab.bench.policies import PolicyWord, policy_of
 from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result, settle
+from allotment_lab.bench.worlds.churn import DEFAULT_QUEUE, DEVICES, Churn, shapes
 from allotment_lab.percentiles import percentile
 from allotment_proto.facts import PodRequest, Policy
 

@@ -22,12 +22,12 @@ from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.service.loop_watch import CPU, WALL
 from allotment.core.errors import AllotError
-from allotment.testing.churn import CARDS, DEFAULT_QUEUE, GIB, queue_fact
 from allotment_cli.show.output import note
 from allotment_lab.bench.pipeline import STAGES
 from allotment_lab.bench.pipeline_load import NAMESPACE, write_at_once
 from allotment_lab.bench.policies import policy_of
 from allotment_lab.bench.results import Result, have_compiled, publish, reporting, result
+from allotment_lab.bench.worlds.churn import CARDS, DEFAULT_QUEUE, GIB, queue_fact
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import (
     CpuClock,

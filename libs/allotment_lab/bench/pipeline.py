@@ -20,12 +20,12 @@ from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.core.errors import AllotError
-from allotment.testing.churn import DEFAULT_QUEUE, node_fact, queue_fact, shapes
 from allotment_cli.options.params import Finite
 from allotment_cli.show.output import note
 from allotment_lab.bench.pipeline_load import Load, write_at_once
 from allotment_lab.bench.policies import PolicyWord, policy_of
 from allotment_lab.bench.results import Result, have_compiled, publish, reporting, result
+from allotment_lab.bench.worlds.churn import DEFAULT_QUEUE, node_fact, queue_fact, shapes
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import (
     CpuClock,

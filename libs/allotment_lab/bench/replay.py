@@ -24,9 +24,9 @@ from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
-from allotment.testing.long_log import Entry, LongLog
 from allotment_cli.show.output import note
 from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result
+from allotment_lab.bench.worlds.long_log import Entry, LongLog
 from allotment_lab.percentiles import percentile
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope

@@ -10,25 +10,20 @@ from typing import NamedTuple
 import msgspec
 
 from allotment_inspector.history import Moment
-from allotment_inspector.pages import (
+from allotment_inspector.pages import search, usage
+from allotment_inspector.pages.parts.found import NotFound
+from allotment_inspector.pages.records import compare, decision, log, record, whatif
+from allotment_inspector.pages.things import (
     cards,
-    compare,
-    decision,
     gang,
     gang_advice,
-    log,
     node,
     pod,
     pod_advice,
     pods,
     queue,
     queues,
-    record,
-    search,
-    usage,
-    whatif,
 )
-from allotment_inspector.pages.found import NotFound
 
 __all__ = ["PAGES", "NotFound", "Page"]
 

@@ -11,8 +11,8 @@ from allotment.core.explain.why import Whys
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node, Pod
 from allotment_inspector.history import Moment
-from allotment_inspector.pages.asked import natural
-from allotment_inspector.pages.found import Near, not_found
+from allotment_inspector.pages.parts.asked import natural
+from allotment_inspector.pages.parts.found import Near, not_found
 from allotment_inspector.said import (
     Bit,
     card_link,

@@ -11,8 +11,8 @@ from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.result import Ok, Refused
 from allotment.core.errors import AllotError
 from allotment_cli.show.output import note
-from allotment_lab.bench.e2e_load import BareClient
-from allotment_lab.bench.e2e_pods import Body
+from allotment_lab.bench.e2e.load import BareClient
+from allotment_lab.bench.e2e.pods import Body
 
 NODES = "/api/v1/nodes"
 NAMESPACES = "/api/v1/namespaces"

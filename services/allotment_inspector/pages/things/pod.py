@@ -35,7 +35,7 @@ from allotment.core.ledger.model import ENDED
 from allotment.core.units import bytes_text, cpu_text, duration_text
 from allotment_inspector.history import Moment
 from allotment_inspector.index import POD
-from allotment_inspector.pages.found import NotFound, not_found
+from allotment_inspector.pages.parts.found import NotFound, not_found
 from allotment_inspector.said import (
     Bit,
     Fact,

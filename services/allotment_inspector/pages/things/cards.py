@@ -22,7 +22,7 @@ from allotment.core.ledger.partitions.mig import largest_left_mib
 from allotment.core.units import mib_text
 from allotment_inspector.history import Moment
 from allotment_inspector.index import Gone
-from allotment_inspector.pages.card import CardCell, card_cell, is_full, queue_of
+from allotment_inspector.pages.parts.card import CardCell, card_cell, is_full, queue_of
 from allotment_inspector.said import path, typed
 
 NODES_DRAWN_MAX = 100

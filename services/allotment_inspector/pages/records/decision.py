@@ -14,8 +14,8 @@ from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.reasons import REASONS, refusal_text
 from allotment_inspector.history import Entry, Moment
 from allotment_inspector.index import EVICTED, POD, REFUSED
-from allotment_inspector.pages.asked import natural
-from allotment_inspector.pages.found import Near, NotFound, no_record
+from allotment_inspector.pages.parts.asked import natural
+from allotment_inspector.pages.parts.found import Near, NotFound, no_record
 from allotment_inspector.said import Bit, Fact, group_link, node_link, path, pod_link, said, typed
 from allotment_inspector.waterfall import STAGES
 from allotment_proto.events import Decided, Envelope, Placement

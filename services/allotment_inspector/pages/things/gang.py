@@ -17,7 +17,7 @@ from allotment.core.explain.words import (
     wants_text,
 )
 from allotment_inspector.history import Moment
-from allotment_inspector.pages.found import NotFound, not_found
+from allotment_inspector.pages.parts.found import NotFound, not_found
 from allotment_inspector.said import (
     Bit,
     Fact,

@@ -6,7 +6,7 @@ import msgspec
 
 from allotment.core.explain.difference import Differing, differences, field_amount, field_words
 from allotment_inspector.history import Moment
-from allotment_inspector.pages.asked import natural
+from allotment_inspector.pages.parts.asked import natural
 from allotment_inspector.said import Bit, card_link, node_link, pod_link, typed
 
 _SHOWN = 200

@@ -13,9 +13,9 @@ from allotment.core.explain.why import Whys
 from allotment.core.explain.words import advice_title
 from allotment.core.reasons import REASONS
 from allotment_inspector.history import Moment
-from allotment_inspector.pages.changes import ChangeRow, change_row
-from allotment_inspector.pages.found import NotFound
-from allotment_inspector.pages.pod import no_pod
+from allotment_inspector.pages.parts.changes import ChangeRow, change_row
+from allotment_inspector.pages.parts.found import NotFound
+from allotment_inspector.pages.things.pod import no_pod
 from allotment_inspector.said import Bit, group_link, typed
 
 

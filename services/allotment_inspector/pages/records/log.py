@@ -10,7 +10,7 @@ from allotment.core.explain.records import LogLine, Wanted
 from allotment.core.explain.story import Everything, GroupSubject, NodeSubject, PodSubject
 from allotment_inspector.history import Entry, Moment
 from allotment_inspector.index import GROUP, NODE, POD
-from allotment_inspector.pages.asked import natural
+from allotment_inspector.pages.parts.asked import natural
 from allotment_inspector.said import typed
 from allotment_inspector.stories import records_of
 from allotment_proto.events import Decided, Envelope

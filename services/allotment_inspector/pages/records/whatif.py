@@ -12,8 +12,8 @@ from allotment.core.replay.again import Remade, remade
 from allotment.core.replay.otherwise import Alternative, otherwise
 from allotment_board import NodeRanker
 from allotment_inspector.history import Entry, Moment
-from allotment_inspector.pages.decision import decided_at, no_decision
-from allotment_inspector.pages.found import NotFound
+from allotment_inspector.pages.parts.found import NotFound
+from allotment_inspector.pages.records.decision import decided_at, no_decision
 from allotment_inspector.said import Bit, node_link, pod_link, typed
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Decided, Placement

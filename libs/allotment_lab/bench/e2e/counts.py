@@ -18,7 +18,7 @@ from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
 from allotment_cli.options.source import open_source
 from allotment_cli.show.output import note
-from allotment_lab.bench.e2e_load import BareClient
+from allotment_lab.bench.e2e.load import BareClient
 from allotment_lab.bench.pipeline_load import decode_decision
 from allotment_proto import subjects
 

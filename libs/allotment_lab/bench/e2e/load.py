@@ -23,7 +23,7 @@ from allotment.adapters.kube.objects import PlacedPod
 from allotment.adapters.kube.result import ByteStream, Ok, StreamBroken
 from allotment.adapters.telemetry.log import error_text
 from allotment.core.errors import AllotError
-from allotment_lab.bench.e2e_pods import Body
+from allotment_lab.bench.e2e.pods import Body
 from allotment_proto.volcano import keys
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ import msgspec
 from allotment.core.explain.records import stood_on
 from allotment.core.explain.story import line, of_no_event
 from allotment_inspector.history import Entry, Moment
-from allotment_inspector.pages.asked import natural
-from allotment_inspector.pages.found import Near, NotFound, no_record
+from allotment_inspector.pages.parts.asked import natural
+from allotment_inspector.pages.parts.found import Near, NotFound, no_record
 from allotment_inspector.said import path, typed
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.events import Decided, Envelope

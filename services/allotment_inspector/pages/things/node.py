@@ -8,8 +8,8 @@ from allotment.core.explain.node import NodeExplanation, explain_node
 from allotment_inspector.frame import sentence
 from allotment_inspector.history import Moment
 from allotment_inspector.index import NODE
-from allotment_inspector.pages.cards import NodeRow, node_row
-from allotment_inspector.pages.found import NotFound, not_found
+from allotment_inspector.pages.parts.found import NotFound, not_found
+from allotment_inspector.pages.things.cards import NodeRow, node_row
 from allotment_inspector.said import path, typed
 
 RECORDS_SHOWN = 50

@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 import msgspec
 
 from allotment_inspector.history import Moment
-from allotment_inspector.pages.asked import natural
+from allotment_inspector.pages.parts.asked import natural
 
 NEAREST = 5
 _NAMES_LOOKED_AT = 20_000

@@ -8,7 +8,7 @@ import msgspec
 from allotment.core.explain.queue import explain_queue
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment_inspector.history import Moment
-from allotment_inspector.pages.queue import LimitRow, limit_row
+from allotment_inspector.pages.things.queue import LimitRow, limit_row
 from allotment_inspector.said import Bit, queue_link, typed
 
 _BARS_OF = 50

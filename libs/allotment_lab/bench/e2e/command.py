@@ -29,11 +29,14 @@ from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
 from allotment_cli.options.params import Finite
 from allotment_cli.show.output import note
-from allotment_lab.bench import e2e_cluster, e2e_counts, e2e_pods, policies
-from allotment_lab.bench.e2e_kubelets import Kubelets
-from allotment_lab.bench.e2e_load import SENDERS, BareClient, Eyes, bare_client
-from allotment_lab.bench.e2e_phases import Done, Load, Phases
-from allotment_lab.bench.e2e_stack import HOME, Stack, commands, local_mode
+from allotment_lab.bench import policies
+from allotment_lab.bench.e2e import cluster as e2e_cluster
+from allotment_lab.bench.e2e import counts as e2e_counts
+from allotment_lab.bench.e2e import pods as e2e_pods
+from allotment_lab.bench.e2e.kubelets import Kubelets
+from allotment_lab.bench.e2e.load import SENDERS, BareClient, Eyes, bare_client
+from allotment_lab.bench.e2e.phases import Done, Load, Phases
+from allotment_lab.bench.e2e.stack import HOME, Stack, commands, local_mode
 from allotment_lab.bench.results import Result, have_compiled, publish, reporting, result
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import nats_server, run, scores_compiled, services

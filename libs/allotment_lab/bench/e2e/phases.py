@@ -5,10 +5,10 @@ from typing import NamedTuple
 import anyio
 
 from allotment.core.errors import AllotError
-from allotment_lab.bench import e2e_pods
-from allotment_lab.bench.e2e_kubelets import Kubelets
-from allotment_lab.bench.e2e_load import BareClient, Eyes
-from allotment_lab.bench.e2e_pods import Body
+from allotment_lab.bench.e2e import pods as e2e_pods
+from allotment_lab.bench.e2e.kubelets import Kubelets
+from allotment_lab.bench.e2e.load import BareClient, Eyes
+from allotment_lab.bench.e2e.pods import Body
 
 WITHIN_S = 60.0
 SLOWEST_PER_S = 20

@@ -17,7 +17,7 @@ import anyio
 import anyio.abc
 import msgspec
 
-from allotment_lab.bench.e2e_load import ACKNOWLEDGEMENT, BareClient
+from allotment_lab.bench.e2e.load import ACKNOWLEDGEMENT, BareClient
 from allotment_local.nodes.amounts import amounts, limits
 from allotment_local.nodes.books import MISDELIVERED, OVERSOLD, Books, CardKey, Grant, Holder
 from allotment_local.nodes.inventory import VGPU, read_hardware

@@ -14,7 +14,7 @@ from allotment.core.explain.words import (
     reason_text,
 )
 from allotment_inspector.history import Moment
-from allotment_inspector.pages.found import NotFound, not_found
+from allotment_inspector.pages.parts.found import NotFound, not_found
 from allotment_inspector.said import (
     Bit,
     Fact,

@@ -7,9 +7,9 @@ import msgspec
 from allotment.core.explain.gang import advise
 from allotment.core.explain.words import gang_advice_title
 from allotment_inspector.history import Moment
-from allotment_inspector.pages import gang
-from allotment_inspector.pages.changes import ChangeRow, change_row
-from allotment_inspector.pages.found import NotFound
+from allotment_inspector.pages.parts.changes import ChangeRow, change_row
+from allotment_inspector.pages.parts.found import NotFound
+from allotment_inspector.pages.things import gang
 from allotment_inspector.said import Bit, pod_link
 
 

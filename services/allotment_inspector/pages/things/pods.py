@@ -17,7 +17,7 @@ from allotment.core.explain.pod_views import (
 )
 from allotment.core.ledger.model import Pod
 from allotment_inspector.history import Moment
-from allotment_inspector.pages.asked import natural
+from allotment_inspector.pages.parts.asked import natural
 from allotment_inspector.said import Bit, node_link, pod_link, typed
 
 _PAGE = 200

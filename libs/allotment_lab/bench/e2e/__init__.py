@@ -1,0 +1,1 @@
+"""`allot bench e2e`: pods created to pods bound at an API server."""

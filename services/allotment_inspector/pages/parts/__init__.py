@@ -1,0 +1,1 @@
+"""What several pages have in common: how queries are read, cards drawn, and changes listed."""

@@ -1,0 +1,1 @@
+"""Pages about the log: its records, its decisions, and what differs between two moments."""

@@ -1,0 +1,1 @@
+"""Pages about pods, gangs, queues, nodes and cards."""
