@@ -135,7 +135,11 @@ def test_a_gang_that_waits_for_itself_is_warned_of() -> None:
     ("name", "says"),
     [
         ("open", None),
-        ("nowhere", "spec.queue: there is no queue 'nowhere'"),
+        (
+            "nowhere",
+            "spec.queue: there is no queue 'nowhere'; queues that take Jobs: child, open",
+        ),
+        ("opne", "spec.queue: there is no queue 'opne'; did you mean open?"),
         ("closed", "spec.queue: queue 'closed' is Closed and takes no new Jobs"),
         ("root", "spec.queue: root takes no Jobs: name a queue below it"),
         ("parent", "spec.queue: queue 'parent' has queues below it: name one of those"),

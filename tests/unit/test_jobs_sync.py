@@ -87,6 +87,8 @@ def test_what_keeps_a_gang_waiting_is_told() -> None:
     assert notice.message == "PodGroup n:j-u unschedulable, reason: 1/1 tasks in gang"
     assert made.status["state"]["reason"] == "Unschedulable"
     told = job(task(), status=at("Pending") | {"state": made.status["state"]})
+    too_big = look(waiting, group=group(waiting, "Inqueue", conditions=said))
+    assert too_big.notices == made.notices, "it was admitted, and does not fit"
     free = look(told, group=group(told, "Inqueue"))
     assert free.status["state"]["reason"] is None
 

@@ -5,7 +5,8 @@ creates nothing for a Job that has problems. The message of its state lists them
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 
 import msgspec
 
@@ -21,6 +22,9 @@ _REPLICAS_MAX = 100_000
 """Pods of one Job: more than a cluster can hold. Without a limit, one Job of two billion pods would
 take all the controller's time and memory, and stop all other Jobs.
 """
+_QUEUES_SHOWN = 5
+_TAKES_JOBS = ("", "Open")
+"""States of a Queue."""
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _ITERATIONS = ("", "any", "all")
 _CHANGEABLE = ("min_available", "priority_class_name")
@@ -84,14 +88,29 @@ def queue_problem(name: str, queues: dict[str, Queue]) -> Problem | None:
     if name == keys.ROOT_QUEUE:
         return Problem("spec.queue", "root takes no Jobs: name a queue below it")
     if queue is None:
-        return Problem("spec.queue", f"there is no queue {name!r}")
-    if queue.status.state not in ("", "Open"):
+        return Problem("spec.queue", f"there is no queue {name!r}; {_meant(name, queues)}")
+    if queue.status.state not in _TAKES_JOBS:
         return Problem(
             "spec.queue", f"queue {name!r} is {queue.status.state} and takes no new Jobs"
         )
     if any(other.spec.parent == name for other in queues.values()):
         return Problem("spec.queue", f"queue {name!r} has queues below it: name one of those")
     return None
+
+
+def _meant(name: str, queues: Mapping[str, Queue]) -> str:
+    """Which queue was meant, or which there are."""
+    parents = {queue.spec.parent for queue in queues.values()}
+    usable = sorted(
+        name
+        for name, queue in queues.items()
+        if name not in parents and name != keys.ROOT_QUEUE and queue.status.state in _TAKES_JOBS
+    )
+    if close := get_close_matches(name, usable, n=1):
+        return f"did you mean {close[0]}?"
+    shown = ", ".join(usable[:_QUEUES_SHOWN])
+    more = len(usable) - _QUEUES_SHOWN
+    return f"queues that take Jobs: {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def self_waiting(spec: JobSpec) -> str:

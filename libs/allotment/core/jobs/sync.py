@@ -22,6 +22,7 @@ from allotment.core.jobs.machine import (
 )
 from allotment.core.jobs.model import (
     FAILED,
+    GROUP_INQUEUE,
     PENDING,
     RESTARTING,
     RUNNING,
@@ -225,8 +226,8 @@ def _go_on(look: Look) -> _Step:
 
 
 def _unschedulable(group: PodGroup | None) -> str:
-    """Why a gang that may not have its pods yet waits; empty if its PodGroup gives no reason."""
-    if group is None or group.status.phase not in groups.WAITING:
+    """Why a gang that has not started waits; empty if its PodGroup gives no reason."""
+    if group is None or group.status.phase not in (*groups.WAITING, GROUP_INQUEUE):
         return ""
     return groups.unschedulable_message(group)
 
