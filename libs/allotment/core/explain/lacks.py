@@ -364,8 +364,11 @@ def _resources(about: About) -> Iterator[str]:
     for name, amount in about.request.extended:
         short = [node for node in about.nodes if extended_lack(node, name, amount) is not None]
         listing = [node for node in present(about.state) if name in node.extended_free]
-        if not short or not listing:
-            continue  # what no node lists is said of the whole cluster
+        if not short:
+            continue
+        if not listing:
+            yield f"{name}: no node lists it; a node does once its device plugin runs there"
+            continue
         facts = (dict(node.fact.extended) for node in listing if node.fact is not None)
         largest = max(fact.get(name, 0) for fact in facts)
         if amount > largest:

@@ -14,7 +14,7 @@ from allotment.core import reasons
 from allotment.core.explain.lacks import lacks
 from allotment.core.explain.nodes import codes
 from allotment.core.explain.obstacles import FITS, Emptied, present
-from allotment.core.explain.pod_views import group_cause, pod_status
+from allotment.core.explain.pod_views import asks_text, group_cause, pod_status
 from allotment.core.explain.schema import Lack
 from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.rules.interpod import situated
@@ -131,7 +131,11 @@ class Whys:
             why = self.of(sibling)
             return Why(why.code, f"waits like {sibling.fact.name}: {why.text}")
         if problem is not None:
-            return Why(code, _without_code(problem))
+            said = _without_code(problem)
+            asks = asks_text(pod.fact.request.devices, pod.fact.request.extended)
+            if code == reasons.NOT_ENOUGH_RESOURCES and asks:
+                said += f"; this one asks {asks}"
+            return Why(code, said)
         _, message = group_cause(self._state, pod)
         return Why(code, message or _text(code))
 
