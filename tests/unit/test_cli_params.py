@@ -18,7 +18,7 @@ BENCH = ["bench", "core", "--nodes", "5", "--seconds", "0.1"]
         (["bench", "core", "--seconds", "nan"], "nan is not in the range"),
         (["bench", "e2e", "--rate", "0"], "0 is not in the range"),
         (["bench", "e2e", "--seconds", "-1"], "-1"),
-        (["bench", "gang", "--policy", "nope"], "'nope' is neither one of"),
+        (["bench", "full", "--policy", "nope"], "'nope' is neither one of"),
         ([*BENCH, "--save", "/nowhere/at/all"], "directory '/nowhere/at' does not exist"),
         (["simulate", "--csv", "/nowhere/at/all"], "directory '/nowhere/at' does not exist"),
     ],
