@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from allotment.adapters.service.moments import At, AtSequence, AtTime
-from allotment.answers import objects, pods
+from allotment.answers import local, objects, pods
 from allotment.answers.fit import fit
 from allotment.answers.folding import fold_at
 from allotment.answers.kubeconfig import USUAL_NAMESPACE
@@ -68,8 +68,12 @@ def open_log(where: str | Path | None = None) -> "Log":
         path = Path(where).expanduser()
         if "://" in str(where):
             origin = Origin(home, nats=str(where))
+        elif not path.is_dir():
+            origin = Origin(home, file=path)
+        elif local.addresses(path).nats:
+            origin = Origin(path)
         else:
-            origin = Origin(path) if path.is_dir() else Origin(home, file=path)
+            raise AllotError(f"local mode is not running at {path}", "run: allot up --home DIR")
     with ExitStack() as stack:
         portal = stack.enter_context(start_blocking_portal())
         source = stack.enter_context(portal.wrap_async_context_manager(open_source(origin)))

@@ -139,6 +139,15 @@ def test_what_cannot_be_answered_says_what_would_be_right(ask: Callable[[Log], o
     assert raised.value.remedy
 
 
+def test_a_directory_does_not_stand_for_the_cluster_of_the_kubeconfig(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("current-context: other\n")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    with pytest.raises(AllotError, match="local mode is not running"):
+        open_log(tmp_path)
+
+
 def test_importing_it_loads_neither_numpy_nor_the_command() -> None:
     program = "import sys, allotment.api; sys.exit(bool({'numpy', 'click'} & {*sys.modules}))"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
