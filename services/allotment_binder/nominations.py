@@ -7,9 +7,6 @@ comes and goes would be news each time, and be decided about.
 """
 
 from allotment.core.ledger.model import ClusterState
-from allotment.core.queues.model import JobView, Task
-from allotment.core.queues.texts import Attempt, pod_message
-from allotment.core.queues.work import Job
 from allotment.core.reasons import OTHER_VICTIM_STAYS, refusal_text
 from allotment_binder.causes import Causes
 from allotment_binder.gang_notices import waits_because
@@ -53,7 +50,7 @@ class Nominations:
         self._told[preemptor] = places
         for uid, node in places.items():
             fact = state.pods[uid].fact
-            self._put(fact, promise(fact, node), node, is_news=is_news)
+            self._put(fact, promise(state, fact, node), node, is_news=is_news)
 
     def ended(self, state: ClusterState, eviction: Eviction, ending: Evicted) -> None:
         """Take the nomination back if the eviction was refused; of those that go with it the one
@@ -98,9 +95,11 @@ def waits_now(state: ClusterState, uid: str, node: str) -> str:
     return because or f"the room that was made on {node} is no longer reserved"
 
 
-def promise(fact: PodObserved, node: str) -> str:
-    """What a pod is told that waits for room on a node."""
-    task = Task(uid=fact.uid, namespace=fact.namespace, name=fact.name)
-    said = pod_message(Job(JobView(uid=fact.group)), task, Attempt(promised={fact.uid: node}))
-    assert said is not None, "it is not gated"
-    return said.message
+def promise(state: ClusterState, fact: PodObserved, node: str) -> str:
+    """What a pod is told that waits for room on a node. The victims may be of a namespace that its
+    readers may not see, so they are counted and not named.
+    """
+    going = sum(eviction.node == node for eviction in state.evicting.values())
+    pods = "1 pod is" if going == 1 else f"{going} pods are"
+    made = f"{pods} evicted there to make room" if going else "room is being made there"
+    return f"nominated for {node}: {made}. Ask: allot explain pod {fact.namespace}/{fact.name}"

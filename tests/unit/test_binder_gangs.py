@@ -192,8 +192,8 @@ def test_who_waits_for_a_node_says_so_until_its_victim_may_stay(said: Said) -> N
     told = said.take()[uid]
     assert told.nominated == "n1"
     assert told.message == (
-        f"Pod default/{uid} can possibly be assigned to n1, once resource is released and"
-        " minAvailable is satisfied"
+        "nominated for n1: 1 pod is evicted there to make room. "
+        f"Ask: allot explain pod default/{uid}"
     )
     ending = Evicted(uid="low", namespace="default", name="low", node="n1", decision=1)
     nominations.ended(world.state, evicted, ending)

@@ -12,7 +12,6 @@ from allotment.core.queues.texts import (
     attempt_of,
     bind_error,
     job_fit_error,
-    pod_message,
 )
 from allotment.core.queues.work import Job
 from tests.unit.queues_parts import Toy, allocate, job, session, statuses, task
@@ -115,32 +114,6 @@ def test_a_group_that_lost_members_is_unknown() -> None:
     lost = Job(job("j", statuses("j", Running=2, Pending=1), phase=Phase.RUNNING))
     closing = close(lost, Attempt(errors={"j-w-2": FIT}))
     assert (closing.phase, closing.running) == (Phase.UNKNOWN, 2)
-
-
-def test_pod_messages() -> None:
-    one = gang()
-    attempt = ATTEMPT._replace(promised={"j-w-2": "n9"}, nodes={"j-w-0": "n1"})
-    said = [pod_message(one, member, attempt) for member in one.view.tasks]
-    assert said[0] == PodMessage(
-        "Schedulable",
-        "Pod default/j-w-0 can possibly be assigned to n1, once minAvailable is satisfied",
-    )
-    assert said[1] == PodMessage("Unschedulable", job_fit_error(one, attempt))
-    assert said[2] == PodMessage(
-        "Unschedulable",
-        "Pod default/j-w-2 can possibly be assigned to n9, "
-        "once resource is released and minAvailable is satisfied",
-        "n9",
-    )
-    assert said[3] == PodMessage("Unschedulable", FIT)
-    assert pod_message(one, task("g", gated=True), attempt) is None
-
-
-def test_quota_reasons_reach_the_pod() -> None:
-    one = gang()
-    quota = "queue resource quota insufficient: insufficient nvidia.com/gpu"
-    message = pod_message(one, one.view.tasks[0], Attempt(errors={"j-w-0": quota}))
-    assert message == PodMessage("Unschedulable", quota)
 
 
 def test_job_errors_of_turns_that_tried_nothing() -> None:

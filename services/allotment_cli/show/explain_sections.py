@@ -30,7 +30,9 @@ def competition(found: Explanation, everything: bool) -> list[str]:
     first = found.funnel[0].left if found.funnel else found.candidates_total
     shown = found.candidates if everything else found.candidates[:CANDIDATES_SHOWN]
     terms = list(found.candidates[0].terms)
-    lines = [f"  {first} nodes -> {found.candidates_total} fit -> 1 chosen"]
+    fit = found.candidates_total
+    nodes, fits = "node" if first == 1 else "nodes", "fits" if fit == 1 else "fit"
+    lines = [f"  {first} {nodes} -> {fit} {fits} -> 1 chosen"]
     headers = ["RANK", "CARDS", "FREE BEFORE", "FREE AFTER", *terms, "TOTAL", ""]
     rows = [_candidate(candidate, terms) for candidate in shown]
     lines += table(headers, rows, right=headers[:1] + headers[2:-1], indent="  ")

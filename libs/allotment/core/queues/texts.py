@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from allotment.core.queues.actions.allocate import DISCARDED, Promised, Turn
-from allotment.core.queues.model import Status, Task
+from allotment.core.queues.model import Status
 from allotment.core.queues.plugins.gang import is_ready
 from allotment.core.queues.work import Job
 
@@ -84,30 +84,10 @@ def gang_unschedulable(job: Job, attempt: Attempt) -> str:
 
 
 class PodMessage(NamedTuple):
-    """A pod's `PodScheduled=False`: reason, message, and the node that it is promised, if any."""
+    """The reason and the message of a pod's Event or condition."""
 
     reason: str
     message: str
-    node: str = ""
-
-
-def pod_message(job: Job, task: Task, attempt: Attempt) -> PodMessage | None:
-    """The message for a pod of a job after a round; None if there is none."""
-    if task.gated:
-        return None
-    pod = f"Pod {task.namespace}/{task.name} can possibly be assigned to"
-    node = attempt.nodes.get(task.uid)
-    if node is not None:
-        return PodMessage(_REASON_SCHEDULABLE, f"{pod} {node}, once minAvailable is satisfied")
-    node = attempt.promised.get(task.uid)
-    if node is not None:
-        return PodMessage(
-            REASON_UNSCHEDULABLE,
-            f"{pod} {node}, once resource is released and minAvailable is satisfied",
-            node,
-        )
-    error = attempt.errors.get(task.uid)
-    return PodMessage(REASON_UNSCHEDULABLE, job_fit_error(job, attempt) if error is None else error)
 
 
 def bind_error(node: str, error: str) -> PodMessage:
