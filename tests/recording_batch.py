@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.placement.cycle import recheck_all, stamped
+from allotment.core.placement.cycle import Outcome, recheck_all, stamped
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.rounds import Rounds
 from allotment_proto import subjects
@@ -17,7 +17,7 @@ from allotment_proto.events import (
     QueueObserved,
 )
 from allotment_proto.facts import PluginUse, Policy
-from tests.recording import GIB, Recorder, uid_of, vgpu
+from tests.recording import GIB, STEP_MS, Recorder, uid_of, vgpu
 
 TIERS = (
     (PluginUse("priority"), PluginUse("gang")),
@@ -72,11 +72,18 @@ class BatchRecorder(Recorder):
             )
             self.append(subjects.pod(uid), "watcher/0", pod)
 
-    def round(self) -> int:
-        """One round through scorer and binder."""
+    def propose(self, batch: tuple[str, ...]) -> Outcome:
+        """What a round places."""
+        return Rounds(self.state).run(batch, Evaluator(self.state))
+
+    def round(self, *uids: str) -> int:
+        """One round through scorer and binder, over these pods or all that wait."""
+        return self.round_over(uids or tuple(self.state.pending))
+
+    def round_over(self, batch: tuple[str, ...]) -> int:
+        """The same over a batch, which may be empty: groups are admitted all the same."""
         state, basis = self.state, self.seq
-        batch = tuple(state.pending)
-        found = Rounds(state).run(batch, Evaluator(state))
+        found = self.propose(batch)
         kept, dropped, wholes = recheck_all(state, found.placements, found.wholes)
         self._cycles += 1
         decided = Decided(
@@ -85,7 +92,7 @@ class BatchRecorder(Recorder):
             checked=basis,
             policy=state.policy_seq,
             batch=batch,
-            placements=tuple(stamped(state, kept, self.now_ms // 1000)),
+            placements=tuple(stamped(state, kept, (self.now_ms + STEP_MS) // 1000)),
             dropped=tuple(dropped),
             refusals=found.refusals,
             wholes=wholes,

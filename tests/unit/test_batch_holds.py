@@ -32,39 +32,6 @@ def passes(world: World, name: str, **changes: Any) -> None:
     assert uid in world.placed()
 
 
-@pytest.mark.parametrize(
-    ("changes", "counts"),
-    [
-        ({"priority_class": "low"}, True),
-        ({}, True),
-        ({"priority_class": "high"}, False),
-        ({"queue": "vip"}, False),
-    ],
-)
-def test_who_outranks_a_group_does_not_pass_it(changes: dict[str, Any], *, counts: bool) -> None:
-    world = full()
-    world.tell(group("big", 2, priority_class="low"))
-    world.pods("big", 2)
-    world.decide()
-    passes(world, "one", **changes)
-    waiting = world.state.groups["default/big"]
-    assert waiting.passed == counts
-
-
-def test_a_pod_without_a_group_passes_by_its_own_priority() -> None:
-    world = full()
-    world.gang("big", 2)
-    world.decide()
-    for uid, priority, passed in (("equal", 0, 1), ("higher", 1, 1)):
-        oldest = next(uid for uid in world.state.pods if uid in world.placed())
-        world.tell(PodGone(uid=oldest, namespace="default", name=oldest, rv=9))
-        wanted = build.request(build.wants(16_000, 0))
-        world.tell(build.pod(uid, wanted, name=uid, priority=priority))
-        world.decide()
-        assert uid in world.placed()
-        assert world.state.groups["default/big"].passed == passed
-
-
 def test_a_group_short_of_quota_is_passed_in_its_queue_and_below() -> None:
     world = full(4)
     for name, parent in (("team", "root"), ("below", "team"), ("other", "root")):

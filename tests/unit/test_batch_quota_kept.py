@@ -61,22 +61,6 @@ def held(world: Contest) -> Mapping[str, int]:
 
 
 @pytest.mark.parametrize("plugin", ["capacity", "proportion"])
-def test_what_two_take_together_leaves_the_third_its_guarantee(plugin: str) -> None:
-    world = world_of(quota_policy(plugin))
-    for name, cards in (("gold", 4), ("a", 1), ("b", 1)):
-        world.tell(queue(name, guarantee=cards))
-    job(world, "of-a", 6, queue="a")
-    job(world, "of-b", 6, queue="b")
-    world.decide()
-    found = held(world)
-    assert sum(found.values()) == 4
-    assert min(found["a"], found["b"]) >= 1
-    gold = job(world, "of-gold", 4, 4, queue="gold")
-    world.decide()
-    assert set(gold) <= world.placed()
-
-
-@pytest.mark.parametrize("plugin", ["capacity", "proportion"])
 @given(
     st.lists(st.integers(0, 4), min_size=2, max_size=4),
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=6),
@@ -97,33 +81,3 @@ def test_what_is_held_beyond_guarantees_never_exceeds_what_is_not_guaranteed(
             for name, cards in zip(names, guarantees, strict=True)
         ]
         assert sum(beyond) <= max(CARDS - sum(guarantees), 0)
-
-
-@pytest.mark.parametrize("plugin", ["capacity", "proportion"])
-def test_a_queue_that_holds_what_it_deserves_loses_nothing(plugin: str) -> None:
-    world = world_of(quota_policy(plugin, reclaims=True), cards=4)
-    deserved = {"deserved": 2} if plugin == "capacity" else {}
-    for name in ("one", "two", "three")[: 2 if plugin == "proportion" else 3]:
-        world.tell(queue(name, **deserved))
-    first = job(world, "first", 2, queue="one")
-    second = job(world, "second", 2, queue="two")
-    world.decide()
-    assert world.placed() == {*first, *second}
-    world.run([*first, *second])
-    asker = "three" if plugin == "capacity" else "two"
-    job(world, "third", 1, queue=asker)
-    assert world.decide().evictions == ()
-
-
-@pytest.mark.parametrize(("borrowed", "evicted"), [(3, 1), (2, 0)])
-def test_of_what_is_beyond_its_due_a_queue_gives_back_no_more(borrowed: int, evicted: int) -> None:
-    world = world_of(quota_policy("capacity", reclaims=True), cards=borrowed)
-    for name in ("one", "two"):
-        world.tell(queue(name, deserved=2))
-    much = job(world, "much", borrowed, queue="one")
-    world.decide()
-    world.run(much)
-    job(world, "own", 2, queue="two")
-    gone = [each.uid for each in world.decide().evictions]
-    assert len(gone) == evicted
-    assert set(gone) <= set(much)

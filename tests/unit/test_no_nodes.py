@@ -5,14 +5,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from allotment.core.explain.doctor import findings
-from allotment.core.explain.gang import explain_gang
-from allotment.core.explain.pod import explain
-from allotment.core.explain.pod_story import PodStory
-from allotment.core.explain.words import status_text
-from allotment.core.ledger.model import ClusterState
-from allotment.core.ledger.state import apply_all
 from allotment_cli.main import main
-from allotment_proto.codec import decode_envelope
 from allotment_proto.facts import Policy
 from tests.recording import Recorder
 from tests.recording_batch import POLICY, BatchRecorder
@@ -48,43 +41,6 @@ def queues_without_nodes() -> BatchRecorder:
     log.round()
     log.queue("other")
     return log
-
-
-def story_of(log: Recorder, name: str) -> tuple[ClusterState, PodStory]:
-    story, state = PodStory("default", name), ClusterState()
-    for record in log.records:
-        envelope = decode_envelope(record.payload, record.subject)
-        apply_all(state, envelope.events, record.seq)
-        story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
-    return state, story
-
-
-def test_a_pod_is_told_so_and_not_that_it_can_never_fit() -> None:
-    for name in ("tried", "untried"):
-        state, story = story_of(without_nodes(), name)
-        found = explain(state, story, 0)
-        assert found.status.cause == "NoNodes"
-        assert found.status.fits_empty_cluster is None
-        assert status_text(found) == "Pending 0s: the cluster has no node"
-        assert "add a node" in found.advice
-
-
-def test_what_queues_may_have_of_nothing_is_no_cause() -> None:
-    log = queues_without_nodes()
-    for name in ("gang-worker-0", "gated-worker-0"):
-        found = explain(*story_of(log, name), 0)
-        assert (found.status.cause, found.status.refused) == ("NoNodes", None)
-        assert found.status.quota == ()
-    for name in ("gang", "gated"):
-        gang = explain_gang(log.state, f"default/{name}", log.now_ms)
-        assert gang.status.cause is not None
-        assert gang.status.cause.code == "NoNodes"
-        assert gang.status.fits_empty_cluster is gang.status.at_most_empty is None
-
-
-def test_a_queue_that_does_not_exist_is_still_the_cause() -> None:
-    log = queues_without_nodes()
-    assert explain(*story_of(log, "lost-worker-0"), 0).status.cause == "QueueUnknown"
 
 
 def test_the_doctor_says_it_once_for_all_pods() -> None:
