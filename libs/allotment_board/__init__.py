@@ -61,10 +61,10 @@ How device families ride on it
   copies of keys and amounts that the next one sees (`choice._take`). Why nodes refuse such a pod is
   asked of the plain rules.
 * `D` is whatever the widest node has. Chosen slots are stored as uint16.
-* Nodes that join, leave, change: a join makes all positions anew, in name order; joins that come
+* Nodes that join, leave, change: a join makes all positions again, in name order; joins that come
   together share one rebuild. A node that left keeps its position, emptied. A change writes one
-  position again, unless it brings more cards than `D`, a resource that nobody listed, or a kind for
-  which keys have no bit left.
+  position again, unless it brings more cards than `D`, a resource that no node listed before, or a
+  kind for which keys have no bit left.
 * Partitioned cards (MIG, 310P): every state of such a card is a kind of its own, all of them known
   from the start: a request has a threshold, a charge and the kind that comes after for each. Which
   of several equal instances a pod gets is looked up only for the place that wins (`board.py`).

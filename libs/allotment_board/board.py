@@ -84,8 +84,8 @@ class Board:
         self._epoch = -1
         self._assumed: list[Placement] = []
         self._booked = 0
-        """How many of these the columns have. They get the others once somebody asks for nodes:
-        after the last pod of a batch nobody does."""
+        """How many of these the columns have. They get the others with the next ranking; after the
+        last pod of a batch there is none."""
 
     @property
     def assumed(self) -> Sequence[Placement]:
@@ -107,9 +107,8 @@ class Board:
             self._scorer = Scorer(columns, state.policy, self._device)
 
     def open_ahead(self) -> None:
-        """Take over what changed in the state while nobody waits. If the nodes are others, ask them
-        what was asked last, so that the next pod, which mostly asks the same of them, need not wait
-        until each has answered.
+        """Take over what changed in the state while no pod waits. If there are other nodes, rank
+        them for the last request, so that the next pod, which mostly asks the same, need not wait.
         """
         last = next(reversed(self._rows), _USUAL)
         self.begin()

@@ -1,4 +1,4 @@
-"""What the columns know of cards beside amounts: their kinds, and the tags of their holders.
+"""What the columns know of cards besides amounts: their kinds, and the tags of their holders.
 
 Cards that are alike in everything but their use share a kind. What a request needs and earns is
 looked up by kind, so that a row costs as much for ten cards as for ten thousand. Tags are what pods

@@ -1,6 +1,6 @@
 """Rules about other pods on columns: `company` for all positions at once.
 
-The counts are the crowd's, kept up to date; a row with such rules asks them anew for every position
+The counts are the crowd's, kept up to date; a row with such rules evaluates them for every position
 whenever anything changed, because one pod can matter to every node.
 """
 
@@ -137,7 +137,7 @@ class Rules:
         return raw >> LOG_BITS, takes_part
 
     def _near(self, key: str, question: Question) -> Ints:
-        """(N,) the answers of all pods in each position's domain; nobody counts where none is."""
+        """(N,) the answers of all pods in each position's domain; 0 where there is no domain."""
         crowd = self._columns.crowd
         domain = crowd.domain(key)
         if not domain.is_anywhere:
@@ -174,7 +174,7 @@ def _overs(
 ) -> list[tuple[Spread, _Over]]:
     keys = frozenset(rule.term.topology_key for rule in rules)
     found: dict[tuple[bool, bool], _Over] = {}
-    for rule in rules:  # most heed the same, and so are over the same positions
+    for rule in rules:  # most rules honor the same, so they cover the same positions
         if heeded(rule) not in found:
             found[heeded(rule)] = _Over(columns, request, rule, keys)
     return [(rule, found[heeded(rule)]) for rule in rules]

@@ -149,7 +149,7 @@ class Scorer:
         return Call(in_use, first, then)
 
     def _compare(self, row: Row, more: More, order: NodeOrder, at: Ints) -> None:
-        """Rank all positions by what they earn alone and beside the others."""
+        """Rank all positions by what they earn alone and compared with the others."""
         more.relative_micro = _relative_micro(row, order)
         micro = more.alone_micro + more.relative_micro
         if more.is_capped:
@@ -171,13 +171,13 @@ class Scorer:
 
 
 def _numbers(row: Row) -> Ints:
-    """What speaks against nodes (N,) beside their facts: other pods, and for whom they are kept."""
+    """Reasons against nodes (N,) besides their facts: other pods, and what is kept for some."""
     if row.rules is None:
         return row.static.codes if row.excluded is None else row.excluded
     return row.rules.numbers if row.excluded is None else row.rules.numbers + row.excluded
 
 
-# ---- `rules.relative` on columns: what nodes earn beside the others on which the pod fits. It is
+# ---- `rules.relative` on columns: what nodes earn compared with the others that fit. It is
 # worked out for all positions at once whenever anything changed, because one node can matter to
 # every other; rows without such terms never come here.
 

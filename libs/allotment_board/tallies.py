@@ -2,7 +2,7 @@
 
 A tally holds the answers of each position's pods to one question (`company.Question`), a domain
 says which positions have the same value of a label. Both are made when first asked for and then
-kept up to date: nobody pays who asks for none.
+kept up to date, so requests without such questions cost nothing.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _NOWHERE = -1
 _ENDLESS = 1 << 61
 _TALLIES_MAX = 1024
 """Every pod that comes or goes is counted in each tally: those that were asked for longest ago are
-forgotten, and counted afresh when somebody asks again."""
+forgotten, and counted again with the next question."""
 
 
 class Domain:
@@ -119,8 +119,8 @@ class Crowd:
         return tally
 
     def domain(self, key: str) -> Domain:
-        """The positions by value of a label. One that no node has costs nothing: whoever makes up
-        rules makes up as many labels as he likes."""
+        """The positions by value of a label. One that no node has costs nothing, because
+        pods can name any number of labels."""
         if self._keys_seq != self._state.nodes_seq:
             self._keys_seq = self._state.nodes_seq
             nodes = self._state.nodes.values()

@@ -1,7 +1,7 @@
-"""What a row keeps of its terms beside ranks: images, and each plugin's part of the total.
+"""What a row keeps of its terms besides ranks: images, and each plugin's part of the total.
 
-A rank tells the total only. The parts are kept where plugins count, or weights are so great that
-totals end early, because a placement names them.
+A rank tells the total only. The parts are kept where plugins count, or weights are large enough to
+cut totals, because a placement names them.
 """
 
 from collections.abc import Sequence
@@ -123,7 +123,7 @@ class More:
         self.kept = np.zeros(positions, np.int64)
         """A rank's lowest bits."""
         self.relative_micro: Ints = np.zeros(positions, np.int64)
-        """What a node earns beside the others."""
+        """What a node earns compared with the others."""
 
     def take_over_fixed(self, at: Ints) -> None:
         """Recompute what positions earn whatever is in use there."""

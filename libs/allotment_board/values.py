@@ -66,7 +66,7 @@ def hosts(
     cpu_milli: int, memory_bytes: int, charged_milli: int, charged_bytes: int, is_charged: bool
 ) -> Hosts:
     """A host with this much free. It is charged once for the pod, with its first device request:
-    where it is so already (`is_charged`), before and after are the same.
+    where that is done already (`is_charged`), before and after are the same.
     """
     after_milli = _roomy(cpu_milli - charged_milli)
     after_kib = _roomy((memory_bytes - charged_bytes) >> KIB_BITS)

@@ -1,8 +1,8 @@
 """An exported log → the workload that it records: the same nodes, and the same pods again.
 
-Nodes are those that are there when the log ends, as they were last seen. Pods of ours come when
+Nodes are those that exist when the log ends, as they were last seen. Pods of ours come when
 they were created and run, once placed, as long as they did; those that never ran go when they were
-deleted. Where the log's decisions put them is left out, since that is what is decided anew. Pods
+deleted. Where the log's decisions put them is left out, because that is decided again. Pods
 that others placed, and those placed before the log began, take their room from when they were seen.
 Queues, priority classes and PodGroups come, change and go when they did; of a PodGroup's status,
 which tells what was decided then, nothing is kept.
@@ -38,7 +38,7 @@ from allotment_proto.facts import Policy
 def from_records(records: Iterable[Record], source: str) -> Workload:
     """The workload of a log. Raises `WorkloadError` if it holds no nodes or no pods of ours.
 
-    Records that no release can read are passed over, as the services do.
+    Records that no release can read are skipped, as the services do.
     """
     reader = _Reader()
     for record in records:
@@ -164,7 +164,7 @@ class _Reader:
 
 
 def _afresh(event: Event, start_s: int) -> Event:
-    """A fact as the simulated scheduler is told it; moments count from the start."""
+    """A fact as the simulated scheduler receives it; moments count from the start."""
     if not isinstance(event, GroupObserved):
         return event
     created_ms = START_MS + max(event.created_ms - 1000 * start_s, 0)

@@ -91,7 +91,7 @@ class Simulation:
     ) -> None:
         """`prelude`: what the log says before the first node, after the policy.
 
-        Device plugins serve every pod at once, so nobody waits for them.
+        Device plugins serve every pod at once, so no pod waits for them.
         """
         policy = msgspec.structs.replace(policy, plugin_backlog=0)
         self.state = ClusterState()

@@ -1,8 +1,8 @@
 """Pods that come and go in groups and queues: gates, quotas, gangs and evictions in virtual time.
 
-The filter's batches and the scorer's rounds, as the services run them, on one state. What others do
-in a cluster is played as simply as can be: a PodGroup's phase follows from its pods at once, and of
-an evicted pod that has an owner another one comes in its place, which runs its whole time anew.
+The filter's batches and the scorer's rounds, as the services run them, on one state. The rest of
+a cluster is simulated in the simplest way: a PodGroup's phase follows from its pods at once, and an
+evicted pod that has an owner is replaced by one that runs its whole time again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ class Endless(Exception):
 
 
 class InQueues(ComeAndGo):
-    """`facts` are told at their seconds: queues, PodGroups, priority classes."""
+    """`facts` arrive at their seconds: queues, PodGroups, priority classes."""
 
     def __init__(
         self,

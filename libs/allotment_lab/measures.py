@@ -64,7 +64,7 @@ def capacity_milli(nodes: Iterable[NodeObserved]) -> int:
 
 
 def idle_cards(state: ClusterState) -> int:
-    """How many cards nobody holds a part of."""
+    """How many cards have no holder."""
     return sum(
         not card.holders
         for node in state.nodes.values()

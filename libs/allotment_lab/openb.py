@@ -204,7 +204,7 @@ def _request(row: dict[str, str], place: str, problems: list[str]) -> PodRequest
     before = len(problems)
     cards = whole(row, "num_gpu", place, problems, 0, CARDS_MAX)
     least, most = (1, CARD_MILLI) if cards else (0, 0)
-    if len(problems) > before:  # nobody knows how many were meant
+    if len(problems) > before:  # it is unknown how many were meant
         least, most = 0, CARD_MILLI
     card_milli = whole(row, "gpu_milli", place, problems, least, most)
     spec = row.get("gpu_spec", "")

@@ -128,7 +128,7 @@ class ComeAndGo:
             yield arrival
 
     def _second(self, progress: Progress) -> None:
-        """One second: who leaves makes room, who arrives asks for it together with who waits."""
+        """Advance one second: free what finished pods held, then schedule waiting and new pods."""
         simulation = self._simulation
         self._tell_facts()
         made_room = sum(self._leave(arrival) for arrival in self._due(LEAVE))

@@ -50,7 +50,7 @@ class Workload(msgspec.Struct, frozen=True):
     """Nodes and pods. `policy` is the recorded one, where the source holds one, and `placed_then`
     how many of our pods were placed as it was recorded.
 
-    `facts` are what else the scheduler is told, each with its second: queues, PodGroups and
+    `facts` are the other facts for the scheduler, each with its second: queues, PodGroups and
     priority classes.
     """
 

@@ -9,8 +9,6 @@ import pytest
 from tests.plain_english import ODD, ROOT, modules, remarks, shown
 
 REMARKS_UNCLEAN = (
-    "libs/allotment_board/",
-    "libs/allotment_lab/",
     "services/allotment_binder/",
     "services/allotment_watcher/",
 )

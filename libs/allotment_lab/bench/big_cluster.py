@@ -1,10 +1,10 @@
-"""A loopback API server of a large cluster that is made up as it is asked for: for `bench watch`.
+"""A loopback API server of a large cluster that is generated on request: for `bench watch`.
 
     python -m allotment_lab.bench.big_cluster NODES PODS     prints its port
 
 It answers lists (limit, continue) and watches of nodes and pods with objects of the size and shape
 that a real API server sends. POST /heartbeats?rounds=N makes the next N rounds of noise on the open
-watches: every node's status and some pods' anew, with nothing in them that decides anything.
+watches: every node's status and some pods' are sent again, with nothing that changes a decision.
 """
 
 import asyncio
@@ -134,7 +134,7 @@ def card_id(node: int, index: int) -> str:
 
 
 class Server:
-    """Lists and watches of two kinds of object, all of them made up."""
+    """Lists and watches of two kinds of object, all of them generated."""
 
     def __init__(self, nodes: int, pods: int) -> None:
         self._nodes = nodes

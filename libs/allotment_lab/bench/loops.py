@@ -1,8 +1,8 @@
-"""`allot bench loops`: for how long services' event loops answer nobody while victims are hunted.
+"""`allot bench loops`: how long event loops answer nothing during the search for victims.
 
 A full cluster on which pods of a low priority run, all five actions, and two replicas each of
-filter, scorer and binder (`--no-bind`). Pods of a high priority come, for each of which somebody
-has to be evicted, and between them small pods that find room at once. It fails if a loop computed
+filter, scorer and binder (`--no-bind`). Pods of a high priority come, each of which needs a
+victim, and between them small pods that find room at once. It fails if a loop computed
 for longer than the bound without answering anybody. What counts is the CPU time of the loop's own
 thread: on a busy machine other processes take the processor for as long as they like.
 """
@@ -254,7 +254,7 @@ class _Follower:
             turn.set()
 
     async def until(self, holds: Any) -> None:
-        """Raises AllotError if nothing is decided any more."""
+        """Raises AllotError if no decision comes."""
         while not holds():
             with anyio.move_on_after(SILENCE_S) as silence:
                 await self._turn.wait()

@@ -131,7 +131,7 @@ class Load:
         return self._random.choices(self.wanted, self._weights, k=count)
 
     async def settled(self, timeout_s: float) -> None:
-        """Wait until every pod so far was decided. Raises AllotError if nothing moves any more."""
+        """Wait until every pod so far was decided. Raises AllotError if nothing moves."""
         while (answered := self.placed + self.refused) < self._pods:
             with anyio.move_on_after(timeout_s) as silence:
                 while self.placed + self.refused == answered:
@@ -179,7 +179,7 @@ class Load:
         return times
 
     def forget(self) -> None:
-        """Start to measure anew."""
+        """Start a new measurement."""
         self.decisions.clear()
         self._fact_records.clear()
 

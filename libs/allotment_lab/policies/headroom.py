@@ -5,7 +5,7 @@ worth of the pods that it has room for, one on a card, limited by free CPU and m
 (`mixes.headroom_milli`); then the mean over the mix. A pod goes where the headroom shrinks least.
 
 Three things set it apart from counting fragments. What a share leaves behind on its card is lost at
-once and not only when no shape fits into it any more, so shares that fill a card together come
+once and not only once no shape fits into it, so shares that fill a card together come
 together. CPU and memory count long before they run out: what needs much of them goes where there is
 much of them per card, and a node keeps the proportion that its cards need to be used up. And since
 the mix holds mean needs, a dozen sizes say what takes fragments many dozens of exact shapes.

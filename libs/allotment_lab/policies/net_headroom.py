@@ -3,7 +3,7 @@
 `headroom` with two changes, for clusters where pods come, wait and go.
 
 Sizes are weighed by the cards that their pods ask for, not by how many pods there are (`card_mix`).
-Counted by pods, jobs of four or eight cards are so few that the mix leaves them out, and what keeps
+Counted by pods, jobs of four or eight cards are too few for the mix, and a policy that keeps
 no room for them makes them wait longest although they are a large part of the load.
 
 And what the pod fills of its cards is counted for the place. On cards of one size that is the same

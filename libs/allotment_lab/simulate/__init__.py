@@ -1,1 +1,1 @@
-"""`allot simulate`: recorded and made-up workloads on made-up clusters, through the real core."""
+"""`allot simulate`: recorded and synthetic workloads on simulated clusters, by the real core."""

@@ -1,4 +1,4 @@
-"""What of a made-up workload is probably not meant: pods that no node of it can ever take."""
+"""Probable mistakes in a synthetic workload: pods that no node of it can ever take."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def _not_listed(recipe: Recipe) -> Iterator[str]:
 
 
 def _too_large(shape: PodShape, state: ClusterState) -> Iterator[str]:
-    """Why no node takes such a pod as long as nobody is on any; the first that does is enough."""
+    """Why no empty node takes such a pod; None as soon as one does."""
     request = shape.fact.request
     codes: Counter[str] = Counter()
     for node in state.nodes.values():

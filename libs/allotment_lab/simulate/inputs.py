@@ -21,7 +21,7 @@ FORMS = "--nodes FILE --pods FILE, or --file FILE (an exported log), or --worklo
 
 
 class Source(NamedTuple):
-    """A workload, drawn anew for every seed where dice are part of it."""
+    """A workload, drawn again for every seed where it is random."""
 
     draw: Callable[[Random], Workload]
     is_timed: bool
@@ -36,7 +36,7 @@ class Source(NamedTuple):
     is_made_up: bool = False
     """Whether dice make the pods."""
     doubts: Callable[[Policy], Sequence[str]] = lambda policy: ()
-    """What under a policy is probably not meant, to be told before the run."""
+    """Probable mistakes under a policy, to be reported before the run."""
 
 
 def read(nodes: Path | None, pods: Path | None, file: Path | None, recipe: Path | None) -> Source:

@@ -20,7 +20,7 @@ DEFAULT = "binpack"
 NAMES = (*POLICIES, *COMPARED, RANDOM)
 KEPT = (*NAMES, RECORDED)
 WORDS = f"{', '.join(NAMES)}, {RECORDED} (that of a log, with --file)"
-"""All that can be given beside a file, for messages."""
+"""All that can be given besides a file, for messages."""
 
 
 class Chosen(NamedTuple):

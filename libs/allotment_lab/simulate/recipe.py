@@ -141,8 +141,8 @@ class _Reader:
         return Recipe(lasts_s, nodes, pods)
 
     def _refuse_broken(self, nodes: Iterable[NodeObserved], given: Any) -> None:
-        """A node in a cluster goes without an amount that cannot be used; one that is made up need
-        not. Said once for all nodes of a shape.
+        """A node in a cluster goes without an amount that cannot be used; a simulated one need
+        not. Reported once for all nodes of a shape.
         """
         told: set[Path] = set()
         for node in nodes:

@@ -33,11 +33,11 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """One run. Percentages are of all cards of the cluster, and are rounded only where shown.
 
     Where pods come and go, `allocation_percent`, `unallocated_cards`, `idle_cards` and
-    `fragmentation_percent` are means over the time in which pods arrive, else what is so at the
-    end. `unallocated_cards` counts every part that nobody holds, `idle_cards` whole cards that
-    nobody holds a part of. `evicted` pods made room for others. `refusals` counts each
+    `fragmentation_percent` are means over the time in which pods arrive, otherwise values at
+    the end. `unallocated_cards` counts every free part, `idle_cards` whole cards without
+    holders. `evicted` pods made room for others. `refusals` counts each
     refused pod once, by the last obstacle on the node that came closest. Waits are those of the
-    pods that were placed: how long the refused would have waited nobody knows.
+    pods that were placed: how long the refused would have waited is unknown.
     """
 
     policy: str

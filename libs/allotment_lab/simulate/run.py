@@ -38,15 +38,15 @@ class Plan(NamedTuple):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether dice are part of the workload, so that every seed is another run. Of pods that
-        come at their times, the order in which they are told makes no difference.
+        """Whether dice are part of the workload, so that every seed is another run. For pods that
+        come at their times, the order of their facts makes no difference.
         """
         is_shuffled = not self.source.comes_and_goes and not self.churn
         return self.source.is_made_up or self.inflate is not None or is_shuffled
 
 
 def assumed(plan: Plan) -> list[str]:
-    """What a run takes for granted or leaves out, in lines; of workloads without queues nothing."""
+    """What a run assumes and leaves out, in lines; none for workloads without queues."""
     if plan.in_queues:
         return ["assumed:", *(f"  {what}" for what in ASSUMED)]
     if plan.source.has_queues:

@@ -1,4 +1,4 @@
-"""The text of a file that the user gave; one in another encoding is told with its line."""
+"""The text of a file that the user gave; an error for another encoding names the line."""
 
 from pathlib import Path
 

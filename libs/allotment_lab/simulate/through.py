@@ -1,8 +1,8 @@
 """`--through services`: the same pods decided by the running pipeline, and what the log then says.
 
 A nats-server of its own on file storage; filter, scorer and binder as processes of their own, the
-binder without Kubernetes. All pods are told at once and nobody leaves. It comes to the same as one
-arrival after the other, since who was refused takes no room from those that follow.
+binder without Kubernetes. All pods arrive at once and none leaves. The result is that of one
+arrival after the other, since a refused pod takes no room from those that follow.
 """
 
 import hashlib

@@ -29,7 +29,7 @@ async def namespace(client: KubeClient, name: str) -> AsyncIterator[str]:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     _check(NAMESPACES, await client.create(NAMESPACES, body))
     try:
-        # Where nobody makes one, admission would refuse every pod.
+        # Where no controller creates one, admission would refuse every pod.
         _check(path, await client.create(f"{path}/serviceaccounts", _ACCOUNT), 404, 409)
         yield f"{path}/pods"
     finally:
@@ -56,10 +56,10 @@ async def _empty(client: KubeClient, name: str) -> None:
 
 
 async def ensure_queue(client: KubeClient, name: str) -> str:
-    """The name of a queue that is there from now on; empty where the cluster knows no queues.
+    """The name of a queue that exists from now on; empty where the cluster knows no queues.
 
-    A kube-apiserver puts off (429) whoever asks first for what a definition has just made known, so
-    only "not found" means that there are none.
+    A kube-apiserver answers the first requests for a new definition with 429, so only "not found"
+    means that there are none.
     """
     answer = await client.get(QUEUES)
     if isinstance(answer, Refused) and answer.status == 404:

@@ -1,6 +1,6 @@
 """`allot bench e2e`: pods created, decided, bound and running, through an API server.
 
-With local mode (the default) everything is private to the run. Beside a cluster that is there, the
+With local mode (the default) everything is private to the run. On an existing cluster the
 bench plays the kubelets and device plugins of nodes of its own.
 
 What it measures is held against a bare client in the same run, before and after: a client that
@@ -214,7 +214,7 @@ class _Run:
         policy = policies.file_of(plan.policy, directory)
         return local_mode(directory / name, nodes, policy, plan.allocate_ms, only)
 
-    # Beside a cluster
+    # On an existing cluster
 
     async def _beside(self, kubeconfig: Path, server: str) -> Result:
         plan = self._plan
@@ -271,7 +271,7 @@ class _Run:
         namespace: str = "",
     ) -> AsyncIterator[tuple[Phases, BareClient]]:
         """Phases in a namespace of their own; `played`: nodes whose kubelets are played here.
-        `binds_as` is the context of whoever may write device records, as the bare client does.
+        `binds_as` is the context of a user who may write device records, as the bare client does.
         """
         plan = self._plan
         allocate_s = plan.allocate_ms / 1000

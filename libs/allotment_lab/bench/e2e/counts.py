@@ -1,4 +1,4 @@
-"""What `allot bench e2e` reads beside the watch: requests, the plugins' books, times of decisions.
+"""What `allot bench e2e` reads besides the watch: requests, the plugins' books, times of decisions.
 
 The API server says how often it was asked for what (`apiserver_request_total`, the local one and a
 kube-apiserver alike), local mode's plugins what they handed out, and the log when each pod was
@@ -55,7 +55,7 @@ async def requests(bare: BareClient) -> Counter[str] | None:
 
 
 async def requests_settled(bare: BareClient) -> Counter[str] | None:
-    """The same once nobody asks about pods any more, for a bounded time: on a busy machine services
+    """The same once no requests about pods come, for a bounded time: on a busy machine services
     that have work left may look idle.
     """
     found = await requests(bare)

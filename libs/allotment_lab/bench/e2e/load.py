@@ -95,7 +95,7 @@ class BareClient:
     async def create_and_bind_all(
         self, pods: str, pairs: Sequence[tuple[Body, bytes]], sent: Callable[[str], None]
     ) -> None:
-        """Create pods and bind each as soon as it is there, with the Binding beside it."""
+        """Create pods and bind each as soon as it exists, without waiting for the others."""
 
         async def place(pair: tuple[Body, bytes]) -> None:
             body, binding = pair

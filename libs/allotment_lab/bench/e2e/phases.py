@@ -42,7 +42,7 @@ class Done(NamedTuple):
 
 
 def _unheard(load: Load) -> str:
-    """What to look at if nobody took a peer's pods."""
+    """What to look at if no scheduler took a peer's pods."""
     return (
         f"does a scheduler of the name {load.scheduler} run in that cluster? (it is what pods have "
         "in spec.schedulerName: kube-scheduler is called default-scheduler)"

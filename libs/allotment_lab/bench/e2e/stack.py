@@ -1,4 +1,4 @@
-"""What `allot bench e2e` measures, as processes: local mode, or the services beside a cluster.
+"""What `allot bench e2e` measures, as processes: local mode, or services for an existing cluster.
 
 Either is started in a directory of its own, with free ports, and leaves nothing behind.
 """
@@ -120,14 +120,14 @@ def commands(
     scheduler: str,
     policy_file: Path | None,
 ) -> dict[str, list[str]]:
-    """Services beside an API server, as `processes.services` starts them."""
+    """Services for an existing API server, as `processes.services` starts them."""
     values = {
         NATS: server.url,
         NATS_MONITOR: server.monitor_url,
         KUBECONFIG: str(kubeconfig),
         SCHEDULER_NAMES: scheduler,
     }
-    # this nats-server lets everybody in, and the kubeconfig is somebody else's
+    # this nats-server accepts every client, and the kubeconfig is the user's
     unused = ("--nats-nkey", NATS_NKEY, "--kube-context", BINDER_CONTEXT)
     found: dict[str, list[str]] = {}
     for spec in default_services(policy_file):
@@ -135,5 +135,5 @@ def commands(
             _python, _module, *words = spec.argv
             found[spec.name] = [values.get(word, word) for word in words if word not in unused]
     for name in ("watcher", "binder"):
-        found[name] += ["--log-config-map", "none"]  # this log is begun anew with each run
+        found[name] += ["--log-config-map", "none"]  # each run begins a new log
     return found

@@ -1,1 +1,1 @@
-"""Made-up clusters and logs that benches and tests run on."""
+"""Synthetic clusters and logs that benches and tests run on."""
