@@ -1,17 +1,17 @@
 """The watcher: Kubernetes objects become facts of the log.
 
-Facts that gather travel together. A synced append costs a disk flush, so one message per fact
-would cap the whole system at some thousand facts a second. A fact alone goes to its object's
-subject; facts that queued up behind an append share one record on `allot.log.facts`. The order
-is the same either way. That a pod was bound as the log says, and that it runs, nobody waits
-for: it goes with the next fact that somebody waits for, at the latest after 50 ms, and often
-the pod's next state has taken its place by then. Of several versions of an object that a watch
-brings at once only the last is read.
+Facts that gather travel together. A synced append costs a disk flush, so one message per fact would
+cap the whole system at some thousand facts a second. A fact alone goes to its object's subject;
+facts that queued up behind an append share one record on `allot.log.facts`. The order is the same
+either way. No service waits for the facts that a pod was bound as the log says, and that it runs:
+they go with the next fact that one waits for, at the latest after 50 ms, and often the pod's next
+state has taken their place by then. Of several versions of an object that a watch brings at once
+only the last is read.
 
-No owner fills the log with one pod. A label or an annotation costs its owner one request, and
-the log a record that stays. So a pod has 20 such changes free and then one every 10 s
-(`allotment_watcher/throttle.py`): the last state is told, only later. What kubelet and the API
-server bring about (node, phase, deletion) is told at once. The part of a pod's spec that says
+No owner fills the log with one pod. A label or an annotation costs its owner one request, and the
+log a record that stays. So a pod has 20 such changes free and then one every 10 s
+(`allotment_watcher/throttle.py`): the last state is recorded, only later. What kubelet and the API
+server bring about (node, phase, deletion) is recorded at once. The part of a pod's spec that says
 where it may run may take 32 KiB.
 
 Configuration of devices is an event. `DevicesConfigured` has the parsed ConfigMaps. What

@@ -110,7 +110,7 @@ async def _watch(
 
 
 class Turn:
-    """The parts of one turn as the active watcher. It begins with what the log believes."""
+    """The parts of one turn as the active watcher. It begins with what the log shows."""
 
     def __init__(
         self, ctx: Context, world: World, client: kube.KubeClient, policies: PolicyWatch
@@ -182,8 +182,8 @@ class Turn:
         return Counter(self.observer.late.by_namespace()) + Counter(self.batch.late.by_namespace())
 
     async def observe(self) -> None:
-        """Nodes and pods, once it is known under which configuration to read them, and all groups
-        and queues are told that they may belong to, and the queues that namespaces name.
+        """Nodes and pods, once it is known under which configuration to read them, and once all
+        groups and queues that they may belong to are recorded, and the queues of namespaces.
         """
         await self.devices.settled.wait()
         await self.batch.settled.wait()

@@ -1,4 +1,4 @@
-"""Sets right, for ever and again, what the log believes and the cluster does not show."""
+"""Corrects, again and again, what the log shows and the cluster does not."""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
@@ -11,7 +11,7 @@ from allotment_proto.events import Event
 from allotment_watcher.settings import WatcherSettings
 
 AUDIT_S = 5.0
-"""How often the log is compared with what was told; what differs twice in a row is corrected."""
+"""How often the log is compared with what was reported; what differs twice is corrected."""
 F = TypeVar("F", bound=Event)
 
 

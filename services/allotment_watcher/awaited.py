@@ -1,4 +1,4 @@
-"""Which news of a pod somebody waits for: all but that it was bound by us, and that it runs.
+"""Which news of a pod a service waits for: all but that it was bound by us, and that it runs.
 
 Both follow from what the log holds already. What a device plugin says is awaited: the next pod of
 its node may have to wait for it.
@@ -11,7 +11,7 @@ from allotment_proto.volcano import keys
 
 
 def is_awaited(last: PodObserved | None, fact: PodObserved, ours: Container[str]) -> bool:
-    """Whether somebody waits for `fact`. `last` is what was reported last, `ours` the names of
+    """Whether a service waits for `fact`. `last` is what was reported last, `ours` the names of
     our schedulers.
     """
     if last is None or fact.deleting or not fact.node or fact.scheduler not in ours:

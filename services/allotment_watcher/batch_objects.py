@@ -1,7 +1,7 @@
 """PodGroups, Queues and PriorityClasses: what the watcher reads of them, as leniently as it can.
 
-Of a spec the fields are remembered, too, as they were written: one that nobody knows is ignored by
-the API server and by all that read the object, so a limit with a letter wrong is no limit.
+Of a spec the fields are remembered, too, as they were written: an unknown one is ignored by the API
+server and by all that read the object, so a misspelt limit is no limit.
 """
 
 from collections.abc import Iterator, Mapping

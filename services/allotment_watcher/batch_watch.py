@@ -1,8 +1,8 @@
 """Follows PodGroups, Queues and PriorityClasses, where the cluster knows such things.
 
 Their definitions may be missing, or come and go: then there are none of them, and pods are placed
-one by one. What is there is told before the first pod is, so that no member of a group is placed as
-if it stood alone, and none beyond its queue's quota.
+one by one. Existing ones are reported before the first pod, so that no member of a group is placed
+as if it stood alone, and none beyond its queue's quota.
 """
 
 from collections.abc import Callable, Mapping

@@ -11,11 +11,11 @@ WITHOUT_EFFECT = "ConfigWithoutEffect"
 ALL = {SCHEDULER_CONFIG: "; allot policy check shows all"}
 """Where the rest of a list is to be had."""
 PROBLEMS_MAX = 20
-"""So many are told of one text; a record has its limits, and so has the reader."""
+"""So many problems of one text are reported: records and readers have limits."""
 
 
 class ConfigChecks:
-    """What the log was told of each kind of configuration; `tell` appends."""
+    """What was reported to the log about each kind of configuration; `tell` appends."""
 
     def __init__(
         self, state: ClusterState, tell: Callable[[Iterable[ConfigurationChecked]], None]
@@ -30,7 +30,7 @@ class ConfigChecks:
         problems: Sequence[Problem],
         warnings: Sequence[Problem] = (),
     ) -> None:
-        """The newest text was read, with this to say of it; it is told if that is news."""
+        """The newest text was read, with these problems; they are reported if they are news."""
         told = self._told.pop(kind, None)
         if not problems and not warnings:
             if told is not None:

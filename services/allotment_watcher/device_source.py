@@ -1,7 +1,7 @@
-"""Where the device configuration comes from, and which of what is found there is in force.
+"""Where the device configuration comes from, and which of what is found there is active.
 
-From ConfigMaps as the device plugin reads them, or from files. A text with a fault leaves in force
-what was; where there is no text, what is built in.
+From ConfigMaps as the device plugin reads them, or from files. A faulty text leaves the last one
+active; without a text the built-in configuration is.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class Places(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What is to be in force. With `problems` the newest text is not."""
+    """The configuration to use. With `problems` it is not the newest text."""
 
     event: DevicesConfigured | None
     source: str

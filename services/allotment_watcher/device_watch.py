@@ -1,4 +1,4 @@
-"""Keeps the device configuration in force: follows its ConfigMaps or files, and tells changes."""
+"""Keeps the device configuration active: follows its ConfigMaps or files, and reports changes."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -25,13 +25,14 @@ from allotment_watcher.policy_source import POLL_S, fingerprint
 from allotment_watcher.settings import WatcherSettings
 
 READY = "devices"
-"""The readiness condition: which configuration is in force is known."""
+"""The readiness condition: the active configuration is known."""
 
 
 class DeviceWatch:
-    """Follows the places until it is cancelled. `settled` is set once a configuration is in force.
+    """Follows the places until it is cancelled. `settled` is set once a configuration is active.
 
-    `tell` hears of each one that takes effect and is not in the log yet; `in_force` is the log's.
+    `tell` is called with each one that takes effect and is not in the log yet; `in_force` is the
+    log's.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class DeviceWatch:
         """
         self.settled = anyio.Event()
         self.problems: tuple[Problem, ...] = ()
-        """Why the newest text is not in force; empty if it is."""
+        """Why the newest text is not active; empty if it is."""
         self._warnings: tuple[Problem, ...] = ()
         self._ctx = ctx
         self._client = client

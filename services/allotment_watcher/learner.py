@@ -1,6 +1,6 @@
 """Learns what pods typically ask for, for device policies that look ahead, and tells the log.
 
-What is learned is an event: whoever decides later, or decides again, knows the same mix. It is
+What is learned is an event, so later decisions and replays know the same mix. It is
 learned from the pods that the log shows now, and told again only when it has moved.
 """
 
@@ -35,7 +35,7 @@ async def keep_learning(
 
 
 async def look(state: ClusterState) -> MixLearned | None:
-    """The mix to tell now, if the policy in force wants one and it has moved."""
+    """The mix to report now, if the active policy wants one and it has moved."""
     policy = state.policy.device_policy
     if policy not in LEARNERS:
         return None

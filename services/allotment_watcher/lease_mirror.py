@@ -2,7 +2,7 @@
 prints it.
 
 The lease that counts lies in NATS. These objects are copies of it, for people: no service reads
-them, and a copy that cannot be written, or that somebody edits, changes nothing.
+them, and a copy that cannot be written, or that is edited, changes nothing.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from allotment.core.logport import LogUnavailable
 LOOK_S = 2.0
 RENEWED_EVERY_S = 10.0
 DURATION_S = 40
-"""Of a copy that was not renewed for so long nobody can tell whether it is still true."""
+"""A copy that was not renewed for so long may be outdated."""
 BUDGET_S = 2.0
 
 

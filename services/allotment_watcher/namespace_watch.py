@@ -1,7 +1,7 @@
 """Follows namespaces: each can name the queue of the pods in it that name none.
 
-They are listed before the first pod is told, and a pod whose namespace is not known yet is told
-once it is, so that none is placed in another queue than its PodGroup will have.
+They are listed before the first pod is reported, and a pod whose namespace is not known yet is
+reported once it is, so that none is placed in another queue than its PodGroup will have.
 """
 
 from collections.abc import Callable

@@ -50,7 +50,7 @@ class NodeInfo:
         return self._replace(namespace, name, self._info.parts(namespace, name, data))
 
     def gone(self, namespace: str, name: str) -> set[str]:
-        """The nodes of which nothing is said any more."""
+        """The nodes about which there is nothing left to report."""
         return self._replace(namespace, name, {})
 
     def of(self, node: str) -> dict[str, str]:
@@ -161,7 +161,7 @@ class NodeInfoWatch:
         return nodes
 
     def _say(self, namespace: str, name: str, reason: str) -> None:
-        """Once: such ConfigMaps are written anew every few seconds."""
+        """Once: such ConfigMaps are rewritten every few seconds."""
         if (namespace, name) not in self._broken:
             self._broken.add((namespace, name))
             self._ctx.log.error(

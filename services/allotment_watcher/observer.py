@@ -54,9 +54,9 @@ T = TypeVar("T")
 AGAIN_AT_ONCE = 256
 """Pods of a namespace that are read again at a time."""
 ASKED_EVERY_S = 10.0
-"""Whoever reads the log may ask for a list. An ask counts for nothing while nodes or pods are being
-listed, nor for this long after both lists that were asked for are there: so asks end no list that
-is under way, and cost the API server no more than a list every so often."""
+"""Every reader of the log may ask for a list. Requests are ignored while nodes or pods are being
+listed, and for this long after both requested lists have arrived: so they end no list that is under
+way, and cost the API server no more than a list every so often."""
 GLIMPSE_LEVELS = 2
 """How deep is read what can still be said of a pod: its spec's and status's own fields."""
 NODES = "/api/v1/nodes"
@@ -97,7 +97,7 @@ class Observer:
         self.infos = infos
         """Without, nodes have no device information."""
         self.volumes = volumes
-        """Without, pods are told as if they had no volumes."""
+        """Without it, pods are reported as if they had no volumes."""
         self.namespaces = namespaces
         """Without, no namespace names a queue."""
         self.images = WantedImages()
@@ -119,13 +119,13 @@ class Observer:
         self._synced: set[str] = set()
         """Of nodes and pods what is listed since both were last begun."""
         self._is_asked = False
-        """Whether somebody asked for the lists that are under way."""
+        """Whether the lists that are under way were requested."""
         self._asked_listed_s = -math.inf
 
     def list_again(self) -> None:
-        """Somebody asks for it, who may be anybody: what is in the log and not there any more is
-        told as gone, and what is there and not in the log is told. Who asks all the time fills no
-        log of the service.
+        """List again on request: what is in the log and no longer in the cluster is reported as
+        gone, and what is not in the log is reported. Any client may ask, so requests are
+        rate-limited and not logged.
         """
         if not self._is_synced():
             self.ctx.log.debug("asked to list again, and a list is under way")
@@ -146,7 +146,7 @@ class Observer:
             self._scope.cancel()
 
     async def run(self, client: kube.KubeClient) -> None:
-        """List and watch, for ever; anew after `use` and `configure`."""
+        """List and watch, for ever; again after `use` and `configure`."""
         while True:
             with anyio.CancelScope() as self._scope:
                 self._synced.clear()
@@ -252,7 +252,7 @@ class Observer:
             self.recorder.put(self.reported.nodes.seen(self._with_limits(last)))
 
     def _with_limits(self, fact: NodeObserved) -> NodeObserved:
-        """The node with its volume limits; while nobody knows, with those reported last."""
+        """The node with its volume limits; while they are unknown, with those reported last."""
         limits = None if self.volumes is None else self.volumes.limits_of(fact.name)
         if limits is None:
             last = self.reported.nodes.get(fact.name)
@@ -265,12 +265,12 @@ class Observer:
         is_ours = scheduler in self._lens.policy.scheduler_names and not pod.spec.node_name
         of_namespace = self._queue_of_namespace(pod, is_waiting=is_ours)
         if of_namespace is None:
-            return  # it is told once that is known, so that it is not placed in another queue
+            return  # it is reported once that is known, so that it is not placed in another queue
         wanted: Wanted | Problem = NO_VOLUMES
         if claims and is_ours and self.volumes is not None:
             self._waiting[uid] = pod
             if not self.volumes.has_answered():
-                return  # it is told once that is known, so that it is not placed out of reach
+                return  # it is reported once that is known, so that it is not placed out of reach
             wanted = self.volumes.wanted(pod.metadata.namespace, claims)
         elif claims and pod.spec.node_name and self.volumes is not None:
             wanted = self._attached(pod, claims, self.volumes)
@@ -350,7 +350,7 @@ class Observer:
     def _attached(
         self, pod: objects.PodObject, claims: tuple[str, ...], volumes: VolumeWatch
     ) -> Wanted:
-        """What is attached for a pod that has a node; while nobody knows, as reported last."""
+        """What is attached for a pod that has a node; while unknown, as reported last."""
         uid = pod.metadata.uid
         found, is_complete = volumes.attached(pod.metadata.namespace, claims)
         sole = volumes.sole(pod.metadata.namespace, claims)
@@ -371,7 +371,7 @@ class Observer:
             self._informed[name] = node
             waiting = [watch for watch in watches if not watch.has_answered()]  # asking starts it
             if waiting:
-                return  # it is told once that is known, so that its cards do not come and go
+                return  # it is reported once that is known, so that its cards do not come and go
             for watch in watches:
                 info |= watch.info.of(name)
         else:
@@ -407,11 +407,11 @@ class Observer:
         if not self.throttle.allows(self.reported.pods.get(event.uid), fact):
             self.late.add(event.uid, event.namespace, partial(self._unreadable_pod, event))
             return
-        self.late.drop(event.uid)  # what it was before must not be told after this
+        self.late.drop(event.uid)  # what it was before must not be reported after this
         self._put(self.reported.pods.seen(fact))
 
     async def audit(self, state: ClusterState) -> None:
-        """Set right, for ever and again, what the log believes and the cluster does not show."""
+        """Correct, again and again, what the log shows and the cluster does not."""
         await keep_right(
             self.ctx,
             self.recorder,

@@ -1,11 +1,11 @@
-"""Where the scheduler configuration comes from, and which of what is found there is in force.
+"""Where the scheduler configuration comes from, and which of what is found there is active.
 
-There are two places: Volcano's ConfigMap, and the policy file. While the ConfigMap exists it is in
-force, so that `kubectl apply` of it does what it says; else the file is; without a file, what is
-built in. With `policy_file_first` the file is in force, and the ConfigMap only warned of.
+There are two places: Volcano's ConfigMap, and the policy file. While the ConfigMap exists it is
+active, so that `kubectl apply` of it does what it says; otherwise the file is; without a file the
+built-in one. With `policy_file_first` the file is active, and the ConfigMap only causes a warning.
 
 A broken file at start is an error of start-up. A text that breaks later, and a ConfigMap that is
-broken at any time, leave in force what was, and are reported.
+broken at any time, leave the last one active, and are reported.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class Loaded(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What is to be in force (None: what is), where its newest text is, and what to say of it."""
+    """The policy to use (None: the active one), where its newest text is, and its problems."""
 
     loaded: Loaded | None
     source: str
@@ -133,7 +133,7 @@ class PolicyTexts:
             self.is_complete, self._failed = True, why
 
     def check(self, source_in_force: str) -> Checked:
-        """What follows; `source_in_force` says where the policy in force was read."""
+        """What follows; `source_in_force` is where the active policy was read."""
         if self.place is None:
             return self._of_file()
         if self._failed:
@@ -167,7 +167,7 @@ class PolicyTexts:
         return _checked(_loaded(found, place.text, parsed), place.text)
 
     def _unanswered(self, place: Place, source_in_force: str) -> Checked:
-        """A watcher that starts while nobody answers does not go back to the file meanwhile."""
+        """A watcher that starts while no API server answers keeps the policy meanwhile."""
         message = f"{self._failed}; the watcher needs the right to list and watch it"
         warning = Problem(UNREADABLE, f"{place.text}:", message)
         if source_in_force == place.text:

@@ -1,4 +1,4 @@
-"""Keeps the policy in force: follows the policy file and Volcano's ConfigMap, tells changes."""
+"""Keeps the policy active: follows the policy file and Volcano's ConfigMap, and reports changes."""
 
 from collections.abc import Callable
 
@@ -28,8 +28,8 @@ from allotment_watcher.settings import WatcherSettings
 
 
 class PolicyWatch:
-    """Follows both places until it is cancelled. `settled` is set once it is known what is in
-    force; then `listen` says who hears of what changes.
+    """Follows both places until it is cancelled. `settled` is set once the active policy is
+    known; then `listen` sets what is called on changes.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class PolicyWatch:
 
 
 def is_news(event: PolicyLoaded, state: ClusterState) -> bool:
-    """Whether the log does not say yet that this policy, from there, is in force."""
+    """Whether the log does not yet have this policy, from there, as the active one."""
     in_log = _in_log(state)
     return in_log is None or _differs(event, in_log)
 

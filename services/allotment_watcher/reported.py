@@ -1,7 +1,7 @@
 """What was reported to the log, so that only news is reported: the watcher's pure part.
 
-An observation whose content equals the one reported last is no news. What the log believes to
-exist but the cluster does not show any more is gone, and is reported as gone.
+An observation whose content equals the one reported last is no news. What the log shows
+and the cluster no longer does is gone, and is reported as gone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ from allotment_proto.facts import Problem
 UNREADABLE = "UnreadableObject"
 ERROR_CHARS_MAX = 300
 UNREAD_OF_ENDED = ("labels", "request", "tags", "holdings")
-"""Fields of a pod that nobody reads once it has ended."""
+"""Fields of a pod that are not read once it has ended."""
 
 Observed = PodObserved | NodeObserved | GroupObserved | QueueObserved | PriorityClassObserved
 Gone = PodGone | NodeGone | GroupGone | QueueGone | PriorityClassGone
@@ -40,7 +40,7 @@ T = TypeVar("T", bound=Observed)
 class ReportedCache(Generic[T]):
     """Of the objects of one kind, by `key_of`, the observation that was reported last.
 
-    It begins with what the folded log believes.
+    It begins with what the folded log shows.
     """
 
     def __init__(self, believed: Mapping[str, T]) -> None:
@@ -67,8 +67,8 @@ class ReportedCache(Generic[T]):
         return [fact]
 
     def unreadable(self, key: str, uid: str, error: str) -> T | None:
-        """The object is there and cannot be read: what was reported of it, with that problem.
-        None for one that was never read: whoever belongs to it waits until it can be.
+        """The object exists and cannot be read: what was reported of it, with that problem.
+        None for one that was never read: its members wait until it can be.
         """
         last = self._reported.get(key)
         if last is None or last.uid != uid or not isinstance(last, GroupObserved | QueueObserved):
@@ -99,7 +99,7 @@ class ReportedCache(Generic[T]):
             self._reported[key] = fact
 
     def corrections(self, believed: Mapping[str, T]) -> list[Fact]:
-        """Where the log believes something else than was reported here.
+        """Where the log shows something else than was reported here.
 
         A watcher that lost its lease may have had a fact on its way. Landing after an object's end
         it would stand for ever, because nothing about that object ever comes again; and an end that
@@ -115,7 +115,7 @@ class ReportedCache(Generic[T]):
 
 
 class Reported:
-    """What was reported of pods and of nodes. It begins with what the folded log believes."""
+    """What was reported of pods and of nodes. It begins with what the folded log shows."""
 
     def __init__(self, state: ClusterState) -> None:
         self.pods = ReportedCache(pods_of(state))
@@ -180,25 +180,25 @@ def same_content(last: Observed, seen: Observed) -> bool:
 
 
 def pods_of(state: ClusterState) -> dict[str, PodObserved]:
-    """The pods that the log believes in."""
+    """The pods that exist according to the log."""
     return {uid: pod.fact for uid, pod in state.pods.items()}
 
 
 def nodes_of(state: ClusterState) -> dict[str, NodeObserved]:
-    """The nodes that the log believes in; those that only pods name are none."""
+    """The nodes that exist according to the log; those that only pods name are none."""
     return {name: node.fact for name, node in state.nodes.items() if node.fact is not None}
 
 
 def groups_of(state: ClusterState) -> dict[str, GroupObserved]:
-    """The groups that the log believes in; those that only pods name are none."""
+    """The groups that exist according to the log; those that only pods name are none."""
     return {key: group.fact for key, group in state.groups.items() if group.fact is not None}
 
 
 def queues_of(state: ClusterState) -> dict[str, QueueObserved]:
-    """The queues that the log believes in."""
+    """The queues that exist according to the log."""
     return dict(state.queues)
 
 
 def classes_of(state: ClusterState) -> dict[str, PriorityClassObserved]:
-    """The PriorityClasses that the log believes in."""
+    """The PriorityClasses that exist according to the log."""
     return dict(state.classes)

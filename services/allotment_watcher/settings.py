@@ -9,7 +9,7 @@ from allotment.adapters.service.settings import NAME, KubeSettings
 
 
 class WatcherSettings(KubeSettings, frozen=True, kw_only=True):
-    """What the watcher needs beside what every service does."""
+    """What the watcher needs besides what every service does."""
 
     log_mib_max: Annotated[
         int,

@@ -5,13 +5,13 @@ object, which every service reads and which stays. Two limits keep that small:
 
 * An object has a number of changes free, and then one every few seconds.
 * A namespace has a number of bytes free, and then so many a second. While it has none left, its new
-  objects and what their owners change wait; nobody else's do.
+  objects and what their owners change wait; those of other namespaces do not.
 
 The last state is always recorded, only later. What kubelet and the API server bring about (node,
 phase, deletion, the end) is never late, and neither is the first acknowledgement of a pod's device
-plugin, for which the next Binding of the node may wait. It counts for its namespace all the same.
-Anybody can name a node in a new pod, so of one whose namespace has no bytes left is recorded what
-it takes there, and the rest later.
+plugin, for which the next Binding of the node may wait. It still counts for its namespace.
+Anyone can name a node in a new pod, so of a pod whose namespace has no bytes left the amounts that
+it takes there are recorded, and the rest later.
 """
 
 import time
@@ -131,7 +131,7 @@ class Throttle:
         self._acknowledged.discard(uid)
 
     def keep_only(self, uids: Collection[str]) -> None:
-        """All other objects are gone, perhaps while nobody watched."""
+        """All other objects are gone, perhaps during a gap of the watch."""
         self._free = {uid: free for uid, free in self._free.items() if uid in uids}
         self._acknowledged.intersection_update(uids)
 
@@ -146,12 +146,12 @@ def namespace_of(fact: Fact) -> str:
 
 
 def is_placed(fact: Observed) -> bool:
-    """Whether an object takes room somewhere: that has to be known at once, whoever made it."""
+    """Whether an object takes room somewhere: that has to be known at once, for every owner."""
     return isinstance(fact, PodObserved) and bool(fact.node)
 
 
 def is_progress(last: Observed, fact: Observed) -> bool:
-    """Whether a pod came further in its life, which nobody but kubelet and API server decide."""
+    """Whether a pod came further in its life, which only kubelet and API server decide."""
     if not (isinstance(last, PodObserved) and isinstance(fact, PodObserved)):
         return False
     return (last.node, last.phase, last.deleting, last.gated) != (
@@ -163,7 +163,7 @@ def is_progress(last: Observed, fact: Observed) -> bool:
 
 
 def is_acknowledgement(last: Observed, fact: Observed) -> bool:
-    """Whether a pod's device plugin is through with it, and was not before."""
+    """Whether a pod's device plugin is done with it, and was not before."""
     if not (isinstance(last, PodObserved) and isinstance(fact, PodObserved)):
         return False
     return last.bind_phase == keys.PHASE_ALLOCATING and fact.bind_phase not in (

@@ -1,5 +1,6 @@
-"""Tells the log what time it is when somebody has waited long enough, or was promised something for
-long enough, and whom a device plugin has not served for long: the log has no clock.
+"""Records the time when a job has waited long enough, or was promised something for long enough,
+and
+the pods that a device plugin has not served for long: the log has no clock.
 """
 
 import time
@@ -13,7 +14,7 @@ from allotment.core.queues.round.deadlines import has_passed
 from allotment_proto.events import TimePassed
 
 LOOK_S = 0.9
-"""A promise to a group lasts for two looks at most, and nobody waits for it for 2 s."""
+"""A promise to a group lasts for two looks at most, so others wait less than 2 s for it."""
 UNSERVED_AFTER_S = 20.0
 """A device plugin serves a pod in a second or two once it is its turn."""
 
@@ -25,7 +26,7 @@ class Turns:
         self._since_s: dict[str, float] = {}
 
     def late(self, state: ClusterState, now_s: float) -> tuple[str, ...]:
-        """The uids of the pods whose turn it has been for long; then it begins anew."""
+        """The uids of the pods whose turn it has been for long; then it begins again."""
         since_s = {uid: self._since_s.get(uid, now_s) for uid in health.unserved(state)}
         late = [uid for uid, at_s in since_s.items() if now_s - at_s >= UNSERVED_AFTER_S]
         self._since_s = {**since_s, **dict.fromkeys(late, now_s)}

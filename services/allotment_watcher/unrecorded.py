@@ -1,7 +1,7 @@
 """Tells the owners of waiting pods that the log takes no records.
 
-Why a pod waits is a decision's business, and the binder says it. Without room in the log there is
-no decision, and a new pod is not even recorded, so nobody would say anything. The watcher knows
+Why a pod waits follows from a decision, and the binder reports it. Without room in the log there is
+no decision, and a new pod is not even recorded, so its owner would learn nothing. The watcher knows
 both: the pods, and that its records are refused. It writes to pods that have no PodScheduled
 condition, and takes its own condition back once the pod is recorded: the binder's word is never
 overwritten, and nothing has to be remembered over a restart.
@@ -81,7 +81,7 @@ class Unrecorded:
         self._client = client
         self._said = ""
         self._may_be_left = True
-        """Whether pods may have been told, by this process or one before it."""
+        """Whether pods may have such a condition, from this process or one before it."""
 
     async def run(self) -> None:
         """Look at the log, for ever."""
@@ -145,7 +145,7 @@ class Unrecorded:
     async def _tell(self, pod: WaitingPod, text: str) -> None:
         meta, now_ns = pod.metadata, time.time_ns()
         patch = unschedulable_patch(meta.uid, REASON, text, now_ns)
-        patch["metadata"]["resourceVersion"] = meta.resource_version  # nobody else said more
+        patch["metadata"]["resourceVersion"] = meta.resource_version  # no other service said more
         answer = await refuse_pod(self._client, meta.namespace, meta.name, patch)
         if not isinstance(answer, Ok):
             self._report(

@@ -110,7 +110,7 @@ class VolumeWatch:
         return all(kind.is_listed for kind in self._kinds)
 
     def limits_of(self, node: str) -> Amounts | None:
-        """By driver how many volumes a node can have attached; None while nobody knows."""
+        """By driver how many volumes a node can have attached; None while unknown."""
         return self._volumes.limits_of(node) if self._csi_nodes.is_listed else None
 
     async def run(self) -> None:

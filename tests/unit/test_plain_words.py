@@ -8,10 +8,7 @@ import pytest
 
 from tests.plain_english import ODD, ROOT, modules, remarks, shown
 
-REMARKS_UNCLEAN = (
-    "services/allotment_binder/",
-    "services/allotment_watcher/",
-)
+REMARKS_UNCLEAN = ("services/allotment_binder/",)
 """Folders where docstrings or comments still have odd words. It only gets shorter."""
 OTHER_TEXTS = (
     "services/allotment_inspector/templates/*.html",

@@ -26,14 +26,14 @@ PHASE_KEYS = tuple(family.phase_key for family in FAMILIES.values() if family.ph
 RECORDS = tuple(family.record for family in FAMILIES.values() if family.record is not None)
 BROKEN_ASSIGNMENT = "BrokenAssignment"
 UNPLACED_MOST = 64
-"""So many requests of one pod are told that may be on any card: each is booked on all of them."""
+"""So many requests of a pod that may be on any card are recorded: each is booked on all."""
 ANNOTATED_MOST = 128
-"""Of a claim beyond a pod's limits so many cards are told: it is shown, and never booked."""
+"""So many cards of a claim beyond a pod's limits are recorded: it is shown, and never booked."""
 
 
 class Held(NamedTuple):
-    """The cards that a bound pod claims within its limits, why there may be others that nobody can
-    tell, all that it claims if that is something else, and what it asks for of those others."""
+    """The cards that a bound pod claims within its limits, why there may be other, unknown ones,
+    all that it claims if that is something else, and what it asks for of those others."""
 
     holdings: tuple[Holding, ...] = ()
     broken: Problem | None = None
@@ -75,7 +75,7 @@ def of_counted(
     source: PodSource, chosen: Selection, extended: Mapping[str, int], lens: Lens, *, is_bound: bool
 ) -> Selection:
     """With which models a pod is content of cards that are only counted. Raises `Invalid` where it
-    names single ones of them: kubelet chooses those, and heeds no annotation.
+    names single ones of them: kubelet chooses those, and reads no annotation.
     """
     mine = frozenset[str]().union(*(f.resources(lens.config) for f in FAMILIES.values()))
     counted = tuple(sorted(name for name in extended if "/" in name and name not in mine))
@@ -133,7 +133,7 @@ def _check_containers(source: PodSource, family: Family, lens: Lens) -> None:
 
     A plugin finds what it hands out in the pod's annotations, which say so of containers only: an
     init container or sidecar would be served what is meant for a container. Most NVIDIA plugins are
-    through with a pod when they served one container: `Policy.multi_container` says otherwise.
+    done with a pod when they served one container: `Policy.multi_container` says otherwise.
     """
     asking_first = _asking(source.init_containers, family, lens)
     if asking_first:
@@ -181,7 +181,8 @@ def readable(source: PodSource) -> tuple[DeviceRequest, ...]:
 
 
 def held(source: PodSource, wanted: tuple[DeviceRequest, ...], lens: Lens) -> Held:
-    """What a bound pod holds according to its annotations, whoever wrote them, within its limits.
+    """What a bound pod holds according to its annotations, within its limits; anyone may have
+    written them.
 
     It is broken when a container asks for cards, and the annotation is there but tells none of
     them, or cannot be read where it would tell the rest.

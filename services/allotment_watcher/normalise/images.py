@@ -1,9 +1,9 @@
 """Which images pods want and nodes have, as far as the policy weighs that.
 
-A node lists up to 50 images, most of which no pod here ever asks for: told are those that pods of
-ours asked for, so that a node's fact stays small. A node that has had an image for long is told of
-it with its next status after a pod first asks; kubelet writes one at least every five minutes.
-Source: Kubernetes' `imagelocality` (names without a tag mean ``:latest``).
+A node lists up to 50 images, most of which no pod here ever asks for: recorded are those that pods
+of ours asked for, so that a node's fact stays small. An image that a node has had for long is
+recorded with its next status after a pod first asks; kubelet writes one at least every five
+minutes. Source: Kubernetes' `imagelocality` (names without a tag mean ``:latest``).
 """
 
 from collections.abc import Container, Iterable

@@ -218,8 +218,8 @@ def _cut(text: str | None) -> str:
 
 
 def _left_to_others(fact: PodObserved, card_resources: tuple[str, ...]) -> PodObserved:
-    """A pod that waits for another scheduler: what it wants, and what it looks like, nobody reads
-    before it has a node. That it asks for cards is said.
+    """A pod that waits for another scheduler: its request and labels are not read before it has a
+    node. Whether it asks for cards is recorded.
     """
     return msgspec.structs.replace(
         fact,

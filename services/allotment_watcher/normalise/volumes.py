@@ -2,10 +2,10 @@
 and how many of them a node can have attached, by its CSINode.
 
 A claim that is bound is where its volume is. One that waits for its first consumer can be had where
-its class may make volumes; it is told the node before the pod is bound, so that one is made there.
-One of a class that makes no volumes gets one that is there: the fact names those that it can have,
-and which it gets is decided together with the node.
-Everything else is not ready: the pod is refused with the reason, and told anew once that changes.
+its class may make volumes; the node is written on it before the pod is bound, so that one is made
+there. One of a class that makes no volumes gets an existing one: the fact names those that it can
+have, and which it gets is decided together with the node. Everything else is not ready: the pod is
+refused with the reason, and recorded again once that changes.
 
 Of volumes that have to be attached only those count whose driver some node has a limit for. Their
 driver is that of the volume, or of the class that will make it.
@@ -51,8 +51,8 @@ Reach = tuple[NodeTerm, ...]
 
 
 class Wanted(NamedTuple):
-    """What a pod's claims want: all of `reach` from its node, and the names of those that are to be
-    told which node it is; `attachments` are its volumes that nodes have limits for."""
+    """What a pod's claims want: all of `reach` from its node, and the names of those on which the
+    node is to be written; `attachments` are its volumes that nodes have limits for."""
 
     reach: tuple[Reach, ...] = ()
     waiting: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ class Volumes:
         return any(map(_is_sole, self.claims.values()))
 
     def _driver(self, spec: objects.ClaimSpec) -> str:
-        """Who attaches a claim's volume; empty if nobody does, or nobody knows."""
+        """CSI driver that attaches a claim's volume; empty if none does, or it is unknown."""
         volume = self.volumes.get(spec.volume_name or "")
         if volume is not None:
             csi = None if volume.spec is None else volume.spec.csi
@@ -252,7 +252,7 @@ def _is_sole(claim: objects.ClaimObject | None) -> bool:
 
 
 def _will_do(volume: objects.VolumeObject, wanted: objects.ClaimSpec, storage: str) -> bool:
-    """Whether a volume is what a claim asks for, whoever else may want it."""
+    """Whether a volume is what a claim asks for; other claims may want it as well."""
     spec = volume.spec or objects.VolumeSpec()
     phase = "" if volume.status is None else volume.status.phase or ""
     if volume.metadata.deletion_timestamp is not None or phase not in ("", "Pending", "Available"):
