@@ -1,6 +1,6 @@
 """The binder: the one writer of decisions. Checks again, appends, binds, and records how it ended.
 
-Loops beside each other: proposals become decisions by compare-and-append; reserved pods become
+Concurrent loops: proposals become decisions by compare-and-append; reserved pods become
 bound ones and evicted ones leave, through the API server; outcomes and notices are written as they
 come; PodGroups are kept in line with the log. A stuck API server does not stop the decisions.
 """
@@ -59,7 +59,7 @@ async def run(ctx: Context) -> None:
 
 
 async def _only_decide(ctx: Context, world: World) -> None:
-    """Decide as ever, and leave what is reserved to another binder, or to nobody."""
+    """Decide as usual, and send no Bindings."""
     ctx.log.warning("binding is off: pods get their places in the log only")
     decider = Decider(ctx, world, lambda decided, upheld: None)
     _expose_decisions(ctx, decider)

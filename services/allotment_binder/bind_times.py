@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Turn(NamedTuple):
-    """A device plugin was through with a pod, and these others waited for that."""
+    """A device plugin was done with a pod, and these others waited for that."""
 
     at_ms: int
     waiting: set[str]
@@ -38,8 +38,8 @@ class BindTimes:
         return [self._stage, self._task, self._turn]
 
     def acknowledged(self, place: Place, waiting: Collection[str], at_ms: int) -> None:
-        """A device plugin is through with a pod for which these wait, as a record of that Unix time
-        says. The next of them that is sent counts, and who comes later waited for nothing.
+        """A device plugin is done with a pod for which these wait, as a record of that Unix time
+        shows. The next of them that is sent counts; later ones waited for something else.
         """
         if waiting:
             self._turns[place] = _Turn(at_ms, set(waiting))

@@ -1,7 +1,7 @@
 """One active life of the binder: what is reserved is bound, and how it ended is recorded and told.
 
-Beside the decisions (decider.py) runs a loop that binds whatever the log shows as reserved and the
-pacer lets go, and evicts whoever has to make room; one that keeps PodGroups in line with the log;
+Besides the decisions (decider.py) a loop binds what the log shows as reserved and the pacer
+releases, and evicts victims; one that keeps PodGroups in line with the log;
 and one that now and then tells of pods that have been waiting for long.
 """
 
@@ -54,7 +54,7 @@ from allotment_proto.events import (
 )
 
 OUTCOMES_GATHER_S = 0.02
-"""Nobody waits for an outcome, and every record is read by every service."""
+"""No pod waits for an outcome, and every record is read by every service."""
 WAITS_LOOKED_AT_EVERY_S = 5.0
 
 Context = ServiceContext[BinderSettings]
@@ -82,19 +82,19 @@ class Binder:
         self.sender = Sender(ctx, world, client, self.notices, self.troubles, self.deleted)
         self.locks = self.sender.locks
         self.pacer: Pacer | None = None
-        """Of the life that is being lived; what it is not told of, its successor looks at."""
+        """Of the current life; what it does not learn, its successor looks at."""
         world.fold.listeners += (self.readers.on_record, self._on_record)
 
     def unacknowledged(self) -> dict[tuple[str, ...], int]:
-        """By node, the bound pods that its device plugin is not through with."""
+        """By node, the bound pods that its device plugin has not served yet."""
         return {} if self.pacer is None else _by_node(self.pacer.unacknowledged())
 
     def waiting(self) -> dict[tuple[str, ...], int]:
-        """By node, the reserved pods that wait until its device plugin is through with another."""
+        """By node, the reserved pods that wait until its device plugin has served another."""
         return {} if self.pacer is None else _by_node(self.pacer.waiting())
 
     def held(self) -> dict[tuple[str, ...], int]:
-        """By node, the questions with which nobody is bound now because of records of others."""
+        """By node, the questions with which no pod is bound now because of records of others."""
         places = () if self.pacer is None else self._held(self.pacer)
         return _by_node(Counter(node for node, _ in places))
 
@@ -104,7 +104,7 @@ class Binder:
         return {(node.name,): len(node.forgers) for node in nodes if node.forgers}
 
     def unacknowledged_s(self) -> dict[tuple[str, ...], int]:
-        """By node, for how long its device plugin has not been through with a bound pod."""
+        """By node, for how long its device plugin has not served a bound pod."""
         now_s = time.time_ns() // 1_000_000_000
         oldest = {} if self.pacer is None else self.pacer.oldest_s()
         return _by_node({node: max(now_s - since_s, 0) for node, since_s in oldest.items()})
@@ -143,7 +143,7 @@ class Binder:
                     pass
 
     def _look_on(self, envelope: Envelope) -> None:
-        """Take note of what the log will not show any more when this binder's turn comes."""
+        """Note what the log will no longer show when this binder's turn comes."""
         gone = {event.uid for event in envelope.events if isinstance(event, PodGone)}
         ago_s = max(time.time() - envelope.at_ms / 1000, 0.0)
         self.deleted.follow(self.world.fold.state, gone, ago_s)
@@ -269,7 +269,7 @@ class Binder:
             group.start_soon(mend, self.client, told, say)
 
     def _held(self, pacer: Pacer) -> frozenset[Place]:
-        """Where nobody is bound now, as a device plugin would not find the right record."""
+        """Where no pod is bound now, as a device plugin would not find the right record."""
         reserved = self.world.fold.state.reserved
         before = self.deleted.places(lambda uid: uid in reserved or pacer.place_of(uid) is not None)
         return self.unserved.places(self.world.fold.state) | before

@@ -14,7 +14,7 @@ While an unanswered Binding may be under way (*in doubt*: sent by this life, or 
 earlier one) only a pod that is bound, or gone, is an ending. The refusal of another Binding is
 none, and an obstacle is none either: a card that falls ill and recovers would be given to the next
 pod, and then the Binding that was under way would land on it as well. So an obstacle is waited out,
-and after a while the Binding is sent all the same: that settles it, and what becomes of the pod is
+and after a while the Binding is sent anyway: that settles it, and what becomes of the pod is
 what would have become of it if the obstacle had come a moment later.
 """
 
@@ -41,7 +41,7 @@ NOT_SENT = ("unreachable", "credentials", "throttled")
 RETRY_FIRST_S = 0.1
 RETRY_MAX_S = 5.0
 OBSTACLE_WAITED_OUT_S = 300.0
-"""Long enough for a device plugin to be started anew. It decides how fast, never whether right."""
+"""Long enough for a device plugin to restart. It decides how fast, never whether right."""
 OF_THE_PLACE = frozenset(
     (
         reasons.NODE_NOT_READY,
@@ -50,7 +50,7 @@ OF_THE_PLACE = frozenset(
         reasons.GPU_MODE_MISMATCH,
     )
 )
-"""Obstacles with which nothing that would have to be prepared (a lock, a claim) matters any more.
+"""Obstacles with which nothing that would have to be prepared (a lock, a claim) matters.
 """
 
 

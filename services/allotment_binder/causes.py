@@ -1,8 +1,8 @@
-"""What a pod that waits is told: its main cause in a sentence, then what was counted.
+"""The text on a waiting pod: its main cause in a sentence, then what was counted.
 
 The sentence is the one of `allot explain` (`core/explain/why.py`), asked on the newest state in a
-thread. All refusals that wait to be told are asked about together, and asking takes a tenth of the
-time at most, so a busy cluster tells its pods later and never decides later.
+thread. All queued refusals are explained together, and that takes a tenth of the time at most, so a
+busy cluster explains later and never decides later.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from allotment_binder.readers import Readers
 from allotment_binder.settings import BinderSettings
 
 ASKED_MOST = 2_000
-"""So many nodes are asked at once for all pods; the others are told what was counted."""
+"""So many nodes are asked at once for all pods; the others get what was counted."""
 PAUSE_TIMES = 9
 """After asking there is a pause of so many times as long."""
 
@@ -54,7 +54,7 @@ class Causes:
             self._notices.put(notice)
 
     def withdraw(self, uid: str) -> None:
-        """Forget a refusal that is not true any more."""
+        """Forget a refusal that is no longer true."""
         self._refused.pop(uid, None)
         self._notices.withdraw(uid)
 

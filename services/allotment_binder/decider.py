@@ -1,8 +1,9 @@
 """Proposals become decisions: checked again on the newest state, appended by compare-and-append.
 
-One decision append is in flight at a time. What is decided is told to the filter, and to whoever
-made the `Decider`; binding it is not done here. A proposal may lead to a round of the binder's own,
-so it is decided off the event loop; and it is dropped if the filter opened another cycle instead.
+One decision append is in flight at a time. What is decided is sent to the filter, and to the
+callbacks of the `Decider`; binding it is not done here. A proposal may lead to a round of the
+binder's own, so it is decided off the event loop; and it is dropped if the filter opened another
+cycle instead.
 """
 
 import time
@@ -38,15 +39,15 @@ DECISION_ATTEMPTS = 4
 FULL_WAIT_S = 1.0
 DECISION_FAILED = "DecisionFailed"
 FAILED_TOLD_MAX = 20
-"""How many pods of a group are told that nothing can be decided about it."""
+"""How many pods of a group get the notice that nothing can be decided about it."""
 REFUSED_SAID_MAX = 20
 """How many refused parts of one proposal a log line names."""
 
 Context = ServiceContext[BinderSettings]
 OnLanded = Callable[[Decided, Sequence[Placement]], None]
-"""Told of a landed decision, and which of its placements the fold upheld."""
+"""Called with a landed decision, and which of its placements the fold upheld."""
 OnFailed = Callable[[PodObserved, str], None]
-"""Told of a pod about which nothing can be decided because an error was raised, and which."""
+"""Called with a pod about which nothing can be decided because of an error, and the error."""
 
 
 class Decider:
@@ -214,8 +215,9 @@ class Decider:
             raise Abandoned
 
     def _failed(self, proposal: Proposal, error: Exception | str) -> None:
-        """Count and say that nothing can be decided about a proposal. The filter looks for the pod
-        or group that it is about by proposing fewer; that one is named, and its pods are told.
+        """Count and log that nothing can be decided about a proposal. The filter looks for the pod
+        or group that it is about by proposing fewer; that one is named, and its pods get a
+        notice.
         """
         pods = self.world.fold.state.pods
         facts = [pods[uid].fact for uid in dict.fromkeys(proposal.batch) if uid in pods]
@@ -248,7 +250,7 @@ class Decider:
         return {(part,): count for part, count in self._refused.items()}
 
     def _ready(self) -> Deciding:
-        """Deciding on the fold's state, which is another one when the fold began anew."""
+        """Deciding on the fold's state, which is another one after the fold began again."""
         state = self.world.fold.state
         if self._deciding is None or self._deciding.state is not state:
             self._deciding = Deciding(state, self._checkpoint)

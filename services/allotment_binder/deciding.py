@@ -14,7 +14,7 @@ from allotment_proto.messages import Proposal
 NOTHING: Final = "nothing"
 CONFLICT: Final = "conflict"
 PARTS: Final = ("eviction", "nomination", "admission", "short", "hold")
-"""What a proposal says beside placements and refusals, one word for each."""
+"""What a proposal has besides placements and refusals, one word for each."""
 
 
 class Part(NamedTuple):
@@ -27,8 +27,8 @@ class Part(NamedTuple):
 class Answer(NamedTuple):
     """What to append for a proposal, or why there is nothing to append.
 
-    ``conflict`` means that something was proposed but nothing of it stands any more: it has to be
-    proposed anew. With an `objection` it was not the scorer's round that was decided but one of the
+    ``conflict`` means that something was proposed but nothing of it stands: it has to be proposed
+    again. With an `objection` it was not the scorer's round that was decided but one of the
     binder's own; `refused` is what the two do not have in common.
     """
 
@@ -58,10 +58,10 @@ class Deciding:
         """Every placement is asked for again, on top of those accepted before it, and so is what
         the proposal says about groups and quotas. What the state does not bear out is not argued
         about: the binder runs the round on this state, and decides that. The same goes for all
-        evictions, since nothing less than a round says who has to go for whom.
+        evictions, since only a round finds the victims.
 
-        A proposal that comes twice has nothing new to say the second time, so nobody is told twice.
-        Quota that was taken by another decision since has to be proposed anew.
+        A proposal that comes twice has nothing new the second time, so no pod gets a second notice.
+        Quota that was taken by another decision since has to be proposed again.
         """
         state = self.state
         # First, because what another decision did to quotas cannot be asked pod by pod: the pods
@@ -134,7 +134,7 @@ class Deciding:
 
 
 def _refused(proposal: Proposal, own: Proposal) -> Iterator[Part]:
-    """What was proposed beside placements and refusals and is not what the binder found."""
+    """What was proposed besides placements and refusals and is not what the binder found."""
     evicted = {(eviction.uid, eviction.preemptor) for eviction in own.evictions}
     for eviction in proposal.evictions:
         if (eviction.uid, eviction.preemptor) not in evicted:

@@ -1,7 +1,7 @@
 """What the log line of a decision says: how many pods, and which, with the ids of their traces.
 
-So many pods a second are named and no more, those first that were evicted: a line is for whoever
-greps for a pod; all of it is in the log of allocations.
+So many pods a second are named and no more, those first that were evicted: a line is for people who
+grep for a pod; all of it is in the log of allocations.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -7,7 +7,7 @@
 
 All victims of one preemptor go, or none: it cannot come if one of them stays, and the others would
 have been killed for nothing. So the API server is first asked about each in a dry run, and budgets
-are counted over all of them (`budgets`); if one is refused nobody is evicted. Nobody else takes
+are counted over all of them (`budgets`); if one is refused none is evicted. Nothing else takes
 from a namespace's budgets in between: sets with victims in one namespace go one after the other.
 
 The eviction comes first and the pod's conditions after it: a pod that is said to be not ready is
@@ -82,8 +82,8 @@ class Evictions:
 
     async def carry_out(self, state: ClusterState, evictions: Sequence[Eviction]) -> list[Evicted]:
         """Evict all pods that make room for one preemptor, or none, however long it takes, and tell
-        their users. Pods that are refused come first: whoever reads that another one stays with
-        them knows of these.
+        their users. Pods that are refused come first: users who read that another one stays with
+        them have seen these.
         """
         for_whom = preemptor_name(state, evictions[0].preemptor)
         texts = {eviction.uid: evicted_text(state, eviction) for eviction in evictions}
@@ -152,8 +152,8 @@ class Evictions:
         *,
         dry_run: bool = False,
     ) -> dict[str, _End]:
-        """How each eviction ended, those that are refused in front; unless it is a dry run nobody
-        else is asked to go once one is refused. `texts`: what each pod is told that goes.
+        """How each eviction ended, those that are refused in front; unless it is a dry run
+        no other is evicted once one is refused. `texts`: the notice for each pod that goes.
         """
         stays: dict[str, _End] = {}
         gone: dict[str, _End] = {}
@@ -229,8 +229,8 @@ def shorter_grace_s(fact: PodObserved, now_s: float) -> int | None:
 async def evict(
     client: KubeClient, eviction: Eviction, grace_s: int | None, *, dry_run: bool
 ) -> KubeResult:
-    """Ask once, in a dry run only whether it may go. The uid keeps a pod safe that was made anew
-    under the name. Without `grace_s` the pod has its own grace period.
+    """Ask once, in a dry run only whether it may go. The uid protects a new pod of the same
+    name. Without `grace_s` the pod has its own grace period.
     """
     options: dict[str, object] = {"preconditions": {"uid": eviction.uid}}
     if grace_s is not None:
@@ -246,13 +246,13 @@ async def evict(
 
 
 def is_gone(answer: KubeResult) -> bool:
-    """Whether the pod is not there any more, or another one has its name."""
+    """Whether the pod is gone, or another one has its name."""
     return isinstance(answer, Refused) and answer.status in (404, 409)
 
 
 def is_protected(answer: KubeResult) -> bool:
     """Whether budgets forbid it: one allows none now (an API server that is merely busy answers 429
-    as well), or the pod has several, which the API server evicts for nobody.
+    as well), or the pod has several, which the API server never evicts.
     """
     if isinstance(answer, Ok):
         return False

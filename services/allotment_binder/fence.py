@@ -14,9 +14,10 @@ Only the beginning of another life ends one. Any other record that turns up on t
 skipped: it is read like every record of the log, and the next append follows it.
 
 A beginning is appended on a condition as well: that nothing came after what stood last there before
-the lease was looked at. So one that was frozen with its beginning on the way ends nobody.
+the lease was looked at. So one that was frozen with its beginning on the way ends no other life.
 
-While the log takes nothing, no life begins, and nothing is bound: how it ended could not be told.
+While the log takes nothing, no life begins, and nothing is bound: its outcome could not be
+recorded.
 """
 
 import random
@@ -38,7 +39,7 @@ from allotment_proto.events import Envelope
 FULL_RETRY_S = 1.0
 YIELDS_S = 2.0
 """How long, at least, a life that another one ended waits to hear that its lease is lost; at most
-twice that, by chance. Should it hold the lease all the same, it begins anew: somebody else writes
+twice that, by chance. Should it still hold the lease, it begins again: another process writes
 as a binder, and has to be found."""
 _ADVICE = (
     "once is normal after this binder was frozen or cut off; if it happens again and again, "
@@ -111,7 +112,7 @@ class Fence:
 
     async def live(self, life: Callable[[], Awaitable[None]], reached: "Reached") -> None:
         """Begin, wait with `reached` until the beginning was read, and live. Returns when the life
-        ends, another one began, or the lease was not held any more before it began. Raises
+        ends, another one began, or the lease was lost before it began. Raises
         LogUnavailable when the log does not answer.
         """
         self._reached = reached

@@ -1,7 +1,7 @@
-"""What pods are told when it is their group that waits: once each, until it is something else.
+"""Notices for pods whose group waits: one each, until the cause is another.
 
 A pod that was refused itself has its own reason; the others hear the state of their group, or why
-its queue does not let it in.
+its queue does not admit it.
 """
 
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ REMEMBERED_MIN = 1000
 
 
 class GangNotices:
-    """Remembers what members were told."""
+    """Remembers the notices of members."""
 
     def __init__(self, notices: Notices | Causes) -> None:
         self._notices = notices
         self._told: dict[str, str] = {}
 
     def begin(self, state: ClusterState) -> None:
-        """Make sure that members say what the log says; the Events were told when it was news."""
+        """Make members' conditions match the log; Events were written when it was news."""
         self._told.clear()
         for group in state.groups.values():
             self._put(state, group, is_news=False)

@@ -1,4 +1,4 @@
-"""All that a binder does about groups beside binding their pods: see the parts.
+"""All that a binder does about groups besides binding their pods: see the parts.
 
 Evictions of landed decisions (evictions.py), the status of PodGroups (groups.py) and of Queues
 (queue_status.py), what members hear (gang_notices.py), and for which node they wait
@@ -64,7 +64,7 @@ class Gangs:
         self._news.landed(self._fold.state, decided)
 
     def landed(self, decided: Decided) -> None:
-        """A decision of this life landed, and its refusals were told."""
+        """A decision of this life landed, and its refusals have their notices."""
         self._nominations.landed(self._fold.state, decided)
 
     def start_evictions(self, group: TaskGroup, outcomes: Recorder) -> None:

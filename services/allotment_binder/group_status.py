@@ -61,9 +61,9 @@ class Change(NamedTuple):
 
 
 def phase_before(group: Group, seen: SeenGroup) -> Phase:
-    """The phase that the next one follows from; one that was let in is Inqueue, written or not.
+    """The phase that the next one follows from; an admitted group is Inqueue, written or not.
 
-    What the server showed us may be newer than what the log tells, and the other way round.
+    What the server showed us may be newer than the log, and the other way round.
     """
     fact = group.fact
     assert fact is not None, "only groups that were observed have a status"

@@ -1,8 +1,8 @@
-"""PodGroups brought in line with the log: let in, their phase, counts, conditions and Events.
+"""PodGroups brought in line with the log: admission, phase, counts, conditions and Events.
 
-What is to be written follows from the fold alone, so a binder that starts anew writes whatever its
-predecessor did not: a group that was let in and still says Pending is patched again. Only what
-changed is written, and only over the very version that was looked at. Groups that were let in come
+What is to be written follows from the fold alone, so a binder that starts writes whatever its
+predecessor did not: an admitted group that still has the phase Pending is patched again. Only what
+changed is written, and only over the very version that was looked at. Admitted groups come
 first, because their pods are made only then; the rest goes one by one while Bindings are under way.
 """
 
@@ -116,7 +116,7 @@ class GroupStatuses:
             await anyio.sleep(pause_s)
 
     def _due(self, state: ClusterState) -> list[str]:
-        """Groups about which something changed, or that are worth another try; let in first."""
+        """Groups that changed, or that are worth another try; admitted ones first."""
         now_s = time.monotonic()
         first: list[str] = []
         then: list[str] = []
@@ -137,7 +137,7 @@ class GroupStatuses:
         return first + then
 
     def _news(self, state: ClusterState) -> Iterable[str]:
-        """Groups that changed, were told something or wait for another try; all, if it is not known
+        """Groups that changed, have a new notice or wait for another try; all, if it is not known
         which changed, or others may be ours now.
         """
         changed = state.trails.jobs.since(self._followed.jobs)
@@ -287,7 +287,7 @@ def _is_same(before: Stamp | None, now: Stamp) -> bool:
 
 
 def _is_outdated(seen: SeenGroup, group: Group) -> bool:
-    """Whether somebody else changed a PodGroup's phase since we saw it."""
+    """Whether another client changed a PodGroup's phase since we saw it."""
     fact = group.fact
     return (
         fact is not None

@@ -1,23 +1,23 @@
 """Node locks for device plugins of the older protocol (`deviceshare.NodeLockEnable`).
 
 Such a plugin serves the oldest pod of its node whatever it is asked, so there may be one at a time
-on the node. The lock is an annotation on the node: whoever binds writes the time there, the plugin
-deletes it when it is through with the pod. It is written by compare-and-set on the node's
+on the node. The lock is an annotation on the node: the scheduler that binds writes the time there,
+the plugin deletes it when it is done with the pod. It is written by compare-and-set on the node's
 resourceVersion, so that of two binders one gets it, and only for a pod that is just being bound.
-While somebody else holds it the pod waits; after five minutes it is taken over. It is given back
-here when the pod was not bound, ended, is gone, or was acknowledged by a plugin that left it.
+While another scheduler holds it the pod waits; after five minutes it is taken over. It is given
+back here when the pod was not bound, ended, is gone, or was acknowledged by a plugin that left it.
 
-Beside the lock stands who took it (`holder_key`: the lock's value and the reservation). That makes
-taking it repeatable after an answer that was lost, lets a new binder find the locks of the one
-before, and keeps anybody's lock but one's own from being deleted. It goes with the lock; where the
-plugin deleted that, or somebody else has the lock now, it is taken away alone. What a binder that
+A second annotation names the holder (`holder_key`: the lock's value and the reservation). That
+makes taking it repeatable after an answer that was lost, lets a new binder find the locks of the
+one before, and protects the locks of others from being deleted. It goes with the lock; where the
+plugin deleted that, or another scheduler has the lock now, it is removed alone. What a binder that
 died left of it goes with the next pod of the node.
 
 The handshake annotation (`volcano.sh/node-vgpu-handshake`) is not answered. Plugins up to v1.12
 write it every 30 s and never read it; it was how schedulers noticed a plugin that had died. Here
 that is seen from `status.allocatable`, which kubelet drives to 0 for plugins of either generation.
-An answer would be a write to every node every 30 s for nobody, and would change what an older
-Volcano beside us concludes from the annotation.
+An answer would be a useless write to every node every 30 s, and would change what an older
+Volcano in the same cluster concludes from the annotation.
 """
 
 import time
@@ -172,7 +172,7 @@ class NodeLocks:
         return reasons.STALE_LEDGER, f"the reservation ended while it waited for {what}"
 
     def _other(self, node: AnnotatedObject, key: str, held: Held) -> str | Problem | None:
-        """Who stands in the way, in words; nobody: an empty text; None: the lock is ours."""
+        """The holder that is in the way, in words, which may be empty; None: the lock is ours."""
         annotations = node.metadata.annotations or {}
         text = annotations.get(key)
         if text is None:
@@ -191,8 +191,8 @@ class NodeLocks:
         return await self._patch(held.node, node, {key: stamp, holder_key(key): held.mark(stamp)})
 
     async def release(self, held: Held, after_s: float = 0.0) -> None:
-        """Give back what a reservation still has, and take away what says that it had it; what
-        somebody else has by now stays.
+        """Give back what a reservation still has, and remove the mark that it had it; what
+        another scheduler has by now stays.
         """
         await anyio.sleep(after_s)
         for key in held.keys:
@@ -234,7 +234,7 @@ class NodeLocks:
     async def _patch(
         self, name: str, node: AnnotatedObject, annotations: dict[str, str | None]
     ) -> KubeResult:
-        """Write annotations if nobody wrote to the node since it was read (409 otherwise)."""
+        """Write annotations if the node did not change since it was read (409 otherwise)."""
         metadata = {
             "resourceVersion": node.metadata.resource_version,
             "annotations": annotations,
@@ -243,10 +243,10 @@ class NodeLocks:
 
 
 def _leftovers(annotations: dict[str, str], key: str, held: Held) -> tuple[str, ...]:
-    """The annotations that are to go once a reservation is through with a lock.
+    """The annotations that are to go once a reservation is done with a lock.
 
-    A mark that does not begin with the lock that is there proves nothing, whoever wrote it: both
-    are always written at once.
+    A mark that does not begin with the present lock proves nothing: both are always written at
+    once.
     """
     lock, mark = annotations.get(key), annotations.get(holder_key(key))
     if mark is None:

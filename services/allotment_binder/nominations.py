@@ -24,10 +24,10 @@ class Nominations:
         self._notices = notices
         self._told: dict[str, Places] = {}
         self._refused: dict[str, str] = {}
-        """Preemptors whose victims may stay → what their pods were told of it."""
+        """Preemptors whose victims may stay → the notice on their pods."""
 
     def begin(self, state: ClusterState) -> None:
-        """Make sure that pods say what the log says; the Events were told when it was news."""
+        """Make sure that pods' conditions match the log; Events were written when it was news."""
         self._told.clear()
         self._refused.clear()
         for preemptor in state.nominated:
@@ -86,7 +86,7 @@ def waiting_for(state: ClusterState, preemptor: str) -> Places:
 
 
 def waits_now(state: ClusterState, uid: str, node: str) -> str:
-    """What a pod is told that is not nominated for a node any more: why it waits."""
+    """The notice of a pod that is no longer nominated for a node: why it waits."""
     pod = state.pods[uid]
     if pod.refusal is not None:
         return refusal_text(pod.refusal)
@@ -96,7 +96,7 @@ def waits_now(state: ClusterState, uid: str, node: str) -> str:
 
 
 def promise(state: ClusterState, fact: PodObserved, node: str) -> str:
-    """What a pod is told that waits for room on a node. The victims may be of a namespace that its
+    """The notice of a pod that waits for room on a node. The victims may be of a namespace that its
     readers may not see, so they are counted and not named.
     """
     going = sum(eviction.node == node for eviction in state.evicting.values())

@@ -2,10 +2,10 @@
 
 Notices never hold up a decision: they wait in a bounded queue of their own, the newest word about a
 pod replaces an older one, and what the API server does not take after a few tries is counted. One
-pod's notices go one after the other, and a refusal that is not true any more is not tried again.
+pod's notices go one after the other, and a refusal that is no longer true is not sent again.
 
 An Event costs the API server as much as a Binding. So while Bindings are under way, or were a
-moment ago, bound pods are told of one by one, with pauses that are the longer the more the API
+moment ago, bound pods get theirs one by one, with pauses that are the longer the more the API
 server has to do; the rest is caught up with afterwards.
 """
 
@@ -45,7 +45,7 @@ UNSCHEDULABLE = texts.REASON_UNSCHEDULABLE
 
 
 class Refused(NamedTuple):
-    """Tell that a pod does not fit. `is_news`: with an Event beside the condition.
+    """The notice that a pod does not fit. `is_news`: with an Event besides the condition.
 
     `nominated` is the node that it waits for; empty takes that back, None leaves it as it is.
     """
@@ -123,14 +123,14 @@ class Notices:
             self._refused.pop(notice.uid, None)
             self._scheduled[notice.uid] = notice
             if self._is_telling and self.is_binding():
-                return  # nobody else may take it: waking all after every Binding is for nothing
+                return  # no other may take it: waking all after every Binding is useless
         self._stirred.set()
 
     def _waiting(self) -> int:
         return len(self._refused) + len(self._warned) + len(self._scheduled)
 
     def withdraw(self, uid: str) -> None:
-        """Forget a refusal that is not true any more."""
+        """Forget a refusal that is no longer true."""
         self._refused.pop(uid, None)
         if isinstance(self._sending.get(uid), Refused):
             del self._sending[uid]
@@ -194,7 +194,7 @@ class Notices:
             if notice is None:
                 if self._stirred.is_set():
                     self._stirred = anyio.Event()
-                left_s = self._lull_left_s()  # its end stirs nobody
+                left_s = self._lull_left_s()  # its end wakes no waiting pod
                 with anyio.move_on_after(None if self._bindings or left_s <= 0 else left_s):
                     await self._stirred.wait()
                 continue

@@ -76,7 +76,7 @@ class Pacer:
         self._spots: dict[str, _Spot] = {}
         self._queues: dict[Place, _Queue] = {}
         self._free: dict[str, Allocation] = {}
-        """Waiting pods that wait for nobody."""
+        """Waiting pods that wait for no other pod."""
         self._stirred: set[Place] = set()
         self._plugins = {name: frozenset(node.ledgers) for name, node in state.nodes.items()}
         for uid in state.pods:
@@ -136,7 +136,7 @@ class Pacer:
         return None if self.served(uid) is None else self._spots[uid].place
 
     def turn_of(self, place: Place) -> list[str]:
-        """Who waits at a place whose plugin has nobody else to serve."""
+        """The pods that wait at a place whose plugin has no other pod to serve."""
         queue = self._queues.get(place)
         if queue is None or queue.taken:
             return []
@@ -184,7 +184,7 @@ class Pacer:
             self.look(allocation.uid)
 
     def _left(self, place: Place) -> list[Allocation]:
-        """Who does not wait any more, because the plugin serves nobody."""
+        """The pods that stop waiting, because the plugin serves no pod."""
         name, queue = place[0], self._queues.get(place)
         if queue is None or (name, "", "") not in self._state.health:
             return []
@@ -192,7 +192,7 @@ class Pacer:
         return [held for held in waiting if is_left(self._state, name, held.seq)]
 
     def waits(self) -> Iterator[Wait]:
-        """Who waits for whom now; those that wait for a Binding under way are left out."""
+        """Which pod waits for which now, without those that wait for a Binding under way."""
         for place, queue in self._queues.items():
             ahead = next((uid for uid in queue.served() if uid not in self._state.reserved), None)
             if ahead is not None:
@@ -200,7 +200,7 @@ class Pacer:
                     yield from (Wait(uid, ahead, place) for uid in uids)
 
     def unacknowledged(self) -> Counter[str]:
-        """By node, how many bound pods its device plugin is not through with."""
+        """By node, how many bound pods its device plugin has not served yet."""
         counts: Counter[str] = Counter()
         for (node, _), queue in self._queues.items():
             bound = sum(uid not in self._state.reserved for uid in queue.served())
@@ -209,7 +209,7 @@ class Pacer:
         return counts
 
     def waiting(self) -> Counter[str]:
-        """By node, how many reserved pods wait until its device plugin is through with another."""
+        """By node, how many reserved pods wait until its device plugin has served another."""
         return Counter(wait.place[0] for wait in self.waits())
 
     def oldest_s(self) -> dict[str, int]:

@@ -1,9 +1,9 @@
 """Which reserved pods may be bound now: pure.
 
 A node's device plugin cannot tell pods apart that ask it the same (`acknowledgement`). So of the
-pods of one node with the same question one at a time is bound: the next waits until the plugin is
-through with it (the plugin marked it, or it runs), until it ended or is gone, or until the plugin
-itself is. Where a plugin serves nobody, nobody waits: what was decided before that was known ends
+pods of one node with the same question one at a time is bound: the next waits until the plugin has
+served it (the plugin marked it, or it runs), until it ended or is gone, or until the plugin
+itself is. Where a plugin serves no pod, none waits: what was decided before that was known ends
 with an obstacle.
 
 Two pods with the very same assignment wait for each other as well. Swapped they would get the right
@@ -47,7 +47,7 @@ def bindable(
         question = plugin_question(allocation.holdings)
         if question is not None:
             if is_left(state, allocation.node, allocation.seq):
-                out.append(allocation)  # it has an obstacle, and nobody is asked
+                out.append(allocation)  # it has an obstacle, and no plugin is asked
                 continue
             if (allocation.node, question) in blocked:
                 continue
@@ -80,7 +80,7 @@ def _awaited(
 ) -> dict[Question, Answer]:
     """Per question, what the node's plugin still has to answer, or may be asked any moment.
 
-    With several answers it is one that nobody has.
+    With several answers it is one that no pod has.
     """
     node = state.nodes[node_name]
     taken: dict[Question, Answer] = {}

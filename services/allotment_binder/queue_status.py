@@ -2,7 +2,7 @@
 
 It follows from the fold alone: what the pods of its groups hold, and those of the queues below it.
 Written is what changed, and no more often than every `WRITE_EVERY_S`. The whole list is replaced,
-because a name that is not held any more has to go.
+because a name that is no longer held has to go.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ Amounts = dict[str, str]
 
 
 class QueueUse:
-    """What the queues of one state have. Only jobs that changed are counted anew."""
+    """What the queues of one state have. Only jobs that changed are counted again."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state

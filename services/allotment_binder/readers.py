@@ -1,8 +1,8 @@
 """What a tenant may read: texts on pods and PodGroups name workloads of their own namespace only.
 
 The log names everybody, and so do `allot explain` and the inspector, whose readers may read the
-log. A condition or an Event is read by whoever may read the pod. So everything that the binder
-writes there passes through `Readers.text`, whoever made the text.
+log. A condition or an Event is read by everyone who may read the pod. So everything that the
+binder writes there passes through `Readers.text`.
 """
 
 import re

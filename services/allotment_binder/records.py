@@ -6,16 +6,16 @@ that asks for as many devices with the dead pod's cards, that pod's record would
 it, and so on. So such a record is erased first, and so is that of a pod that runs although its
 record still stands: it was served with another one's.
 
-A pod that is deleted by force while it waits for its turn has no record any more, but its node's
-kubelet admits it all the same: the plugin would serve it with the next pod's record. So nobody
-takes its place before the kubelet has come past it.
+A pod that is deleted by force while it waits for its turn has lost its record, but its node's
+kubelet still admits it: the plugin would serve it with the next pod's record. So no pod takes its
+place before the kubelet has come past it.
 
-Whoever may edit a pod can write a record, too, on whatever pod: it is erased like that of a dead
-one. Who does so again and again would win the race now and then: nobody is placed on that node any
-more (`Pod.forged_on`), what waits to be bound there goes elsewhere, and what runs is told whose
-record it was.
+Everyone who may edit a pod can write a record on it, too: it is erased like that of a dead one. A
+user who does so again and again would win the race now and then: no pod is placed on that node
+(`Pod.forged_on`), what waits to be bound there goes elsewhere, and a running pod's notice names the
+record.
 
-The record of a pod that the plugin gave up itself comes last in its choice, so nobody waits for
+The record of a pod that the plugin gave up itself comes last in its choice, so no pod waits for
 it; it is erased as well, once.
 
 A pod of ours that runs before it was acknowledged, with its own record standing, was served with
@@ -56,7 +56,7 @@ GONE, CONFLICT = 404, 409
 MEND_TRIES = 5
 TAKEN_KEPT = 1_000
 OTHERS_BIND_WITHIN_S = 5.0
-"""Another scheduler writes a pod's record before it binds it: so long nobody erases it."""
+"""Another scheduler writes a pod's record before it binds it: for so long it is not erased."""
 PASSED_AFTER_S = 5.0
 """When all that a kubelet admits before a deleted pod are through, so long after it is past it."""
 
@@ -76,7 +76,7 @@ def given_up(state: ClusterState, fact: PodObserved) -> bool:
 
 
 class Stray(NamedTuple):
-    """A record that stands although its pod waits for nothing any more."""
+    """A record that stands although its pod waits for nothing."""
 
     uid: str
     pod: str
@@ -84,7 +84,7 @@ class Stray(NamedTuple):
     places: frozenset[Place]
     holdings: tuple[Holding, ...]
     is_unserved: bool
-    """Its pod was never acknowledged. Of another one only its owner can have written it anew."""
+    """Its pod was never acknowledged. Of another one only its owner can have written it again."""
     age: Age
     since_s: float
 
@@ -105,7 +105,7 @@ class Unserved:
         self._clock = clock
         self.strays: dict[str, Stray] = {}
         self.given_up: dict[str, None] = {}
-        """Pods whose records are still to be erased although nobody waits for it."""
+        """Pods whose records are still to be erased although no pod waits for that."""
         self.signs: dict[str, Sign] = {}
         self._taken: list[Stray] = []
         self._marked: set[str] = set()
@@ -188,8 +188,8 @@ class Unserved:
         return uid in self._marked
 
     def places(self, state: ClusterState) -> frozenset[Place]:
-        """Where nobody is bound before a record is erased; but for nodes on which there is nobody
-        to be bound any more."""
+        """Where no pod is bound before a record is erased, without nodes on which no pod is to be
+        bound."""
         held = (place for stray in self.strays.values() for place in stray.places)
         return frozenset(place for place in held if not _is_left_alone(state, place))
 
@@ -209,10 +209,10 @@ class Unserved:
         ]
 
     def corrections(self, state: ClusterState) -> list[Corrected]:
-        """What those with the sign hold, as far as that can be told by now. Each is told of once.
+        """What those with the sign hold, as far as that is known by now. Each is reported once.
 
         The plugin takes the smallest stamp with the right count. So it was the oldest record of
-        that count that stood and was taken by somebody else than its own pod.
+        that count that stood and was taken by another pod than its own.
         """
         out = []
         for uid, sign in sorted(self.signs.items(), key=lambda item: age(item[1].held)):
@@ -330,8 +330,8 @@ class Deleted:
         """Take note of a record that was just folded, written `ago_s` ago, in which the pods `gone`
         are gone: while another binder is active, or the log is read again.
 
-        Nobody here knows which Bindings were sent. So each of these pods may have been bound that
-        its plugin has not served, and so may those decided before it.
+        This process does not know which Bindings were sent. So each of these pods may have been
+        bound that its plugin has not served, and so may those decided before it.
         """
         trail = state.trails.nodes
         changes = trail.since(max(self._changes_seen, trail.start))
@@ -380,10 +380,10 @@ class Erased(NamedTuple):
 
 
 async def erase(client: KubeClient, fact: PodObserved, on_problem: Callable[[str], None]) -> Erased:
-    """Make the plugin pass over a pod's record; tries until that is done or the pod is gone.
+    """Make the plugin skip a pod's record; tries until that is done or the pod is gone.
 
     The pod is read first and written only as it was read: so it is certain whether the plugin was
-    quicker and served somebody with the record.
+    quicker and served a pod with the record.
     """
     wait_s = RETRY_FIRST_S
     while True:
@@ -411,7 +411,7 @@ async def _read(client: KubeClient, fact: PodObserved) -> AnnotatedMeta | Refuse
 
 
 def _was_taken(annotations: Mapping[str, str]) -> bool:
-    """Whether a plugin served somebody with the record, of which nothing is left."""
+    """Whether a plugin served a pod with the record, of which nothing is left."""
     return any(
         record.work_list in annotations and annotations.get(record.phase) != keys.PHASE_FAILED
         for record in RECORDS.values()

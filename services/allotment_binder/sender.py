@@ -163,7 +163,7 @@ class Sender:
         )
 
     def _tell_failed(self, target: Target, ending: BindFailed) -> None:
-        """Only whoever runs the cluster can cure this, so the pod says what is wrong. Once."""
+        """Only an administrator can cure this, so the pod says what is wrong. Once."""
         uid = target.allocation.uid
         pod = self._world.fold.state.pods.get(uid)
         said = bind_error(ending.node, f"{ending.code}: {ending.message}")
@@ -219,7 +219,7 @@ class Sending:
         look_first = uid in self._inherited
 
         def gone() -> None:
-            # Its kubelet may come to it all the same: nobody takes its place before. Told here, as
+            # Its kubelet may still come to it: no pod takes its place before. Noted here, as
             # the log will say that it was not bound, and then that it is gone.
             place = self._pacer.place_of(uid)
             if place is not None:

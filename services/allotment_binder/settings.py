@@ -8,7 +8,7 @@ from allotment.adapters.service.settings import KubeSettings
 
 
 class BinderSettings(KubeSettings, frozen=True, kw_only=True):
-    """What the binder needs beside what every service does."""
+    """What the binder needs besides what every service does."""
 
     bind: Annotated[
         bool,

@@ -1,12 +1,12 @@
-"""What goes wrong with device plugins, told to the users of the pods concerned: once each.
+"""What goes wrong with device plugins, reported once on each of the pods concerned.
 
 * A pod that its plugin or kubelet would not start: which cards it was meant to get.
-* A pod that waits to be bound, because the plugin of its node is not through with another one.
+* A pod that waits to be bound, because the plugin of its node has not served another one yet.
 * A pod that waits for a node lock.
 * A pod whose annotations claim other cards than those that are booked for it.
-* A pod whose annotations would have others served with what nobody gave them.
-* A pod that others bound, and nobody can read which of its node's cards it holds.
-* A pod with annotations or labels that nobody reads, although something was meant by them.
+* A pod whose annotations would have others served with what they were not given.
+* A pod that others bound, with an unreadable claim on its node's cards.
+* A pod with annotations or labels that have no effect, although something was meant by them.
 * A PodGroup or Queue of which something cannot be read or does not exist, and a Queue that is
   guaranteed more than the cluster has.
 """
@@ -40,7 +40,7 @@ def would_not_start(fact: PodObserved) -> bool:
 
 
 class Troubles:
-    """Remembers what was told, so that it is told once."""
+    """De-duplicates the warnings."""
 
     def __init__(self, notices: Notices) -> None:
         self._notices = notices
@@ -48,18 +48,18 @@ class Troubles:
         self._claims: dict[str, str] = {}
         """Uids of pods whose annotations claim something else than what is booked → their node."""
         self._unreadable: set[str] = set()
-        """Pods of which nobody can read which cards they hold."""
+        """Pods whose cards are unknown because their claims are unreadable."""
         self._misread: dict[str, tuple[str, ...]] = {}
-        """What pods were told about annotations that nobody reads."""
+        """The warnings on pods about annotations without effect."""
         self._objects: dict[str, Problem] = {}
-        """What was told of PodGroups and Queues, by uid."""
+        """The warnings on PodGroups and Queues, by uid."""
         self._forged: dict[str, Problem] = {}
-        """What pods were told that wrote records."""
+        """The warnings on pods that carry forged records."""
         self._waits: dict[Wait, float] = {}
-        """Since when each pod waits for another (infinite: it was told)."""
+        """Since when each pod waits for another (infinite: it has its warning)."""
 
     def begin(self, state: ClusterState) -> None:
-        """What happened before this life was told by another one."""
+        """What happened before this life was reported by another one."""
         self._waits.clear()
         self._failed = {uid for uid, pod in state.pods.items() if would_not_start(pod.fact)}
         self._forged = {u: said for u, p in state.pods.items() if (said := forged(p))}
@@ -72,7 +72,7 @@ class Troubles:
         self._claims = {u: p.fact.node for u, p in state.pods.items() if mismatch(p) is not None}
 
     def look_at_record(self, state: ClusterState, uid: str) -> None:
-        """Tell whoever wrote records what comes of it: at the first, and when his nodes are left
+        """Warn the owner of forged records: at the first one, and when the nodes are left
         alone."""
         pod = state.pods.get(uid)
         found = None if pod is None else forged(pod)
@@ -83,7 +83,7 @@ class Troubles:
             self._put(pod.fact, found.code, "Allocating", cut(f"{found.place} {found.message}"))
 
     def look_at_annotations(self, state: ClusterState, uid: str) -> None:
-        """Tell, once, which annotations of a pod nobody reads, and what to write instead."""
+        """Report, once, which annotations of a pod have no effect, and what to write instead."""
         pod = state.pods.get(uid)
         found = () if pod is None else misread(pod.fact)
         if pod is None or not found:
@@ -93,7 +93,7 @@ class Troubles:
             self._put(pod.fact, ANNOTATION_NOT_READ, "Scheduling", cut("; ".join(found)))
 
     def look_at_object(self, state: ClusterState, fact: GroupObserved | QueueObserved) -> None:
-        """Tell, once, what is wrong with a PodGroup or a Queue as somebody wrote it."""
+        """Report, once, what is wrong with a PodGroup or a Queue as it was written."""
         is_queue = isinstance(fact, QueueObserved)
         problem = _wrong_with(state, fact) if isinstance(fact, QueueObserved) else fact.problem
         if problem is None:
@@ -111,7 +111,7 @@ class Troubles:
         self._objects.pop(uid, None)
 
     def look_at_quarantine(self, state: ClusterState, uid: str) -> None:
-        """Tell, once, that nobody can read which cards a pod holds, and what that costs others."""
+        """Report, once, that a pod's claim on cards is unreadable, and what that costs others."""
         pod = state.pods.get(uid)
         found = None if pod is None else unreadable(pod)
         if pod is None or found is None:

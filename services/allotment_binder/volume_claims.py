@@ -1,8 +1,8 @@
 """What claims that wait for their first consumer need before it is bound.
 
-Whoever makes the volumes waits for an annotation that says the node, and makes them where the pod
-will be; without it, a pod that is bound already would wait for its volume for ever. A volume that
-is there already is told its claim, and the cluster's volume controller binds the two. Writing
+The provisioner of the volumes waits for an annotation with the node, and makes them where the pod
+will be; without it, a pod that is bound already would wait for its volume for ever. An existing
+volume gets its claim written on it, and the cluster's volume controller binds the two. Writing
 either again does no harm. Source: Kubernetes' `volumebinding`, which does the same.
 """
 
@@ -19,7 +19,7 @@ from allotment_binder.bindings import RETRY_FIRST_S, RETRY_MAX_S, Obstacle, Targ
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-"""On a volume: its claim was chosen for it, and is not what somebody wrote there by hand."""
+"""On a volume: its claim was chosen for it, and was not written there by hand."""
 AS_IT_IS: dict[str, Any] = {}
 """A patch that changes nothing: the answer is the object."""
 decoded = msgspec.json.Decoder(dict[str, Any]).decode
@@ -87,7 +87,7 @@ async def _give(
     is_wanted: Callable[[], bool],
     on_problem: Callable[[str], None],
 ) -> Obstacle | None:
-    """Write the claim on the volume, unless somebody else was quicker."""
+    """Write the claim on the volume, unless another client was quicker."""
     path = f"/api/v1/persistentvolumes/{volume}"
     wait_s = RETRY_FIRST_S
     while is_wanted():
@@ -105,7 +105,7 @@ async def _give(
             owner = f"{named.get('namespace')}/{named.get('name')}"
             text = f"PersistentVolume {volume}: was given to claim {owner} meanwhile"
             return reasons.VOLUME_NOT_READY, text
-        version = found["metadata"].get("resourceVersion")  # so that nobody is overwritten
+        version = found["metadata"].get("resourceVersion")  # so that no other change is overwritten
         body = {
             "metadata": {
                 "resourceVersion": version,
@@ -166,8 +166,8 @@ async def _patched(
     is_wanted: Callable[[], bool],
     on_problem: Callable[[str], None],
 ) -> dict[str, Any] | Obstacle | None:
-    """The object that the server answers; an obstacle if it refuses, None if nobody waits for it
-    any more. What it does not answer is sent again.
+    """The object that the server answers; an obstacle if it refuses, None if no pod waits for it
+    now. What it does not answer is sent again.
     """
     wait_s = RETRY_FIRST_S
     while is_wanted():

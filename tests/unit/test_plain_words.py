@@ -8,8 +8,6 @@ import pytest
 
 from tests.plain_english import ODD, ROOT, modules, remarks, shown
 
-REMARKS_UNCLEAN = ("services/allotment_binder/",)
-"""Folders where docstrings or comments still have odd words. It only gets shorter."""
 OTHER_TEXTS = (
     "services/allotment_inspector/templates/*.html",
     "deploy/components/monitoring/*.yaml",
@@ -40,13 +38,7 @@ def test_what_people_see_is_plain_english() -> None:
 
 
 def test_docstrings_and_comments_are_plain_english() -> None:
-    found = [
-        line
-        for path, lines in found_in(remarks).items()
-        if not path.relative_to(ROOT).as_posix().startswith(REMARKS_UNCLEAN)
-        for line in lines
-    ]
-    assert found == []
+    assert [line for lines in found_in(remarks).values() for line in lines] == []
 
 
 @pytest.mark.parametrize("pattern", OTHER_TEXTS)
@@ -54,13 +46,6 @@ def test_pages_and_alerts_are_plain_english(pattern: str) -> None:
     files = sorted(ROOT.glob(pattern))
     assert files
     assert [line for path in files for line in odd(path, [(0, path.read_text("utf-8"))])] == []
-
-
-def test_folders_that_are_listed_as_unclean_are() -> None:
-    found = found_in(remarks)
-    names = {path.relative_to(ROOT).as_posix() for path, lines in found.items() if lines}
-    for folder in REMARKS_UNCLEAN:
-        assert any(name.startswith(folder) for name in names), f"{folder} is clean: remove it"
 
 
 def test_odd_words_are_found() -> None:
