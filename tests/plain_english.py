@@ -6,7 +6,8 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -25,10 +26,12 @@ ODD = re.compile(
 PARTS = ("libs", "proto", "services")
 
 
-def modules() -> Iterator[Path]:
-    """All files of product code."""
-    for part in PARTS:
-        yield from sorted((ROOT / part).rglob("*.py"))
+@cache
+def modules() -> Mapping[Path, tuple[str, ast.Module]]:
+    """All files of product code, each as text and parsed: once for all tests that read them."""
+    paths = [path for part in PARTS for path in sorted((ROOT / part).rglob("*.py"))]
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
+    return {path: (text, ast.parse(text)) for path, text in texts.items()}
 
 
 def shown(tree: ast.Module) -> Iterator[tuple[int, str]]:

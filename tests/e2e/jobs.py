@@ -1,6 +1,8 @@
 """One node, and Jobs for it."""
 
-from tests.e2e.stack import Stack
+from typing import Any
+
+from tests.e2e.stack import Stack, task, vgpu
 
 NODES = """
 - name: v
@@ -8,19 +10,9 @@ NODES = """
   cpu: 32
   memory: 128Gi
 """
-JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 
 
-def create(stack: Stack, name: str, replicas: int = 3, **fields: object) -> None:
-    resources = {"limits": {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 2000}}
-    container = {"name": "main", "image": "i:1", "resources": resources}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    spec = {
-        "schedulerName": "volcano",
-        "minAvailable": replicas,
-        "plugins": {"env": []},
-        "tasks": [{"name": "worker", "replicas": replicas, "template": template}],
-        **fields,
-    }
-    body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
-    stack.call("POST", JOBS, {**body, "metadata": {"name": name}, "spec": spec})
+def create(stack: Stack, name: str, replicas: int = 3, **fields: Any) -> None:
+    """A Job whose workers have a part of a card each."""
+    workers = fields.pop("tasks", [task("worker", replicas, vgpu(2000))])
+    stack.create_job(name, *workers, least=replicas, plugins={"env": []}, **fields)

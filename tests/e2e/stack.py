@@ -33,9 +33,14 @@ from tests.waiting import PATIENCE_S
 
 Json = dict[str, Any]
 ROLES = ("watcher", "filter", "scorer", "binder")
-KUBE_ROLES = ("watcher", "binder")
+KUBE_ROLES = ("watcher", "binder", "controller")
 POLL_S = 0.05
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+EVERYWHERE = "/api/v1/pods"
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs"
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups"
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 class Process:
@@ -95,8 +100,12 @@ class Stack:
         services: Sequence[str] = ROLES,
         options: Mapping[str, Sequence[str]] | None = None,
         configured: bool = False,
+        controlled: bool = False,
+        policy: str = "",
     ) -> None:
-        """`configured`: the device plugins bring their ConfigMap and do as it says."""
+        """`configured`: the device plugins bring their ConfigMap and do as it says; `controlled`:
+        there are queues, groups and Jobs, and the controller; `policy`: a scheduler configuration.
+        """
         self.directory = directory
         self.nats = NatsServer(directory / "nats")
         self.processes: dict[str, Process] = {}
@@ -104,7 +113,16 @@ class Stack:
         self.url = ""
         self._nodes = nodes
         self._books = ""
-        self._services = services
+        self._controlled = controlled
+        self._services = (*services, "controller") if controlled else services
+        if policy:
+            config = directory / "volcano-scheduler.conf"
+            config.write_text(policy)
+            self.options["watcher"] = [
+                *self.options.get("watcher", ()),
+                "--policy-file",
+                str(config),
+            ]
         self._configured = configured
 
     def __enter__(self) -> Self:
@@ -136,12 +154,16 @@ class Stack:
         said = cluster.announce()
         self.url, self._books = said["url"], said["books"]
         self._write_kubeconfig()
+        if self._controlled:
+            self.define()
         for name in self._services:
             self.start(name, wait=False)
         for name in self._services:
             self.processes[name].announce()
         for name in self._services:
             self.until(lambda name=name: self.is_ready(name), f"{name} is ready")  # type: ignore[misc]
+        if "controller" in self._services:
+            self.until(lambda: len(self.call("GET", QUEUES)["items"]) == 2, "queues are there")
 
     def _write_kubeconfig(self) -> None:
         config = {
@@ -173,7 +195,7 @@ class Stack:
         arguments = [f"allotment_{role}", "--nats-url", self.nats.url, "--instance", name]
         if role in KUBE_ROLES:
             arguments += ["--kubeconfig", str(self.directory / "kubeconfig")]
-        if role == "watcher":
+        if role in ("watcher", "controller"):
             arguments += ["--scheduler-names", "allotment,volcano"]
         process = self.launch(name, [*arguments, *self.options.get(role, ())])
         if wait:
@@ -233,23 +255,61 @@ class Stack:
         with urlopen(request, timeout=PATIENCE_S) as answer:
             return dict(json.loads(answer.read()))
 
-    def create_pod(self, name: str, limits: Mapping[str, Any], **changes: Any) -> Json:
-        """A pod with one container; `annotations`, `scheduler` and `requests` as keywords."""
-        resources = {"limits": dict(limits), "requests": changes.get("requests", {})}
-        container = {"name": "main", "image": "i:1", "resources": resources}
-        return self.call(
-            "POST",
-            "/api/v1/namespaces/default/pods",
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": name, "annotations": changes.get("annotations", {})},
-                "spec": {
-                    "schedulerName": changes.get("scheduler", "allotment"),
-                    "containers": changes.get("containers", [container]),
-                },
-            },
-        )
+    def create_pod(
+        self,
+        name: str,
+        *limits: Mapping[str, Any],
+        requests: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        scheduler: str = "allotment",
+        namespace: str = "default",
+        owner: Json | None = None,
+        **spec: Any,
+    ) -> Json:
+        """A pod with a container for each of `limits`; `spec` are more fields of its spec."""
+        containers = [
+            container(f"c{number}", given, requests) for number, given in enumerate(limits)
+        ]
+        metadata: Json = {"name": name, "annotations": dict(annotations or {})}
+        if owner is not None:
+            about = {key: owner["metadata"][key] for key in ("name", "uid")}
+            kind = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "controller": True}
+            metadata["ownerReferences"] = [{**kind, **about}]
+        whole = {"schedulerName": scheduler, "containers": containers, **spec}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": whole}
+        return self.call("POST", f"/api/v1/namespaces/{namespace}/pods", body)
+
+    def create_job(
+        self,
+        name: str,
+        *tasks: Json,
+        least: int,
+        namespace: str = "default",
+        annotations: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> Json:
+        """A Job of Volcano; see `task`."""
+        metadata = {"name": name, "annotations": dict(annotations or {})}
+        spec = {"schedulerName": "volcano", "minAvailable": least, "tasks": list(tasks), **spec}
+        body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata}
+        return self.call("POST", JOBS.format(namespace), {**body, "spec": spec})
+
+    def create_class(self, name: str, value: int) -> None:
+        """A PriorityClass."""
+        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
+        self.call("POST", CLASSES, {**body, "metadata": {"name": name}})
+
+    def leave_empty(self) -> None:
+        """Delete all Jobs, groups and pods, and wait until they are gone."""
+        kinds = [JOBS.format("default"), GROUPS.format("default")] if self._controlled else []
+        for kind in kinds:
+            for item in self.call("GET", kind)["items"]:
+                self.call("DELETE", f"{kind}/{item['metadata']['name']}", {})
+        for pod in self.call("GET", EVERYWHERE)["items"]:
+            path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+            with contextlib.suppress(HTTPError):
+                self.call("DELETE", f"{path}/{pod['metadata']['name']}", {})
+        self.until(lambda: not self.call("GET", EVERYWHERE)["items"], "all pods are gone")
 
     def delete_pod(self, name: str) -> None:
         with contextlib.suppress(HTTPError):
@@ -322,6 +382,26 @@ def _get(url: str) -> tuple[int, Json]:
     except HTTPError as error:
         with error:
             return error.code, json.loads(error.read())
+
+
+def container(
+    name: str, limits: Mapping[str, Any], requests: Mapping[str, Any] | None = None
+) -> Json:
+    """A container as a manifest has it."""
+    resources = {"limits": dict(limits), "requests": dict(requests or {})}
+    return {"name": name, "image": "i:1", "resources": resources}
+
+
+def task(
+    name: str,
+    replicas: int,
+    limits: Mapping[str, Any],
+    spec: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Json:
+    """A task of a Job; `spec` are more fields of its pods, `fields` of the task."""
+    made = {"restartPolicy": "Never", "containers": [container("main", limits)], **(spec or {})}
+    return {"name": name, "replicas": replicas, "template": {"spec": made}, **fields}
 
 
 def vgpu(memory: int = 0, cores: int = 0, number: int = 1) -> dict[str, str]:

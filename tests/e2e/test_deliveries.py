@@ -5,9 +5,7 @@ cards that were another pod's.
 """
 
 import signal
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from allotment.core.explain.doctor import findings
 from allotment.core.ledger.check import check
@@ -19,16 +17,9 @@ NODES = (
     "- {name: g, gpus: {model: Tesla T4, count: 8, memory_mib: 16000}, cpu: 64, memory: 256Gi}\n"
 )
 MERGE_PATCH = "application/merge-patch+json"
-FORBIDDEN = {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}
+FORBIDDEN: Json = {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}
 FORCE = {"gracePeriodSeconds": 0}
 PODS = "/api/v1/namespaces/default/pods"
-
-
-def create(stack: Stack, name: str, limits: Mapping[str, Any], **spec: Any) -> None:
-    container = {"name": "main", "image": "i:1", "resources": {"limits": dict(limits)}}
-    whole = {"schedulerName": "allotment", "containers": [container], **spec}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": whole}
-    stack.call("POST", PODS, body)
 
 
 def allocate_takes(stack: Stack, lasting: str) -> None:
@@ -90,8 +81,8 @@ def assert_agree(stack: Stack) -> None:
 def test_a_pod_with_a_forbidden_sysctl(tmp_path: Path) -> None:
     with Stack(tmp_path, NODES) as stack:
         for name in "abc":
-            create(stack, f"dead-{name}", vgpu(1000, 100), **FORBIDDEN)
-            create(stack, name, vgpu(2000, 100))
+            stack.create_pod(f"dead-{name}", vgpu(1000, 100), **FORBIDDEN)
+            stack.create_pod(name, vgpu(2000, 100))
         until_running(stack, "a", "b", "c")
         stack.until(
             lambda: {phase(stack, f"dead-{name}") for name in "abc"} == {"Failed"},
@@ -103,7 +94,7 @@ def test_a_pod_with_a_forbidden_sysctl(tmp_path: Path) -> None:
 def test_a_pod_refused_after_its_allocate(tmp_path: Path) -> None:
     with Stack(tmp_path, NODES) as stack:
         allocate_takes(stack, "500ms")
-        create(stack, "dead", vgpu(1000, 100))
+        stack.create_pod("dead", vgpu(1000, 100))
         stack.until(lambda: "dead" in stack.bound(), "it is bound")
         status = {"allocatable": {"pods": "0"}}
         stack.call("PATCH", "/api/v1/nodes/g/status", {"status": status}, MERGE_PATCH)
@@ -111,7 +102,7 @@ def test_a_pod_refused_after_its_allocate(tmp_path: Path) -> None:
         status = {"allocatable": {"pods": "110"}}
         stack.call("PATCH", "/api/v1/nodes/g/status", {"status": status}, MERGE_PATCH)
         for name in "abc":
-            create(stack, name, vgpu(2000, 100))
+            stack.create_pod(name, vgpu(2000, 100))
         until_running(stack, "a", "b", "c")
         assert_delivered(stack)
 
@@ -120,12 +111,12 @@ def test_a_pod_deleted_by_force_while_another_is_served(tmp_path: Path) -> None:
     """Kubelet admits it all the same: whoever was bound in its place would lose its record."""
     with Stack(tmp_path, NODES) as stack:
         allocate_takes(stack, "2s")
-        create(stack, "two", vgpu(1000, 100, number=2))
+        stack.create_pod("two", vgpu(1000, 100, number=2))
         stack.until(lambda: "two" in stack.bound(), "two is bound")
-        create(stack, "deleted", vgpu(1000, 100))
+        stack.create_pod("deleted", vgpu(1000, 100))
         stack.until(lambda: "deleted" in stack.bound(), "it waits for its turn")
         for name in "abc":
-            create(stack, name, vgpu(2000, 100))
+            stack.create_pod(name, vgpu(2000, 100))
         assert bind_phase(stack, "two") == "allocating"
         stack.call("DELETE", f"{PODS}/deleted", FORCE)
         until_running(stack, "two", "a", "b", "c")
@@ -136,15 +127,15 @@ def test_a_pod_deleted_by_force_while_no_binder_runs(tmp_path: Path) -> None:
     """The one that starts afterwards reads in the log that it is gone."""
     with Stack(tmp_path, NODES) as stack:
         allocate_takes(stack, "10s")
-        create(stack, "two", vgpu(1000, 100, number=2))
+        stack.create_pod("two", vgpu(1000, 100, number=2))
         stack.until(lambda: "two" in stack.bound(), "two is bound")
-        create(stack, "deleted", vgpu(1000, 100))
+        stack.create_pod("deleted", vgpu(1000, 100))
         stack.until(lambda: "deleted" in stack.bound(), "it waits for its turn")
         stack.kill("binder")
         uid = stack.pod("deleted")["metadata"]["uid"]
         stack.call("DELETE", f"{PODS}/deleted", FORCE)
         for name in "ab":
-            create(stack, name, vgpu(2000, 100))
+            stack.create_pod(name, vgpu(2000, 100))
         stack.until(lambda: uid not in fold(stack.records()).pods, "the log knows")
         allocate_takes(stack, "10ms")
         stack.start("binder")
@@ -158,13 +149,13 @@ def test_a_device_plugin_that_restarts(tmp_path: Path) -> None:
         fault(stack, "plugin-restarts")
         names = [f"p{number}" for number in range(5)]
         for name in names:
-            create(stack, name, vgpu(1000, 100))
+            stack.create_pod(name, vgpu(1000, 100))
         stack.until(lambda: phase(stack, "p1") == "Failed", "two are refused")
         fault(stack, None)
         stack.until(
             lambda: {phase(stack, name) for name in names} <= {"Running", "Failed"}, "all ended"
         )
-        create(stack, "last", vgpu(2000, 100))
+        stack.create_pod("last", vgpu(2000, 100))
         until_running(stack, "last")
         assert_delivered(stack)
 
@@ -174,7 +165,7 @@ def test_kubelets_that_list_their_pods_afresh(tmp_path: Path) -> None:
         fault(stack, "watch-lost")
         for number in (1, 2):
             for name in "abc":
-                create(stack, f"{name}{number}", vgpu(1000, 100 // number, number=number))
+                stack.create_pod(f"{name}{number}", vgpu(1000, 100 // number, number=number))
         stack.until(lambda: len(stack.bound()) == 2, "one of each number is bound")
         fault(stack, None)
         until_running(stack, *(f"{name}{number}" for name in "abc" for number in (1, 2)))
@@ -185,16 +176,16 @@ def test_a_node_that_goes_and_comes_back(tmp_path: Path) -> None:
     with Stack(tmp_path, NODES) as stack:
         node = stack.call("GET", "/api/v1/nodes/g")
         allocate_takes(stack, "1s")
-        create(stack, "dead", vgpu(1000, 100), **FORBIDDEN)
-        create(stack, "a", vgpu(1000, 100))
-        create(stack, "two", vgpu(1000, 100, number=2))
+        stack.create_pod("dead", vgpu(1000, 100), **FORBIDDEN)
+        stack.create_pod("a", vgpu(1000, 100))
+        stack.create_pod("two", vgpu(1000, 100, number=2))
         stack.until(lambda: "two" in stack.bound(), "two is bound")
         fault(stack, "node-gone")
-        create(stack, "b", vgpu(2000, 100))
+        stack.create_pod("b", vgpu(2000, 100))
         metadata = {"name": "g", "annotations": node["metadata"]["annotations"]}
         body = {"kind": "Node", "metadata": metadata, "status": node["status"]}
         stack.call("POST", "/api/v1/nodes", body)
-        create(stack, "c", vgpu(3000, 100))
+        stack.create_pod("c", vgpu(3000, 100))
         until_running(stack, "a", "b", "c", "two")
         assert_delivered(stack)
 
@@ -204,13 +195,13 @@ def test_an_owner_who_says_that_a_pod_was_served_which_kubelet_then_refuses(
 ) -> None:
     with Stack(tmp_path, NODES) as stack:
         allocate_takes(stack, "2s")
-        create(stack, "two", vgpu(1000, 100, number=2))
+        stack.create_pod("two", vgpu(1000, 100, number=2))
         stack.until(lambda: "two" in stack.bound(), "two is bound")
-        create(stack, "liar", vgpu(1000, 100), **FORBIDDEN)
+        stack.create_pod("liar", vgpu(1000, 100), **FORBIDDEN)
         stack.until(lambda: "liar" in stack.bound(), "it waits for its turn")
         say_of(stack, "liar", {"volcano.sh/bind-phase": "success"})
         for name in "abc":
-            create(stack, name, vgpu(2000, 100))
+            stack.create_pod(name, vgpu(2000, 100))
         until_running(stack, "two", "a", "b", "c")
         assert_delivered(stack)
 
@@ -226,12 +217,12 @@ def test_a_pod_that_was_served_with_anothers_record_is_found_out_and_booked(
 ) -> None:
     """An owner makes a served record stand again while nobody looks; the next pod gets it."""
     with Stack(tmp_path, NODES) as stack:
-        create(stack, "hostile", vgpu(1000, 10))
+        stack.create_pod("hostile", vgpu(1000, 10))
         until_running(stack, "hostile")
         allocate_takes(stack, "1s")
-        create(stack, "two", vgpu(1000, 100, number=2))
+        stack.create_pod("two", vgpu(1000, 100, number=2))
         stack.until(lambda: "two" in stack.bound(), "two is bound")
-        create(stack, "victim", vgpu(2000, 10))
+        stack.create_pod("victim", vgpu(2000, 10))
         stack.until(lambda: "victim" in stack.bound(), "the victim waits for its turn")
         stack.processes["binder"].signal(signal.SIGSTOP)
         say_of(stack, "hostile", anew(stack, "hostile"))
@@ -249,7 +240,7 @@ def test_a_pod_that_was_served_with_anothers_record_is_found_out_and_booked(
         stack.until(is_told, "it is told")
         (code,) = told
         for name in "abc":
-            create(stack, name, vgpu(3000, 100))
+            stack.create_pod(name, vgpu(3000, 100))
         until_running(stack, "a", "b", "c")
         counts = stack.books()["counts"]
         assert (counts["Misdelivered"], counts["Oversold"]) == (1, 0)
@@ -274,21 +265,21 @@ def test_a_pod_that_was_served_with_anothers_record_is_found_out_and_booked(
 def test_an_owner_who_writes_a_record_anew_once_or_twice_blocks_nobody(tmp_path: Path) -> None:
     """Who goes on has the node left alone (test_forged_records)."""
     with Stack(tmp_path, NODES) as stack:
-        create(stack, "hostile", vgpu(1000, 10))
+        stack.create_pod("hostile", vgpu(1000, 10))
         until_running(stack, "hostile")
         again = anew(stack, "hostile")
         for number in range(FORGED_MOST - 1):
             say_of(stack, "hostile", again)
-            create(stack, f"p{number}", vgpu(1000, 10))
+            stack.create_pod(f"p{number}", vgpu(1000, 10))
         until_running(stack, *(f"p{number}" for number in range(FORGED_MOST - 1)))
 
 
 def test_who_says_that_he_was_not_served_after_he_was_is_not_believed(tmp_path: Path) -> None:
     with Stack(tmp_path, NODES) as stack:
-        create(stack, "liar", vgpu(1000, 100))
+        stack.create_pod("liar", vgpu(1000, 100))
         until_running(stack, "liar")
         say_of(stack, "liar", {"volcano.sh/bind-phase": "allocating"})
-        create(stack, "a", vgpu(1000, 100))
+        stack.create_pod("a", vgpu(1000, 100))
         until_running(stack, "a")
         assert_delivered(stack)
         assert stack.metric("binder", "allot_misdelivered_total") == 0

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 
 import pytest
@@ -22,7 +21,7 @@ NODES = """
 """
 MERGE_PATCH = "application/merge-patch+json"
 PODS = "/api/v1/namespaces/default/pods"
-ON_G = {"nodeSelector": {"kubernetes.io/hostname": "g"}}
+ON_G: Json = {"nodeSelector": {"kubernetes.io/hostname": "g"}}
 REWRITES_EVERY_S = 0.01
 
 
@@ -30,15 +29,6 @@ REWRITES_EVERY_S = 0.01
 def stack(tmp_path: Path) -> Iterator[Stack]:
     with Stack(tmp_path, NODES) as running:
         yield running
-
-
-def create(
-    stack: Stack, name: str, limits: Json | None = None, record: Json | None = None, **spec: Any
-) -> None:
-    container = {"name": "main", "image": "i:1", "resources": {"limits": limits or {}}}
-    whole = {"schedulerName": "allotment", "containers": [container], **spec}
-    metadata = {"name": name, "annotations": record or {}}
-    stack.call("POST", PODS, {"metadata": metadata, "spec": whole})
 
 
 def bind(stack: Stack, name: str, node: str) -> None:
@@ -112,13 +102,13 @@ class Rewriting:
 
 
 def test_a_record_that_is_written_anew_for_ever(stack: Stack) -> None:
-    create(stack, "thief", vgpu(1000, 10), **ON_G)
+    stack.create_pod("thief", vgpu(1000, 10), **ON_G)
     run(stack, "thief")
     with Rewriting(stack, "thief"):
         stack.until(lambda: fold(stack.records()).nodes["g"].forgers != set(), "g is left alone")
         for name in ("a", "b", "c"):
-            create(stack, name, vgpu(1000, 10), **ON_G)
-        create(stack, "free", vgpu(1000, 10))
+            stack.create_pod(name, vgpu(1000, 10), **ON_G)
+        stack.create_pod("free", vgpu(1000, 10))
         run(stack, "free")
         assert stack.pod("free")["spec"]["nodeName"] == "h"
         stack.until(lambda: "RecordForged" in stack.refusal("a"), "the reason is named")
@@ -135,13 +125,13 @@ def test_a_record_that_is_written_anew_for_ever(stack: Stack) -> None:
 
 @pytest.mark.parametrize("spec", [{"nodeName": "g"}, {}], ids=["bound", "never bound"])
 def test_a_record_on_a_pod_that_asks_for_no_card(stack: Stack, spec: Json) -> None:
-    create(stack, "thief", None, forged(stack), schedulerName="other", **spec)
+    stack.create_pod("thief", {}, annotations=forged(stack), scheduler="other", **spec)
     stack.until(
         lambda: "," not in stack.pod("thief")["metadata"]["annotations"][keys.DEVICES_TO_ALLOCATE],
         "it is erased, though nobody waits for it",
     )
     for name in ("a", "b"):
-        create(stack, name, vgpu(1000, 10), **ON_G)
+        stack.create_pod(name, vgpu(1000, 10), **ON_G)
     run(stack, "a", "b")
     counts = stack.books()["counts"]
     assert (counts["Misdelivered"], counts["Oversold"]) == (0, 0)
@@ -152,7 +142,7 @@ def test_a_record_on_a_pod_that_asks_for_no_card(stack: Stack, spec: Json) -> No
 
 def test_who_serves_himself_more_than_he_may_have_is_booked_with_it(stack: Stack) -> None:
     record = forged(stack)
-    create(stack, "thief", vgpu(100), record, schedulerName="other", nodeName="g")
+    stack.create_pod("thief", vgpu(100), annotations=record, scheduler="other", nodeName="g")
     run(stack, "thief")
     (given,) = held_mib(stack, "thief").items()
     assert given[1] == 15_000, "nobody could keep the plugin from it"
@@ -163,7 +153,7 @@ def test_who_serves_himself_more_than_he_may_have_is_booked_with_it(stack: Stack
     assert [(held.card, held.memory_mib) for held in booked.holdings] == [given]
     names = [f"v{number}" for number in range(3)]
     for name in names:
-        create(stack, name, vgpu(14_000), **ON_G)
+        stack.create_pod(name, vgpu(14_000), **ON_G)
     run(stack, *names)
     assert stack.books()["counts"]["Oversold"] == 0
 
@@ -173,14 +163,14 @@ def test_a_claim_that_nobody_can_read_costs_the_card_that_its_pod_gets(stack: St
     never saw it, the pod's share is kept on each card that it can be on.
     """
     record = {**forged(stack), keys.VGPU_IDS: "???"}
-    create(stack, "one", vgpu(15_000), record, schedulerName="other")
+    stack.create_pod("one", vgpu(15_000), annotations=record, scheduler="other")
     uid = stack.pod("one")["metadata"]["uid"]
     stack.until(lambda: uid in fold(stack.records()).pods, "the log has the pod")
     bind(stack, "one", "g")
     run(stack, "one")
     names = [f"v{number}" for number in range(3)]
     for name in names:
-        create(stack, name, vgpu(15_000), **ON_G)
+        stack.create_pod(name, vgpu(15_000), **ON_G)
     run(stack, *names)
     counts = stack.books()["counts"]
     assert (counts["Misdelivered"], counts["Oversold"]) == (0, 0)

@@ -19,7 +19,7 @@ from allotment.core.logport import Record
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import Decided, Evicted
 from tests.e2e.audit import assert_not_oversold, assert_sound, events
-from tests.e2e.stack import Stack, vgpu
+from tests.e2e.stack import CLASSES, GROUPS, Stack, task, vgpu
 
 NODES = """
 - prefix: g
@@ -46,30 +46,13 @@ tiers:
 """
 GANGS, SIZE, FIT = 20, 8, 10
 AT_ONCE = 4
-JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
-CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    config = tmp_path / "volcano-scheduler.conf"
-    config.write_text(POLICY)
     keep = ["--snapshot-dir", str(tmp_path / "snapshots")]
-    kube = ["--kubeconfig", str(tmp_path / "kubeconfig"), "--scheduler-names", "allotment,volcano"]
-    options = {
-        "watcher": ["--policy-file", str(config)],
-        "controller": [*kube],
-        **dict.fromkeys(("filter", "scorer", "binder"), keep),
-    }
-    with Stack(tmp_path, NODES, services=(), options=options) as running:
-        running.define()
-        services = ("watcher", "filter", "scorer", "binder", "controller")
-        for name in services:
-            running.start(name, wait=False)
-        for name in services:
-            running.processes[name].announce()
-            running.until(lambda name=name: running.is_ready(name), f"{name} is ready")  # type: ignore[misc]
+    options = dict.fromkeys(("filter", "scorer", "binder"), keep)
+    with Stack(tmp_path, NODES, policy=POLICY, controlled=True, options=options) as running:
         yield running
 
 
@@ -77,18 +60,8 @@ def create(
     stack: Stack, name: str, replicas: int = SIZE, least: int = SIZE, priority: str = ""
 ) -> None:
     """A Job whose workers have a fifth of a card each: two cards hold ten of them."""
-    amounts = {"number": 1, "memory": 3200, "cores": 20}
-    limits = {f"volcano.sh/vgpu-{key}": amount for key, amount in amounts.items()}
-    container = {"name": "main", "image": "i:1", "resources": {"limits": limits}}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    spec = {
-        "schedulerName": "volcano",
-        "minAvailable": least,
-        "priorityClassName": priority,
-        "tasks": [{"name": "worker", "replicas": replicas, "template": template}],
-    }
-    body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
-    stack.call("POST", JOBS, {**body, "metadata": {"name": name}, "spec": spec})
+    workers = task("worker", replicas, vgpu(3200, 20))
+    stack.create_job(name, workers, least=least, priorityClassName=priority)
 
 
 def bound(stack: Stack) -> Counter[str]:
@@ -97,7 +70,7 @@ def bound(stack: Stack) -> Counter[str]:
 
 
 def phases(stack: Stack) -> Counter[str]:
-    items = stack.call("GET", GROUPS)["items"]
+    items = stack.call("GET", GROUPS.format("default"))["items"]
     return Counter((item.get("status") or {}).get("phase", "") for item in items)
 
 
@@ -183,6 +156,8 @@ def test_pods_wait_for_their_podgroup_and_say_so(stack: Stack) -> None:
         assert stack.refusal(name).startswith("GroupMissing: PodGroup default/late does not exist")
         assert stack.events(name, "FailedScheduling") == [stack.refusal(name)]
     assert stack.bound() == set()
-    stack.call("POST", GROUPS, {"metadata": {"name": "late"}, "spec": {"minMember": 2}})
+    stack.call(
+        "POST", GROUPS.format("default"), {"metadata": {"name": "late"}, "spec": {"minMember": 2}}
+    )
     stack.until(lambda: stack.bound() == {"a", "b"}, "the group is there")
     assert_sound(stack)

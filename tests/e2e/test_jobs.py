@@ -2,37 +2,28 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.audit import assert_sound, held
-from tests.e2e.jobs import JOBS, NODES, create
-from tests.e2e.stack import Json, Stack
+from tests.e2e.jobs import NODES, create
+from tests.e2e.stack import JOBS, Json, Stack
 
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
-QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 LASTING = "allotment.dev/run-duration"
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    directory: Path = tmp_path_factory.mktemp("jobs")
-    kube = ["--kubeconfig", str(directory / "kubeconfig")]
-    options = {"controller": [*kube, "--scheduler-names", "allotment,volcano"]}
-    with Stack(directory, NODES, options=options) as running:
-        running.define()
-        running.start("controller")
-        yield running
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with Stack(tmp_path_factory.mktemp("jobs"), NODES, controlled=True) as stack:
+        yield stack
 
 
-@pytest.fixture(autouse=True)
-def _leave_it_empty(stack: Stack) -> Iterator[None]:
-    yield
-    for job in stack.call("GET", JOBS)["items"]:
-        stack.call("DELETE", f"{JOBS}/{job['metadata']['name']}", {})
-    stack.until(lambda: not stack.pods(), "all pods are gone")
+@pytest.fixture
+def stack(running: Stack) -> Iterator[Stack]:
+    yield running
+    running.leave_empty()
 
 
 def command(stack: Stack, action: str, job: str) -> None:
@@ -42,7 +33,7 @@ def command(stack: Stack, action: str, job: str) -> None:
 
 
 def status(stack: Stack, job: str) -> Json:
-    return dict(stack.call("GET", f"{JOBS}/{job}").get("status") or {})
+    return dict(stack.call("GET", f"{JOBS.format('default')}/{job}").get("status") or {})
 
 
 def reaches(stack: Stack, job: str, phase: str) -> None:

@@ -27,20 +27,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield running
 
 
-def create(
-    stack: Stack, name: str, *limits: Json, annotations: Json | None = None, **spec: Any
-) -> None:
-    """A pod with one container for each of `limits`."""
-    containers = [
-        {"name": f"c{number}", "image": "i:1", "resources": {"limits": dict(amounts)}}
-        for number, amounts in enumerate(limits)
-    ]
-    metadata = {"name": name, "annotations": annotations or {}}
-    body = {"schedulerName": "allotment", "containers": containers, **spec}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
-    stack.call("POST", "/api/v1/namespaces/default/pods", pod)
-
-
 def is_running(stack: Stack, name: str) -> bool:
     return bool(stack.pod(name)["status"]["phase"] == "Running")
 
@@ -54,12 +40,12 @@ def refused(stack: Stack, name: str) -> str:
 
 def test_what_a_pod_asks_itself_beside_its_containers_has_to_fit(stack: Stack) -> None:
     """Kubernetes counts spec.resources in place of the containers' sum."""
-    there = {"nodeSelector": {"kubernetes.io/hostname": "c1"}}
-    create(stack, "too-much", {}, resources={"requests": {"cpu": "12"}}, **there)
+    there: Json = {"nodeSelector": {"kubernetes.io/hostname": "c1"}}
+    stack.create_pod("too-much", {}, resources={"requests": {"cpu": "12"}}, **there)
     assert "1 InsufficientCPU" in refused(stack, "too-much")
-    create(stack, "most", {}, resources={"limits": {"cpu": "6"}}, **there)
+    stack.create_pod("most", {}, resources={"limits": {"cpu": "6"}}, **there)
     stack.until(lambda: is_running(stack, "most"), "a pod that fits runs")
-    create(stack, "no-more", {"cpu": "500m"}, resources={"requests": {"cpu": "3"}}, **there)
+    stack.create_pod("no-more", {"cpu": "500m"}, resources={"requests": {"cpu": "3"}}, **there)
     assert "1 InsufficientCPU" in refused(stack, "no-more")
 
 
@@ -67,17 +53,17 @@ def test_whole_cards_are_of_a_type_that_the_manifest_lists(stack: Stack) -> None
     """The type list of a manifest that asks for ``nvidia.com/gpu``."""
     either = {"nvidia.com/use-gputype": "A100,V100"}
     whole = {"nvidia.com/gpu": 1}
-    create(stack, "specific", whole, annotations=either)
+    stack.create_pod("specific", whole, annotations=either)
     stack.until(lambda: is_running(stack, "specific"), "the pod for V100 runs")
     assert stack.node_of("specific") == "w2"
-    create(stack, "second", whole, annotations=either)
+    stack.create_pod("second", whole, annotations=either)
     text = refused(stack, "second")
     assert "1 GPUModelMismatch" in text
     assert "1 NotEnoughGPUsOnNode" in text
     assert "NVIDIA-H100-80GB-HBM3 (1)" in text
-    create(stack, "not", whole, annotations={"nvidia.com/nouse-gputype": "V100"})
+    stack.create_pod("not", whole, annotations={"nvidia.com/nouse-gputype": "V100"})
     stack.until(lambda: stack.node_of("not") == "w1", "the pod that wants no V100 is on the H100")
-    create(stack, "index", whole, annotations={"volcano.sh/gpu-index": "0"})
+    stack.create_pod("index", whole, annotations={"volcano.sh/gpu-index": "0"})
     assert "kubelet chooses the cards" in refused(stack, "index")
 
 
@@ -95,19 +81,19 @@ def test_a_card_that_a_node_names_unhealthy_takes_nothing_new(stack: Stack) -> N
     uuids = [card_id("v", index) for index in range(2)]
     ids = "volcano.sh/gpu-unhealthy-ids"
     share = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 1000}
-    there = {"nodeSelector": {"kubernetes.io/hostname": "v"}}
+    there: Json = {"nodeSelector": {"kubernetes.io/hostname": "v"}}
     for number, (named, other) in enumerate(((uuids[0], uuids[1]), ("1", uuids[0]))):
         stack.patch_node("v", {"metadata": {"annotations": {ids: named}}})
         wanted = [number == 1, number == 0]
         stack.until(lambda wanted=wanted: health(stack, "v") == wanted, "the log says so")  # type: ignore[misc]
         for name in (f"well-{number}a", f"well-{number}b"):
-            create(stack, name, share, **there)
+            stack.create_pod(name, share, **there)
             stack.until(lambda name=name: is_running(stack, name), f"{name} runs")  # type: ignore[misc]
             held = stack.pod(name)["metadata"]["annotations"]["volcano.sh/vgpu-ids-new"]
             assert held.startswith(other), (named, held)
     stack.patch_node("v", {"metadata": {"annotations": {ids: f"0,{uuids[1]}"}}})
     stack.until(lambda: health(stack, "v") == [False, False], "the log says so")
-    create(stack, "ill", share, **there)
+    stack.create_pod("ill", share, **there)
     assert "1 GPUUnhealthy" in refused(stack, "ill")
 
 
@@ -125,9 +111,9 @@ def test_devices_in_init_containers_are_refused_before_the_binding(
     for what, more in (("init", {}), ("sidecar", {"restartPolicy": "Always"})):
         name = f"{kind}-{what}"
         first = {"name": "first", "image": "i:1", "resources": {"limits": share}, **more}
-        create(stack, name, share, initContainers=[first])
+        stack.create_pod(name, share, initContainers=[first])
         assert "init containers first ask for parts of a GPU" in refused(stack, name)
-    create(stack, f"{kind}-two", share, share)
+    stack.create_pod(f"{kind}-two", share, share)
     assert "containers c0, c1" in refused(stack, f"{kind}-two")
 
 
@@ -166,7 +152,7 @@ def test_static_local_volumes_are_given_with_the_node(stack: Stack) -> None:
         stack.call("POST", f"{pods}/persistentvolumeclaims", {**body, "spec": spec})
     for name in ("a", "b", "c"):
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": name}}
-        create(stack, f"with-{name}", {}, volumes=[volume])
+        stack.create_pod(f"with-{name}", {}, volumes=[volume])
     stack.until(
         lambda: sum(is_running(stack, f"with-{name}") for name in "abc") == 2, "two of them run"
     )

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.documented_metrics import documented
 from tests.e2e.jobs import NODES, create
-from tests.e2e.stack import Stack, vgpu
+from tests.e2e.stack import ROLES, Stack, vgpu
 from tests.waiting import PATIENCE_S
 
 SERVICES = ("watcher", "filter", "scorer", "binder", "controller", "inspector")
@@ -21,15 +21,9 @@ FOREIGN = ("process_", "python_")
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    names = ["--scheduler-names", "volcano"]
-    options = {
-        "controller": [*names, "--kubeconfig", str(tmp_path / "kubeconfig")],
-        "watcher": names,
-    }
-    with Stack(tmp_path, NODES, options=options) as running:
-        running.define()
-        running.start("controller")
-        running.start("inspector")
+    names = {role: ["--scheduler-names", "volcano"] for role in ("watcher", "controller")}
+    services = (*ROLES, "inspector")
+    with Stack(tmp_path, NODES, services=services, options=names, controlled=True) as running:
         yield running
 
 

@@ -2,7 +2,7 @@
 apart, and partitions that start whole."""
 
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +10,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment_proto.codec import decode_envelope
 from tests.e2e.audit import assert_sound
-from tests.e2e.jobs import JOBS
-from tests.e2e.stack import Json, Stack
+from tests.e2e.stack import Json, Stack, task
 
 NODES = """
 - prefix: n
@@ -38,42 +37,26 @@ EVENTS = "/api/v1/namespaces/default/events"
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    directory: Path = tmp_path_factory.mktemp("together")
-    config = directory / "volcano-scheduler.conf"
-    config.write_text(POLICY)
-    kube = ["--kubeconfig", str(directory / "kubeconfig"), "--scheduler-names", "allotment,volcano"]
-    options = {"watcher": ["--policy-file", str(config)], "controller": kube}
-    with Stack(directory, NODES, options=options) as running:
-        running.define()
-        running.start("controller")
-        yield running
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    directory = tmp_path_factory.mktemp("together")
+    with Stack(directory, NODES, policy=POLICY, controlled=True) as stack:
+        yield stack
 
 
-@pytest.fixture(autouse=True)
-def _leave_it_empty(stack: Stack) -> Iterator[None]:
-    yield
-    for job in stack.call("GET", JOBS)["items"]:
-        stack.call("DELETE", f"{JOBS}/{job['metadata']['name']}", {})
-    stack.until(lambda: not stack.pods(), "all pods are gone")
-
-
-def task(name: str, replicas: int, cpu: int = 1, **fields: object) -> Json:
-    resources = {"requests": {"cpu": str(cpu), "memory": "64Mi"}}
-    container = {"name": "main", "image": "i:1", "resources": resources}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    return {"name": name, "replicas": replicas, "template": template, **fields}
+@pytest.fixture
+def stack(running: Stack) -> Iterator[Stack]:
+    yield running
+    running.leave_empty()
 
 
 def create(stack: Stack, name: str, *tasks: Json, least: int, **topology: str) -> None:
     annotations = {TOPOLOGY + key.replace("_", "-"): text for key, text in topology.items()}
-    body = {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": name, "annotations": annotations},
-        "spec": {"schedulerName": "volcano", "minAvailable": least, "tasks": list(tasks)},
-    }
-    stack.call("POST", JOBS, body)
+    stack.create_job(name, *tasks, least=least, annotations=annotations)
+
+
+def cpus(name: str, replicas: int, cpu: int = 1, **fields: Any) -> Json:
+    """A task whose pods ask for CPU."""
+    return task(name, replicas, {"cpu": str(cpu), "memory": "64Mi"}, **fields)
 
 
 def nodes_of(stack: Stack, count: int) -> dict[str, str]:
@@ -84,7 +67,7 @@ def nodes_of(stack: Stack, count: int) -> dict[str, str]:
 
 def test_each_server_has_its_workers_beside_it(stack: Stack) -> None:
     """By `nodeorder` alone pods go where least is in use, and no node would have three."""
-    servers, workers = task("ps", 2), task("worker", 4)
+    servers, workers = cpus("ps", 2), cpus("worker", 4)
     create(stack, "j", servers, workers, least=6, affinity="ps,worker", anti_affinity="ps")
     found = nodes_of(stack, 6)
     assert found["j-ps-0"] == found["j-worker-0"] == found["j-worker-2"]
@@ -94,13 +77,13 @@ def test_each_server_has_its_workers_beside_it(stack: Stack) -> None:
 
 
 def test_servers_that_avoid_each_other_are_spread(stack: Stack) -> None:
-    create(stack, "apart", task("ps", 3), least=3, anti_affinity="ps")
+    create(stack, "apart", cpus("ps", 3), least=3, anti_affinity="ps")
     assert sorted(nodes_of(stack, 3).values()) == ["n-0", "n-1", "n-2"]
 
 
 def test_a_value_that_cannot_be_followed_is_told_and_stops_nobody(stack: Stack) -> None:
-    create(stack, "bad", task("ps", 2), least=2, affinity="ps,wroker")
-    create(stack, "good", task("ps", 3), least=3, anti_affinity="ps")
+    create(stack, "bad", cpus("ps", 2), least=2, affinity="ps,wroker")
+    create(stack, "good", cpus("ps", 3), least=3, anti_affinity="ps")
     nodes = nodes_of(stack, 5)
     assert sorted(nodes[f"good-ps-{n}"] for n in range(3)) == ["n-0", "n-1", "n-2"]
 
@@ -116,7 +99,7 @@ def test_a_value_that_cannot_be_followed_is_told_and_stops_nobody(stack: Stack) 
 def test_no_partition_starts_in_part(stack: Stack) -> None:
     """Pods of 2 CPUs: there is room for three, so for one of two partitions of two."""
     policy = {"totalPartitions": 2, "partitionSize": 2, "minPartitions": 1}
-    create(stack, "parts", task("w", 4, cpu=2, partitionPolicy=policy), least=2)
+    create(stack, "parts", cpus("w", 4, cpu=2, partitionPolicy=policy), least=2)
     stack.until(lambda: len(stack.bound()) == 2, "one partition runs")
 
     def refused() -> set[str]:

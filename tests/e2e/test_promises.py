@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.queued import POLICY, SCHEDULING, pod, starting
-from tests.e2e.stack import Json, Stack
+from tests.e2e.queued import NODES, POLICY, pod
+from tests.e2e.stack import GROUPS, Json, Stack, container, task
 from tests.replaying import verify
 
-JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs"
 GROUP = "scheduling.k8s.io/group-name"
 CPUS = 24
 """What the nodes have together."""
@@ -21,7 +20,7 @@ CPUS = 24
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
     policy = POLICY.replace("name: gang", "name: gang\n    enablePreemptable: false")
-    with starting(tmp_path, policy) as running:
+    with Stack(tmp_path, NODES, policy=policy, controlled=True) as running:
         for name in ("ta", "tb"):
             running.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         yield running
@@ -29,17 +28,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
 
 def group(stack: Stack, name: str, **spec: object) -> None:
     body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
-    path = f"{SCHEDULING}/namespaces/ta/podgroups"
-    stack.call("POST", path, {**body, "metadata": {"name": name}, "spec": spec})
-
-
-def job(stack: Stack, namespace: str, name: str, pods: int, cpu: int, **spec: object) -> None:
-    container = {"name": "main", "image": "i:1", "resources": {"limits": {"cpu": cpu}}}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container], **spec}}
-    tasks = [{"name": "t", "replicas": pods, "template": template}]
-    body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": name}}
-    made = {"schedulerName": "volcano", "minAvailable": pods, "tasks": tasks}
-    stack.call("POST", JOBS.format(namespace), {**body, "spec": made})
+    stack.call("POST", GROUPS.format("ta"), {**body, "metadata": {"name": name}, "spec": spec})
 
 
 def pods_of(stack: Stack, namespace: str) -> dict[str, Json]:
@@ -55,21 +44,21 @@ def placed(stack: Stack, namespace: str) -> set[str]:
 def test_what_is_promised_and_not_used_keeps_nobody_out(stack: Stack) -> None:
     for number in range(9):
         group(stack, f"hog{number}", minMember=2, minResources={"cpu": CPUS // 8})
-        made = {"name": "main", "image": "i:1", "resources": {"requests": {"cpu": "10m"}}}
+        made = container("main", {}, {"cpu": "10m"})
         in_group = {GROUP: f"hog{number}"}
         pod(stack, f"hog{number}", 0, in_group, namespace="ta", containers=[made])
-    groups = f"{SCHEDULING}/namespaces/ta/podgroups"
     stack.until(
         lambda: any(
             (g.get("status") or {}).get("phase") == "Inqueue"
-            for g in stack.call("GET", groups)["items"]
+            for g in stack.call("GET", GROUPS.format("ta"))["items"]
         ),
         "groups are let in",
     )
-    job(stack, "ta", "typo", 3, 8, nodeSelector={"gpu": "h2000"})
+    mistyped = {"nodeSelector": {"gpu": "h2000"}}
+    stack.create_job("typo", task("t", 3, {"cpu": 8}, mistyped), least=3, namespace="ta")
     stack.until(lambda: len(pods_of(stack, "ta")) == 12, "the job with the typo is let in, too")
     pod(stack, "meek", 8, namespace="tb")
-    job(stack, "tb", "good", 2, 8)
+    stack.create_job("good", task("t", 2, {"cpu": 8}), least=2, namespace="tb")
     wanted = {"meek", "good-t-0", "good-t-1"}
     stack.until(lambda: placed(stack, "tb") == wanted, "all of the other tenant's pods run")
     assert not placed(stack, "ta")

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.audit import assert_sound
-from tests.e2e.queued import NAMESPACES, POLICY, QUEUES, SCHEDULING, pod, starting
-from tests.e2e.stack import Json, Stack
+from tests.e2e.queued import NAMESPACES, NODES, POLICY, pod
+from tests.e2e.stack import QUEUES, Json, Stack
 
-GROUPS = f"{SCHEDULING}/namespaces/default/podgroups"
 REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
-CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 TASK_PRIORITY = "volcano.sh/task-priority"
@@ -32,10 +31,28 @@ tiers:
 """
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    directory = tmp_path_factory.mktemp("quotas")
+    with Stack(directory, NODES, policy=POLICY, controlled=True) as stack:
+        yield stack
+
+
 @pytest.fixture
-def stack(tmp_path: Path) -> Iterator[Stack]:
-    with starting(tmp_path, POLICY) as running:
-        yield running
+def stack(running: Stack) -> Iterator[Stack]:
+    yield running
+    running.leave_empty()
+    for found in running.call("GET", QUEUES)["items"]:
+        if found["metadata"]["name"] not in ("root", "default"):
+            running.call("DELETE", f"{QUEUES}/{found['metadata']['name']}", {})
+
+
+@pytest.fixture
+def preempting(tmp_path: Path) -> Iterator[Stack]:
+    """A full cluster; pods of the class high have others evicted."""
+    with Stack(tmp_path, NODES, policy=PREEMPTING, controlled=True) as stack:
+        stack.create_class("high", 1000)
+        yield stack
 
 
 def metadata_of(stack: Stack, name: str) -> Json:
@@ -194,42 +211,38 @@ def test_an_annotation_lifts_no_pod_over_those_of_others(stack: Stack) -> None:
     assert "pushy" not in stack.bound()
 
 
-def test_a_pod_that_takes_a_day_to_end_keeps_no_preemptor_waiting(tmp_path: Path) -> None:
+def test_a_pod_that_takes_a_day_to_end_keeps_no_preemptor_waiting(preempting: Stack) -> None:
     """Its owner deletes it, and it stays: another one makes room, or it has to end sooner."""
     day_s = 86_400
     slow = {"allotment.dev/stop-delay": f"{day_s}s"}
-    with starting(tmp_path, PREEMPTING) as stack:
-        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
-        stack.call("POST", CLASSES, {**body, "metadata": {"name": "high"}})
-        for n in range(3):
-            pod(stack, f"full-{n}", 8, slow if n == 0 else None)
-        stack.until(lambda: len(stack.bound()) == 3, "the cluster is full")
-        path = f"{NAMESPACES}/default/pods/full-0"
-        stack.call("DELETE", path, {"gracePeriodSeconds": day_s})
-        stack.until(lambda: "deletionTimestamp" in metadata_of(stack, "full-0"), "it is ending")
-        pod(stack, "high", 8, priorityClassName="high")
-        stack.until(lambda: "high" in stack.bound(), "the one of a higher class has its place")
-        assert "full-0" in stack.bound(), "it takes its time"
-        assert len(stack.pods()) == 3
-        assert_sound(stack)
+    stack = preempting
+    for n in range(3):
+        pod(stack, f"full-{n}", 8, slow if n == 0 else None)
+    stack.until(lambda: len(stack.bound()) == 3, "the cluster is full")
+    path = f"{NAMESPACES}/default/pods/full-0"
+    stack.call("DELETE", path, {"gracePeriodSeconds": day_s})
+    stack.until(lambda: "deletionTimestamp" in metadata_of(stack, "full-0"), "it is ending")
+    pod(stack, "high", 8, priorityClassName="high")
+    stack.until(lambda: "high" in stack.bound(), "the one of a higher class has its place")
+    assert "full-0" in stack.bound(), "it takes its time"
+    assert len(stack.pods()) == 3
+    assert_sound(stack)
 
 
-def test_what_is_freed_by_eviction_goes_to_whom_it_was_freed_for(tmp_path: Path) -> None:
+def test_what_is_freed_by_eviction_goes_to_whom_it_was_freed_for(preempting: Stack) -> None:
     """The preemptor's PodGroup is made while its victim leaves, and older pods wait too. One that
     only calls itself important has nobody evicted.
     """
-    with starting(tmp_path, PREEMPTING) as stack:
-        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
-        stack.call("POST", CLASSES, {**body, "metadata": {"name": "high"}})
-        for n in range(3):
-            pod(stack, f"full-{n}", 8)
-        stack.until(lambda: len(stack.bound()) == 3, "the cluster is full")
-        pod(stack, "older", 8)
-        pod(stack, "pushy", 8, {TASK_PRIORITY: "2000000000"})
-        stack.until(lambda: told(stack, "older", "pushy"), "both wait")
-        pod(stack, "high", 8, priorityClassName="high")
-        stack.until(lambda: "high" in stack.bound(), "the one of a higher class has its place")
-        assert len(stack.bound()) == 3
-        assert not {"older", "pushy"} & stack.bound()
-        assert len(stack.pods()) == 5, "one went for it, and nobody else"
-        assert_sound(stack)
+    stack = preempting
+    for n in range(3):
+        pod(stack, f"full-{n}", 8)
+    stack.until(lambda: len(stack.bound()) == 3, "the cluster is full")
+    pod(stack, "older", 8)
+    pod(stack, "pushy", 8, {TASK_PRIORITY: "2000000000"})
+    stack.until(lambda: told(stack, "older", "pushy"), "both wait")
+    pod(stack, "high", 8, priorityClassName="high")
+    stack.until(lambda: "high" in stack.bound(), "the one of a higher class has its place")
+    assert len(stack.bound()) == 3
+    assert not {"older", "pushy"} & stack.bound()
+    assert len(stack.pods()) == 5, "one went for it, and nobody else"
+    assert_sound(stack)

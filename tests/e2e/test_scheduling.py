@@ -42,9 +42,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture(autouse=True)
 def _leave_it_empty(stack: Stack) -> Iterator[None]:
     yield
-    for pod in stack.pods():
-        stack.delete_pod(pod["metadata"]["name"])
-    stack.until(lambda: not stack.pods(), "all pods are gone")
+    stack.leave_empty()
 
 
 def bind(stack: Stack, *names: str) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from allotment_cli.main import main
 from tests.e2e.audit import fold
-from tests.e2e.stack import Stack, vgpu
+from tests.e2e.stack import Stack, task, vgpu
 
 NODES = """
 - {name: contested, gpus: {model: Tesla V100, count: 2, memory_mib: 32768}, cpu: 16, memory: 64Gi}
@@ -38,19 +38,7 @@ PODS = "/api/v1/namespaces/default/pods"
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     directory = tmp_path_factory.mktemp("stories")
-    config = directory / "volcano-scheduler.conf"
-    config.write_text(POLICY)
-    kube = ["--kubeconfig", str(directory / "kubeconfig")]
-    names = ["--scheduler-names", "allotment,volcano"]
-    options = {"watcher": ["--policy-file", str(config)], "controller": [*kube, *names]}
-    with Stack(directory, NODES, services=(), options=options) as running:
-        running.define()
-        services = ("watcher", "filter", "scorer", "binder", "controller")
-        for name in services:
-            running.start(name, wait=False)
-        for name in services:
-            running.processes[name].announce()
-            running.until(lambda name=name: running.is_ready(name), f"{name} is ready")  # type: ignore[misc]
+    with Stack(directory, NODES, policy=POLICY, controlled=True) as running:
         yield running
 
 
@@ -107,21 +95,9 @@ def runs(stack: Stack, name: str) -> None:
 
 
 def job(stack: Stack, name: str, replicas: int, priority: str) -> None:
-    limits = {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-cores": 100}
-    container = {"name": "main", "image": "i:1", "resources": {"limits": limits}}
-    worker = {
-        "restartPolicy": "Never",
-        "nodeSelector": {"kubernetes.io/hostname": "contested"},
-        "containers": [container],
-    }
-    spec = {
-        "schedulerName": "volcano",
-        "minAvailable": 1,
-        "priorityClassName": priority,
-        "tasks": [{"name": "worker", "replicas": replicas, "template": {"spec": worker}}],
-    }
-    body = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
-    stack.call("POST", JOBS, {**body, "metadata": {"name": name}, "spec": spec})
+    there = {"nodeSelector": {"kubernetes.io/hostname": "contested"}}
+    workers = task("worker", replicas, vgpu(0, 100), there)
+    stack.create_job(name, workers, least=1, priorityClassName=priority)
 
 
 def is_seen_cordoned(stack: Stack, node: str) -> bool:

@@ -3,14 +3,13 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from allotment.core.placement.devices import FAMILIES
+from tests.plain_english import ROOT, modules
 
-ROOT = Path(__file__).parents[2]
-ROOTS = ("libs", "services")
+ROOTS = ("libs/", "services/")
 AT_HOME = (
     "libs/allotment/core/placement/devices",
     "libs/allotment/core/ledger/partitions",
@@ -25,10 +24,9 @@ NAMED = re.compile(
 """``hami-core`` is a mode, which pods and nodes have."""
 
 
-def named_in(source: str) -> list[tuple[int, str]]:
+def named_in(tree: ast.Module) -> list[tuple[int, str]]:
     """Line and text of whatever names a family: identifiers, imports and texts. Docstrings and
     comments may."""
-    tree = ast.parse(source)
     prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     return sorted(
         (line, text)
@@ -66,10 +64,10 @@ def _words(text: str) -> str:
 def test_no_family_is_named_outside_its_packages() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text[:60]}"
-        for root in ROOTS
-        for path in sorted((ROOT / root).rglob("*.py"))
+        for path, (_, tree) in modules().items()
+        if str(path.relative_to(ROOT)).startswith(ROOTS)
         if not str(path.relative_to(ROOT)).startswith(AT_HOME)
-        for line, text in named_in(path.read_text())
+        for line, text in named_in(tree)
     ]
     assert not found, "ask Family for it:\n" + "\n".join(found)
 
@@ -94,7 +92,7 @@ def test_no_family_is_named_outside_its_packages() -> None:
     ],
 )
 def test_a_planted_name_is_found(planted: str) -> None:
-    assert named_in(planted)
+    assert named_in(ast.parse(planted))
 
 
 @pytest.mark.parametrize(
@@ -109,4 +107,4 @@ def test_a_planted_name_is_found(planted: str) -> None:
     ],
 )
 def test_prose_and_other_words_are_none(fine: str) -> None:
-    assert not named_in(fine)
+    assert not named_in(ast.parse(fine))

@@ -1,7 +1,7 @@
 """Texts for people are plain English: what the code shows, and what it says to its readers."""
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -22,23 +22,14 @@ def odd(path: Path, texts: Iterable[tuple[int, str]]) -> list[str]:
     ]
 
 
-def found_in(
-    texts: Callable[[str, ast.Module], Iterable[tuple[int, str]]],
-) -> dict[Path, list[str]]:
-    found = {}
-    for path in modules():
-        text = path.read_text(encoding="utf-8")
-        found[path] = odd(path, texts(text, ast.parse(text)))
-    return found
-
-
 def test_what_people_see_is_plain_english() -> None:
-    found = found_in(lambda text, tree: shown(tree))
-    assert [line for lines in found.values() for line in lines] == []
+    found = [line for path, (_, tree) in modules().items() for line in odd(path, shown(tree))]
+    assert found == []
 
 
 def test_docstrings_and_comments_are_plain_english() -> None:
-    assert [line for lines in found_in(remarks).values() for line in lines] == []
+    found = [line for path, given in modules().items() for line in odd(path, remarks(*given))]
+    assert found == []
 
 
 @pytest.mark.parametrize("pattern", OTHER_TEXTS)

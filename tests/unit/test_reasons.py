@@ -10,8 +10,9 @@ import pytest
 from allotment.core import reasons
 from allotment.core.placement.rules.predicates import HOST_CHECKS
 from allotment.core.reasons import REASONS, STEPS, TABLE, Reason
+from tests.plain_english import ROOT
+from tests.plain_english import modules as sources
 
-ROOT = Path(__file__).parents[2]
 TEXT_CHARS_MAX = 110
 RAISING = {"Problem": 0, "NodeProblem": 0, "No": 0, "Dropped": 1, "Admission": 1}
 """What carries a code, and at which place; a keyword `code` counts for all of them."""
@@ -83,13 +84,12 @@ def test_each_check_of_the_host_has_a_name_of_its_own_or_that_of_a_step() -> Non
 
 def _used() -> Iterator[tuple[str, str]]:
     """The codes that product code raises, each with a place."""
-    files = [
-        path
-        for part in ("libs/allotment", "libs/allotment_lab", "proto/allotment_proto", "services")
-        for path in sorted((ROOT / part).rglob("*.py"))
-        if not OTHERS.intersection(path.parts)
-    ]
-    modules = {_module(path): ast.parse(path.read_text(encoding="utf-8")) for path in files}
+    parts = ("libs/allotment/", "libs/allotment_lab/", "proto/allotment_proto/", "services/")
+    modules = {
+        _module(path): tree
+        for path, (_, tree) in sources().items()
+        if str(path.relative_to(ROOT)).startswith(parts) and not OTHERS.intersection(path.parts)
+    }
     texts = {name: _constants(tree) for name, tree in modules.items()}
     for name, tree in modules.items():
         known, aliases = dict(texts[name]), {}
