@@ -28,6 +28,7 @@ from allotment.core.explain.schema import Lack
 from allotment.core.explain.views import card_name, card_word, model_text
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
+from allotment.core.ledger.partitions.mig import profile_name
 from allotment.core.placement.devices import FAMILIES, by_family
 from allotment.core.placement.devices.base import CORES_WHOLE_PCT
 from allotment.core.placement.devices.choosing import card_refusal, model_wanted, rules_of
@@ -437,8 +438,9 @@ def _card_room(about: About) -> Iterator[str]:
     best = max(found, key=lambda each: (each.card.free_slots > 0, each.card.free_memory_mib))
     where = f"on {best.node.name}/{card_name(best.card)}{_in_use(_card_holders(about, [best]))}"
     if best.code == reasons.INSUFFICIENT_GPU_MEMORY:
+        profile = _as_instance(best.card, wanted, about.state.policy.mig_order)
         yield (
-            f"not enough {noun} memory: {_memory_asked(wanted)} requested, {_most(about)} "
+            f"not enough {noun} memory: {_memory_asked(wanted)}{profile} requested, {_most(about)} "
             f"{mib_text(max(best.card.free_memory_mib, 0))} free {where}"
         )
     elif best.code == reasons.INSUFFICIENT_GPU_COMPUTE:
@@ -486,6 +488,18 @@ def _noun(found: Sequence[_Suitable]) -> str:
     models = {each.card.fact.model for each in found}
     word = card_word(found[0].wanted.family)
     return f"{model_text(models.pop())} {word}" if len(models) == 1 else word
+
+
+def _as_instance(card: Card, wanted: DeviceRequest, order: str) -> str:
+    """The MIG profile that an unpartitioned card would give: `` (MIG 2g.10gb)``; empty without."""
+    if card.partitioner is None:
+        return ""
+    empty = card.partitioner.state(card.fact, card.table, ())
+    piece = card.partitioner.piece(card.fact, card.table, empty, wanted, order)
+    if piece is None:
+        return ""
+    profile = profile_name(card.table, card.partitioner.name(card.table, piece, ()))
+    return f" (MIG {profile})" if profile else ""
 
 
 def _memory_asked(wanted: DeviceRequest) -> str:
