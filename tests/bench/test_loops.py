@@ -1,10 +1,11 @@
 """The loops bench runs real replicas, evicts, and fails where a loop computed for too long."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 from click.testing import CliRunner
+from click.testing import Result as Outcome
 
 from allotment.adapters.service.loop_watch import CPU
 from allotment_cli.main import main
@@ -16,10 +17,30 @@ pytestmark = pytest.mark.slow
 SMALL = ["--nodes", "20", "--preemptors", "3", "--small", "3"]
 
 
-def test_loops_reports_one_line_of_json() -> None:
-    result = CliRunner().invoke(main, ["bench", "loops", *SMALL, "--bound-ms", "1000", "--json"])
-    assert result.exit_code == 0, result.output
-    facts = msgspec.json.decode(result.stdout)
+class Measured(NamedTuple):
+    """A small run: what the command did, and what was measured."""
+
+    command: Outcome
+    result: Result
+
+
+@pytest.fixture(scope="module")
+def measured() -> Measured:
+    kept: list[Result] = []
+
+    def keeping(*given: Any) -> Result:
+        kept.append(run(*given))
+        return kept[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("allotment_lab.bench.loops.run", keeping)
+        words = ["bench", "loops", *SMALL, "--bound-ms", "1000", "--json"]
+        return Measured(CliRunner().invoke(main, words), *kept)
+
+
+def test_loops_reports_one_line_of_json(measured: Measured) -> None:
+    assert measured.command.exit_code == 0, measured.command.output
+    facts = msgspec.json.decode(measured.command.stdout)
     assert (facts["bench"], facts["parameters"]["nodes"]) == ("loops", 20)
     assert facts["live_pods"] == 160
     assert facts["evictions"] >= 3
@@ -29,14 +50,11 @@ def test_loops_reports_one_line_of_json() -> None:
     assert 0 < facts["p50_us"] <= facts["p99_us"]
 
 
-def test_a_loop_that_computed_for_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    measure = run
-
-    def late(*given: Any) -> Result:
-        made: Result = measure(*given)
-        return made | {"blocked_cpu_ms_max": {"scorer-1": 75.0}}
-
-    monkeypatch.setattr("allotment_lab.bench.loops.run", late)
+def test_a_loop_that_computed_for_too_long_is_an_error(
+    measured: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = measured.result | {"blocked_cpu_ms_max": {"scorer-1": 75.0}}
+    monkeypatch.setattr("allotment_lab.bench.loops.run", lambda *_: late)
     result = CliRunner().invoke(main, ["bench", "loops", *SMALL])
     assert result.exit_code == 2
     assert "event loops computed for longer than 50 ms: {'scorer-1': 75.0}" in result.stderr

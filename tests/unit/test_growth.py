@@ -14,9 +14,9 @@ from allotment_board.board import Board
 from allotment_lab.bench.worlds.churn import Churn, shapes
 from allotment_proto.facts import Policy
 
-STEPS = int(os.environ.get("ALLOT_GROWTH_STEPS", "6000"))
+STEPS = int(os.environ.get("ALLOT_GROWTH_STEPS", "3000"))
 NODES = 20
-SLACK_BYTES = 512 * 1024
+SLACK_BYTES = 256 * 1024
 CHANGE_BYTES_MAX = 320
 """A change in the list, with the allocation and its holdings that it may be the last to know."""
 
