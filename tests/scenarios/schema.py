@@ -88,105 +88,69 @@ EXACTLY: Check = (
     "names, how many there are, or a text for each: {low-0: n1}",
 )
 WORDS: Check = _mapping_of(_are_words), "a list of words for each: {low-0: [not enough CPU]}"
+
+
+def _fields(**by_check: str) -> dict[str, Check]:
+    """Names of fields by the name of their check: ``number="cards memory"``."""
+    return {
+        name: globals()[check.upper()]
+        for check, names in by_check.items()
+        for name in names.split()
+    }
+
+
 OBJECTS_OF: Mapping[str, Mapping[str, Check]] = {
-    "nodes": {
-        "cards": NUMBER,
-        "memory": NUMBER,
-        "model": TEXT,
-        "mode": TEXT,
-        "cpu": AMOUNT,
-        "host_memory": AMOUNT,
-        "pods": AMOUNT,
-        "offers": AMOUNTS,
-        "labels": TEXTS,
-        "taints": OBJECTS,
-        "cordoned": SWITCH,
-        "ready": SWITCH,
-    },
-    "queues": {
-        "weight": NUMBER,
-        "priority": NUMBER,
-        "parent": TEXT,
-        "capability": AMOUNTS,
-        "deserved": AMOUNTS,
-        "guarantee": AMOUNTS,
-        "reclaimable": SWITCH,
-        "state": TEXT,
-        "node_groups": OBJECT,
-    },
-    "classes": {"value": NUMBER, "never_preempts": SWITCH, "default": SWITCH},
-    "groups": {
-        "pods": NUMBER,
-        "min": NUMBER,
-        "queue": TEXT,
-        "class": TEXT,
-        "namespace": TEXT,
-        "phase": TEXT,
-        "owner": TEXT,
-        "needs": AMOUNTS,
-        "roles": NUMBERS,
-        "parts": OBJECT,
-        "annotations": TEXTS,
-        "each": OBJECT,
-    },
-    "pods": {
-        "cards": NUMBER,
-        "memory": NUMBER,
-        "cores": NUMBER,
-        "cpu": AMOUNT,
-        "host_memory": AMOUNT,
-        "asks": AMOUNTS,
-        "group": TEXT,
-        "role": TEXT,
-        "queue": TEXT,
-        "class": TEXT,
-        "priority": NUMBER,
-        "scheduler": TEXT,
-        "namespace": TEXT,
-        "owner": TEXT,
-        "node": TEXT,
-        "phase": TEXT,
-        "labels": TEXTS,
-        "annotations": TEXTS,
-        "gated": SWITCH,
-        "never_preempts": SWITCH,
-        "spec": OBJECT,
-    },
+    "nodes": _fields(
+        number="cards memory",
+        text="model mode",
+        amount="cpu host_memory pods",
+        amounts="offers",
+        texts="labels",
+        objects="taints",
+        switch="cordoned ready",
+    ),
+    "queues": _fields(
+        number="weight priority",
+        text="parent state",
+        amounts="capability deserved guarantee",
+        switch="reclaimable",
+        object="node_groups",
+    ),
+    "classes": _fields(number="value", switch="never_preempts default"),
+    "groups": _fields(
+        number="pods min",
+        text="queue class namespace phase owner",
+        amounts="needs",
+        numbers="roles",
+        texts="annotations",
+        object="parts each",
+    ),
+    "pods": _fields(
+        number="cards memory cores priority",
+        amount="cpu host_memory",
+        amounts="asks",
+        text="group role queue class scheduler namespace owner node phase",
+        texts="labels annotations",
+        switch="gated never_preempts",
+        object="spec",
+    ),
 }
 SHORT = {"nodes": "cards", "classes": "value", "groups": "pods"}
 """What a bare number means."""
-EXPECTED: Mapping[str, Check] = {
-    "placed": EXACTLY,
-    "evicts": EXACTLY,
-    "leaving": EXACTLY,
-    "nominated": EXACTLY,
-    "together": EXACTLY,
-    "told": EXACTLY,
-    "waiting": TEXTS,
-    "admitted": NAMES,
-    "gate": TEXTS,
-    "held": NAMES,
-    "passed": NUMBERS,
-    "events": WORDS,
-    "short": WORDS,
-    "shows": WORDS,
-    "hides": WORDS,
-}
+EXPECTED = _fields(
+    exactly="placed evicts leaving nominated together told",
+    texts="waiting gate",
+    names="admitted held",
+    numbers="passed",
+    words="short events shows hides",
+)
 STEPS: Mapping[str, Check] = {
-    "round": NAMES,
-    "settle": NAMES,
-    "run": NAMES,
-    "start": NAMES,
-    "gone": NAMES,
-    "end": NAMES,
+    **_fields(names="round settle run start gone end fail", number="advance rounds"),
     "delete": (
         lambda value: NAMES[0](value) or NUMBERS[0](value),
         "names, or a grace period in seconds for each",
     ),
     "evict": (lambda value: value is None or _is_text(value), "nothing, or why it is refused"),
-    "fail": NAMES,
-    "advance": NUMBER,
-    "rounds": NUMBER,
 }
 """Steps that are checked by a single rule; the others are read below."""
 _CONFIGURED = ("configuration", "configurations")

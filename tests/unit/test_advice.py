@@ -27,9 +27,7 @@ from allotment_proto.events import Event, PolicyLoaded, PriorityClassObserved, Q
 from allotment_proto.facts import (
     Constraints,
     DeviceRequest,
-    Expression,
     Holding,
-    NodeTerm,
     PluginUse,
     PodRequest,
     Policy,
@@ -81,116 +79,6 @@ def three_nodes() -> Recorder:
     return log
 
 
-ROWS: dict[str, tuple[PodRequest, list[str]]] = {
-    "a misspelt resource": (
-        PodRequest(extended=(("nvidia.com/gpuu", 1),)),
-        ["no node offers nvidia.com/gpuu; did you mean nvidia.com/gpu?"],
-    ),
-    "a selector": (
-        with_constraints(vgpu(), node_selector=(("kubernetes.io/hostname", "mars"),)),
-        [
-            "Pending 0s: nodeSelector kubernetes.io/hostname=mars excludes 2 nodes that would fit; "
-            "they have kubernetes.io/hostname gpu-a (1 node), gpu-b (1 node)",
-            "drop the nodeSelector kubernetes.io/hostname=mars",
-        ],
-    ),
-    "an affinity": (
-        with_constraints(
-            vgpu(), affinity=(NodeTerm((Expression("zone", "In", ("mars", "moon")),)),)
-        ),
-        [
-            "Pending 0s: required node affinity (zone in (mars, moon)) excludes 2 nodes that would",
-            "drop the required node affinity",
-        ],
-    ),
-    "a taint": (
-        with_constraints(vgpu(), node_selector=(("kubernetes.io/hostname", "gpu-c"),)),
-        [
-            "Pending 0s: gpu-c fits but has the taint dedicated=serving:NoSchedule, which the pod "
-            "does not tolerate; the toleration to add: "
-            "{key: dedicated, operator: Equal, value: serving, effect: NoSchedule}",
-            "  tolerate dedicated=serving:NoSchedule",
-        ],
-    ),
-    "a model": (
-        with_selection(vgpu(), use_types=("H200", "B200")),
-        [
-            "model H200 or B200 requested; the cluster has NVIDIA-A100 (2 nodes), NVIDIA-T4 (1",
-            "also accept the model NVIDIA-A100",
-        ],
-    ),
-    "too many CPUs": (
-        PodRequest(cpu_milli=1_000_000),
-        [
-            "fits an empty cluster: no",
-            "1000 CPUs requested; the largest node has 64",
-            "ask for 64 CPU, 936 less",
-        ],
-    ),
-    "too much host memory": (
-        PodRequest(memory_bytes=4 << 40),
-        [
-            "4096.0 GiB of host memory requested; the largest node has 256.0 GiB",
-            "ask for 256.0 GiB of host memory, 3840.0 GiB less",
-        ],
-    ),
-    "too many cards": (
-        vgpu(count=9),
-        [
-            "9 GPUs requested on one node; the largest node has 8",
-            "ask for 8 cards in place of 9",
-        ],
-    ),
-    "too many counted cards": (
-        PodRequest(extended=(("nvidia.com/gpu", 9),)),
-        ["nvidia.com/gpu: 9 requested; the largest node has 8", "ask for nvidia.com/gpu: 8"],
-    ),
-    "two ways to ask that no node has together": (
-        msgspec.structs.replace(
-            with_constraints(vgpu(), node_selector=(("kubernetes.io/hostname", "gpu-b"),)),
-            extended=(("nvidia.com/gpu", 1),),
-        ),
-        ["ask for no nvidia.com/gpu"],
-    ),
-    "more than the largest card": (
-        vgpu(memory_mib=100_000),
-        [
-            "97.7 GiB of one GPU requested; the largest GPU that the pod accepts has 40.0 GiB",
-            "ask for 40.0 GiB of card memory, 57.7 GiB less",
-        ],
-    ),
-    "an index": (
-        with_selection(vgpu(), indexes=(11,)),
-        [
-            "the pod accepts only card index 11; gpu-a and gpu-b have index 0 to 7",
-            "accept cards of any index",
-        ],
-    ),
-}
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_the_reason_names_its_object_and_the_change_is_offered(row: str) -> None:
-    request, expected = ROWS[row]
-    log = three_nodes()
-    log.decide(log.pod("p", request))
-    text = shown(log)
-    for part in expected:
-        assert part in text, text
-
-
-def test_a_mode_is_named_with_its_annotation() -> None:
-    log = Recorder()
-    cards = [build.card(0, mode="mps")]
-    node = build.node("gpu-mps", 0)
-    inventory = msgspec.structs.replace(build.node("x", cards).inventories[0], mode="mps")
-    log.append("allot.log.node.x", "w", msgspec.structs.replace(node, inventories=(inventory,)))
-    log.decide(log.pod("p", vgpu()))
-    text = shown(log)
-    assert "gpu-mps shares cards in mode mps, and the pod names no mode; to use it, set" in text
-    assert "name the mode mps (annotation volcano.sh/vgpu-mode: mps)  1 node" in text
-
-
 def mps_beside_another() -> Recorder:
     """A node in the mode mps with an L40S, and one A100."""
     log = Recorder()
@@ -200,25 +88,6 @@ def mps_beside_another() -> Recorder:
     log.append("allot.log.node.x", "w", mps)
     log.node("gpu-a", "NVIDIA-A100", cards=1)
     return log
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        with_selection(vgpu(), use_types=("H200",)),
-        vgpu(count=9),
-        vgpu(memory_mib=100_000),
-    ],
-    ids=["another model", "too many cards", "too much memory"],
-)
-def test_a_mode_is_not_offered_to_a_pod_that_does_not_fit_its_nodes_even_empty(
-    asked: PodRequest,
-) -> None:
-    log = mps_beside_another()
-    log.decide(log.pod("p", asked))
-    text = shown(log)
-    assert "gpu-mps shares cards in mode mps, and the pod names no mode" in text
-    assert "to use it" not in text, text
 
 
 def test_what_nodes_lack_is_not_said_of_a_pod_that_fits_or_that_its_queue_refuses() -> None:
@@ -256,66 +125,6 @@ def test_a_queue_names_the_cause_of_a_pod_that_the_pod_is_explained_with() -> No
     (waiting,) = explain_queue(world.state, "team-a", 1_000).waiting
     assert waiting.reason is not None
     assert waiting.reason.code == "InsufficientGPUMemory"
-
-
-ON_NODE: dict[str, tuple[PodRequest, str, tuple[str, str, str]]] = {
-    "a taint": (
-        vgpu(),
-        "gpu-c",
-        ("nodeConstraints", "TaintNotTolerated", "not tolerated: dedicated=serving:NoSchedule"),
-    ),
-    "a selector": (
-        with_constraints(vgpu(), node_selector=(("zone", "mars"),)),
-        "gpu-a",
-        ("nodeConstraints", "SelectorMismatch", "zone=mars wanted, no zone here"),
-    ),
-    "an affinity": (
-        with_constraints(vgpu(), affinity=(NodeTerm((Expression("zone", "Exists", ()),)),)),
-        "gpu-a",
-        ("nodeConstraints", "AffinityMismatch", "zone exists wanted, no zone here"),
-    ),
-    "a mode": (
-        with_selection(vgpu(), mode="mig"),
-        "gpu-a",
-        ("vgpu mode", "GPUModeMismatch", "hami-core here, mig wanted"),
-    ),
-    "a number of cards": (
-        vgpu(count=9),
-        "gpu-a",
-        ("vgpu cards", "NotEnoughGPUsOnNode", "9 wanted, 8 here"),
-    ),
-}
-
-
-@pytest.mark.parametrize("row", ON_NODE)
-def test_each_step_on_a_node_names_its_object(row: str) -> None:
-    request, node, expected = ON_NODE[row]
-    log = three_nodes()
-    log.pod("p", request)
-    steps = explained(log, "p", node=node).node_steps
-    assert steps is not None
-    assert expected in [(step.step, step.verdict, step.detail) for step in steps.host]
-    assert steps.verdict == expected[1]
-
-
-def test_the_closest_are_those_of_the_dimension_that_lacks() -> None:
-    log = three_nodes()
-    log.decide(log.pod("other", msgspec.structs.replace(vgpu(), cpu_milli=60_000)))
-    log.decide(log.pod("cpu", msgspec.structs.replace(vgpu(), cpu_milli=70_000)))
-    log.decide(log.pod("cards", vgpu(count=9)))
-    cpu, cards = explained(log, "cpu").closest, explained(log, "cards").closest
-    assert [(c.device, c.reason) for c in cpu] == [("cpu", "InsufficientCPU")] * 2
-    assert cpu[0].short == {"cpuMilli": 6_000}
-    assert [h.name for c in cpu for h in c.holders] == ["other"]
-    assert (cards[0].node, cards[0].free_count, cards[0].short) == ("gpu-a", 8, {"cards": 1})
-    assert "6 CPU" in shown(log, "cpu")
-
-
-def test_what_can_never_fit_is_shown_beside_the_largest_card() -> None:
-    log = three_nodes()
-    log.decide(log.pod("full", vgpu(8, 40_000, 10)))
-    log.decide(log.pod("p", vgpu(memory_mib=100_000)))
-    assert {each.node for each in explained(log, "p").closest} == {"gpu-a"}
 
 
 def test_a_pod_that_waits_for_a_claim_is_not_called_wrong() -> None:
@@ -394,37 +203,6 @@ def test_the_amounts_that_nodes_list_shrink_with_what_is_asked_for() -> None:
     assert changes(explained(log, "p")) == [("ask for 40.0 GiB of card memory, 8.8 GiB less", 1)]
 
 
-def test_what_never_fits_hears_nothing_about_waiting() -> None:
-    log = three_nodes()
-    log.decide(log.pod("full", vgpu(8, 40_000, 10)))
-    log.decide(log.pod("p", vgpu(memory_mib=100_000)))
-    found = explained(log, "p")
-    assert found.status.fits_empty_cluster is False
-    assert found.waiting_for is None
-    assert changes(found) == [("ask for 40.0 GiB of card memory, 57.7 GiB less", 1)]
-    assert "What would fit these nodes if they were empty" in shown(log)
-    assert found.closest[0].device == "GPU-0"
-
-
-def test_the_fewest_pods_that_would_make_room() -> None:
-    log = Recorder()
-    log.node("n1", cards=1)
-    for name in ("a", "b", "c"):
-        log.decide(log.pod(name, vgpu(1, 10_000, 10)))
-    log.decide(log.pod("p", vgpu(1, 30_000, 10)))
-    assert changes(explained(log, "p")) == [
-        ("ask for 10.7 GiB of card memory, 18.6 GiB less", 1),
-        ("when default/a, default/b end on n1", 1),
-    ]
-
-
-def test_nodes_that_are_out_of_use_are_offered() -> None:
-    log = Recorder()
-    log.node("n1", unschedulable=True)
-    log.decide(log.pod("p"))
-    assert changes(explained(log, "p")) == [("uncordon node n1", 1)]
-
-
 @pytest.mark.parametrize("scheduler", ["alotment", "default-scheduler"])
 def test_a_pod_of_another_scheduler_is_told_whom_it_names(scheduler: str) -> None:
     log = three_nodes()
@@ -477,28 +255,6 @@ def of_world(world: World, uid: str) -> PodExplanation:
     return explain(world.state, story, 1_000)
 
 
-@pytest.mark.parametrize("actions", [("allocate", "backfill"), GATED])
-def test_a_quota_says_held_limit_and_wanted_and_where_there_is_room(
-    actions: tuple[str, ...],
-) -> None:
-    world = queued(actions)
-    world.tell(build.pod("q2", counted(1), name="q2", queue="team-a"))
-    world.decide()
-    found = of_world(world, "q2")
-    lines = explanation_lines(found)
-    assert "Queue      position 1 of 1 in team-a" in lines
-    assert lines[1].startswith(
-        f"Status     Pending 1s: queue team-a is at its limit: 2 of 2 {NUMBER} in use, 1 requested"
-    )
-    assert {text for text, _ in changes(found)} == {
-        "in queue default",
-        "in queue team-b",
-        "when default/q1 ends",
-    }
-    (quota,) = found.status.quota
-    assert (quota.held, quota.most, quota.wants) == (2_000, 2_000, 1_000)
-
-
 def test_without_any_quota_nothing_is_said_of_one() -> None:
     world = queued(GATED)
     world.tell(build.pod("big", counted(1, cpu_milli=1_000_000), name="big", queue="team-b"))
@@ -506,39 +262,6 @@ def test_without_any_quota_nothing_is_said_of_one() -> None:
     text = "\n".join(explanation_lines(of_world(world, "big")))
     assert "1000 CPUs requested; the largest node has 8" in text
     assert "uota" not in text.replace("no queue's quota limits it", "")
-
-
-def test_a_queue_that_does_not_exist_is_told_with_those_that_do() -> None:
-    world = queued(GATED)
-    world.tell(build.pod("q4", counted(1), name="q4", queue="team-q"))
-    world.decide()
-    found = of_world(world, "q4")
-    text = "\n".join(explanation_lines(found))
-    assert "queue team-q does not exist; did you mean team-b?" in text
-    assert "not tried yet" not in text
-    assert ("in queue team-b", 1) in changes(found)
-
-
-def test_a_member_of_a_gang_hears_what_would_start_the_whole_gang() -> None:
-    world = World(build.node("n1", 4), build.node("n2", 4, taints=(SERVING,)))
-    world.gang("a", 8)
-    world.decide()
-    found = of_world(world, "a-w-0")
-    first = found.counterfactuals[0]
-    assert first.text == "tolerate dedicated=serving:NoSchedule"
-    assert (first.members_fit, first.members) == (8, 8)
-    assert "a minimum of 4 in place of 8" in [each.text for each in found.counterfactuals]
-    assert "tolerate dedicated=serving:NoSchedule         8 of 8 pods fit" in "\n".join(
-        explanation_lines(found)
-    )
-
-
-def test_a_gang_is_told_the_largest_amount_with_which_all_fit() -> None:
-    world = World(build.node("n1", 3))
-    world.gang("a", 6)
-    world.decide()
-    texts = {each.text: each.members_fit for each in of_world(world, "a-w-0").counterfactuals}
-    assert texts["ask for 7.8 GiB of card memory, 7.8 GiB less"] == 6
 
 
 def sized(world: World, **memory_mib: int) -> None:
@@ -560,15 +283,6 @@ def test_a_gang_of_unequal_members_is_told_whose_end_makes_room() -> None:
     found = explain_gang(world.state, "default/a", 1_000)
     assert "a minimum of 1 in place of 2" in [each.text for each in found.counterfactuals]
     assert not [each.text for each in found.counterfactuals if "a-m" in each.text]
-
-
-def test_the_end_of_another_pod_is_found_behind_the_places_of_own_members() -> None:
-    world = World(build.node("n1", 1))
-    sized(world, zz=4_000)
-    world.decide()
-    world.gang("a", 4, memory_mib=4_000)
-    texts = [each.text for each in explain_gang(world.state, "default/a", 1_000).counterfactuals]
-    assert "when default/zz ends on n1" in texts
 
 
 def big_cluster(nodes: int, pods: int) -> ClusterState:
