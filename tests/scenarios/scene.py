@@ -20,10 +20,14 @@ from allotment.core.ledger.check import check
 from allotment.core.ledger.model import Group
 from allotment.core.placement.cycle import Outcome
 from allotment.core.placement.evaluator import Evaluator
+from allotment.core.queues.model import Phase
+from allotment.core.queues.phases import UNSCHEDULABLE
+from allotment.core.queues.round.members import job_of
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.reasons import refusal_text
 from allotment_binder.causes import told
 from allotment_binder.gang_notices import waits_because
+from allotment_binder.group_status import closing_of, quota_of
 from allotment_binder.notices import Refused
 from allotment_binder.readers import Readers
 from allotment_board.board import Board
@@ -359,6 +363,20 @@ class Scene(BatchRecorder):
             text = "" if short is None else f"{short.code} {short.together}/{short.waiting} "
             self._contains(f"group {name}", words, text + ("" if short is None else short.message))
 
+    def _expect_conditions(self, expected: Mapping[str, Any]) -> None:
+        """The text of the condition Unschedulable of PodGroups."""
+        for name, words in expected.items():
+            found = self._group(name)
+            if found.fact is None:
+                self._fail(f"there is no PodGroup {name}")
+            key = f"{found.fact.namespace}/{name}"
+            view = job_of(self.state, key, found, found.fact)
+            before = Phase.PENDING if found.fact.phase == "Pending" else Phase.INQUEUE
+            condition = closing_of(found, view, before, quota_of(self.state, found)).condition
+            if condition is None or condition.type != UNSCHEDULABLE:
+                self._fail(f"group {name} has no condition {UNSCHEDULABLE}: {condition}")
+            self._contains(f"the condition of {name}", words, condition.message)
+
     def _expect_events(self, expected: Mapping[str, Any]) -> None:
         """The text of the condition and the Event of pods."""
         for names, words in expected.items():
@@ -371,6 +389,9 @@ class Scene(BatchRecorder):
                     said = waits_because(self.state.groups[fact.group])
                 notice = Refused(uid, fact.namespace, fact.name, said, is_news=True)
                 text = told(self.state, Whys(self.state), notice, Readers())
+                command = f"Ask: allot explain pod {fact.namespace}/{fact.name}"
+                assert text.endswith(command), text
+                assert "\n" not in text
                 self._contains(f"the Event of {uid}", words, text)
 
     def _expect_shows(self, expected: Mapping[str, Any]) -> None:

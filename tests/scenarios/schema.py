@@ -142,7 +142,7 @@ EXPECTED = _fields(
     texts="waiting gate",
     names="admitted held",
     numbers="passed",
-    words="short events shows hides",
+    words="short conditions events shows hides",
 )
 STEPS: Mapping[str, Check] = {
     **_fields(names="round settle run start gone end fail", number="advance rounds"),

@@ -10,7 +10,6 @@ from allotment.core.explain.pod import explain, fits_empty_cluster
 from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.schema import Candidate, Explanation
 from allotment.core.explain.views import node_views
-from allotment.core.explain.words import fragmentation_text, near_words
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.core.placement.cycle import run_cycle
@@ -60,118 +59,12 @@ def test_the_funnel_counts_every_node_once_and_agrees_with_the_refusal() -> None
     assert counted == dict(refusal.reasons)
 
 
-def test_the_closest_card_names_what_is_short_and_who_holds_it() -> None:
-    found = explained(busy_cluster(), "research", "llama")
-    closest = found.closest[0]
-    assert (closest.node, closest.device) == ("gpu-02", "GPU-0")
-    assert closest.short == {"memoryBytes": (30000 + 16384 - 40960) << 20, "computePercent": 10}
-    assert [(h.namespace, h.name) for h in closest.holders] == [("research", "a100-only")]
-    assert len(found.closest) == 1  # unhealthy and cordoned cards would not help
-
-
-def test_counted_resources_have_closest_nodes() -> None:
-    closest = explained(busy_cluster(), "default", "whole-more").closest
-    assert [(c.node, c.device, c.free_count, c.short) for c in closest] == [
-        ("whole-01", "nvidia.com/gpu", 2, {"count": 2})
-    ]
-    assert closest[0].holders[0].name == "whole"
-
-
-def test_never_and_not_now_are_told_apart() -> None:
-    log = busy_cluster()
-    assert explained(log, "research", "llama").status.fits_empty_cluster is True
-    never = explained(log, "research", "never")
-    assert never.status.fits_empty_cluster is False
-    assert never.fragmentation is None
-
-
 def test_a_cordon_is_not_never() -> None:
     log = Recorder()
     log.node("n1", unschedulable=True)
     log.pod("a")
     assert fits_empty_cluster(log.state, vgpu())
     assert not fits_empty_cluster(log.state, vgpu(count=3))
-
-
-def test_what_would_wake_a_waiting_pod() -> None:
-    log = busy_cluster()
-    for name, kind in (("llama", "Release"), ("never", None)):
-        waiting = explained(log, "research", name).waiting_for
-        assert (waiting.kind if waiting is not None else None) == kind
-    cordoned = Recorder()
-    cordoned.node("n1", unschedulable=True)
-    cordoned.pod("a")
-    change = explained(cordoned, "default", "a").waiting_for
-    assert change is not None
-    assert (change.kind, change.nodes) == ("NodeChange", 1)
-
-
-def test_fragmentation_is_said_when_the_pieces_would_do() -> None:
-    log = Recorder()
-    log.node("n1", cards=2)
-    for name in ("a", "b"):
-        log.decide(log.pod(name, vgpu(1, 25000, 60)))
-    log.decide(log.pod("c", vgpu(1, 20000, 10)))
-    piece = explained(log, "default", "c").fragmentation
-    assert piece is not None
-    assert piece.free_bytes == 2 * (40960 - 25000) << 20
-    assert piece.largest_usable_bytes == (40960 - 25000) << 20
-    assert piece.needed_bytes == 20000 << 20
-    assert piece.dimension == "memory"
-    assert fragmentation_text(piece) == (
-        "31.2 GiB of suitable card memory is free, at most 15.6 GiB of it on one card; 19.5 GiB "
-        "requested"
-    )
-
-
-def test_fragmentation_names_what_is_short() -> None:
-    """Each card has 30 GiB free in one piece, and not the compute for the pod."""
-    log = Recorder()
-    log.node("n1", cards=2)
-    for name in ("a", "b"):
-        log.decide(log.pod(name, vgpu(1, 10000, 60)))
-    log.decide(log.pod("c", vgpu(1, 1000, 50)))
-    piece = explained(log, "default", "c").fragmentation
-    assert piece is not None
-    assert piece.dimension == "compute"
-    assert fragmentation_text(piece) == (
-        "80% compute is free on suitable cards, at most 40% of it on one card with 1000 MiB free; "
-        "50% requested"
-    )
-
-
-def test_too_little_compute_in_whatever_pieces_is_not_fragmented() -> None:
-    log = Recorder()
-    log.node("n1", cards=2)
-    for name in ("a", "b"):
-        log.decide(log.pod(name, vgpu(1, 10000, 80)))
-    log.decide(log.pod("c", vgpu(1, 1000, 50)))
-    assert explained(log, "default", "c").fragmentation is None
-
-
-def test_a_pod_that_asks_for_no_share_of_compute_is_short_of_none_in_particular() -> None:
-    log = Recorder()
-    log.node("n1", cards=1)
-    log.decide(log.pod("a", vgpu(1, 10000, 100)))
-    log.decide(log.pod("b", vgpu(1, 40000, 0)))
-    (entry,) = explained(log, "default", "b").closest
-    assert near_words(entry).short == "8.8 GiB memory, compute (none is free)"
-
-
-def test_a_placed_pod_shows_the_table_its_decision_saw() -> None:
-    log = busy_cluster()
-    found = explained(log, "default", "big")
-    placement = decode_envelope(log.records[10].payload).events[0].placements[2]  # type: ignore[union-attr]
-    chosen, second = found.candidates
-    assert chosen.chosen
-    assert (chosen.node, chosen.total_micro) == (placement.node, placement.score_micro)
-    assert chosen.terms == dict(placement.terms)
-    runner = placement.runners_up[0]
-    assert (second.node, second.total_micro) == (runner.node, runner.score_micro)
-    assert found.candidates_total == placement.feasible
-    assert found.funnel[-1].left == placement.feasible
-    assert found.placement is not None
-    assert [d.device for d in found.placement.devices] == ["GPU-2"]
 
 
 def test_earlier_pods_of_the_same_batch_are_counted_in() -> None:
@@ -181,32 +74,6 @@ def test_earlier_pods_of_the_same_batch_are_counted_in() -> None:
     log.decide(a, b)
     first, second = (explained(log, "default", name).candidates[0] for name in "ab")
     assert first.free_before_bytes - second.free_before_bytes == 1000 << 20
-
-
-def test_a_bad_request_shows_its_problem_and_no_funnel() -> None:
-    found = explained(busy_cluster(), "default", "wrong")
-    assert found.status.cause == "InvalidRequest"
-    assert "is 120; 0 to 100" in found.status.problem
-    assert found.funnel == ()
-    assert found.closest == ()
-
-
-def test_a_pod_that_is_gone_still_tells_what_it_held() -> None:
-    found = explained(busy_cluster(), "default", "half")
-    assert (found.status.phase, found.status.node) == ("Gone", "gpu-01")
-    assert found.placement is not None
-    assert (found.placement.phase, found.placement.devices[0].device) == ("released", "GPU-0")
-
-
-def test_a_pod_bound_by_others_is_said_to_be() -> None:
-    log = Recorder()
-    log.node("n1")
-    uid = log.pod("theirs", scheduler="default-scheduler")
-    log.observe(uid, phase="Running", node="n1")
-    found = explained(log, "default", "theirs")
-    assert found.placement is not None
-    assert found.placement.others
-    assert found.decision is None
 
 
 def test_one_node_in_every_step() -> None:
