@@ -82,32 +82,6 @@ def refused(state: ClusterState, uid: str = "a", policy: Policy | None = None) -
 # ---- host ports
 
 
-@pytest.mark.parametrize(
-    ("taken", "wanted", "conflict"),
-    [
-        (HostPort("TCP", "0.0.0.0", 80), HostPort("TCP", "0.0.0.0", 80), True),
-        (HostPort("TCP", "0.0.0.0", 80), HostPort("TCP", "10.0.0.1", 80), True),
-        (HostPort("TCP", "10.0.0.1", 80), HostPort("TCP", "0.0.0.0", 80), True),
-        (HostPort("TCP", "10.0.0.1", 80), HostPort("TCP", "10.0.0.2", 80), False),
-        (HostPort("TCP", "0.0.0.0", 80), HostPort("UDP", "0.0.0.0", 80), False),
-        (HostPort("TCP", "0.0.0.0", 80), HostPort("TCP", "0.0.0.0", 81), False),
-    ],
-)
-def test_host_ports(taken: HostPort, wanted: HostPort, conflict: bool) -> None:
-    state = build.state_of(
-        build.node(), pod("x", ports=(taken,), node="n1"), pod("a", ports=(wanted,))
-    )
-    assert refused(state) == ({reasons.HOST_PORT_TAKEN: 1} if conflict else {})
-
-
-def test_two_pods_with_one_host_port_do_not_meet_in_one_cycle() -> None:
-    port = HostPort("TCP", "0.0.0.0", 80)
-    state = build.state_of(*zones("1", "1"), *(pod(uid, ports=(port,)) for uid in ("a", "b", "c")))
-    outcome = decide(state, "a", "b", "c")
-    assert {p.uid: p.node for p in outcome.placements} == {"a": "n1", "b": "n2"}
-    assert outcome.refusals[0].reasons == ((reasons.HOST_PORT_TAKEN, 2),)
-
-
 def test_the_binder_asks_again_for_ports_taken_meanwhile() -> None:
     port = HostPort("TCP", "0.0.0.0", 80)
     state = build.state_of(build.node(), pod("a", ports=(port,)))
@@ -120,96 +94,6 @@ def test_the_binder_asks_again_for_ports_taken_meanwhile() -> None:
 # ---- affinity and anti-affinity
 
 
-def test_required_affinity() -> None:
-    state = build.state_of(
-        *zones("1", "2", "", "2"),
-        pod("w", WEB, node="n2"),
-        pod("a", near=(near("zone", IS_WEB),)),
-    )
-    assert places(state, "a")["a"] in ("n2", "n4")
-    apply(state, PodGone(uid="w", namespace="default", name="pod-w", rv=2), 9)
-    assert refused(state) == {reasons.POD_AFFINITY_MISMATCH: 4}
-
-
-def test_affinity_wants_one_pod_that_meets_all_terms() -> None:
-    both = (near("zone", IS_WEB), near("host", (Expression("tier", "Exists", ()),)))
-    state = build.state_of(
-        *zones("1", "1"),
-        pod("w", WEB, node="n1"),
-        pod("t", (("tier", "1"),), node="n1"),
-        pod("a", near=both),
-    )
-    assert refused(state) == {reasons.POD_AFFINITY_MISMATCH: 2}
-    apply(state, pod("wt", (*WEB, ("tier", "1")), node="n2"), 9)
-    assert places(state, "a") == {"a": "n2"}
-
-
-def test_the_first_of_pods_that_want_each_other_may_go_anywhere_the_label_is() -> None:
-    rule = {"near": (near("zone", IS_WEB),), "near_self": True}
-    state = build.state_of(
-        *zones("", "1", "2", "2", pods=1), *(pod(uid, WEB, **rule) for uid in ("a", "b"))
-    )
-    outcome = decide(state, "a", "b")
-    assert {p.uid: p.node for p in outcome.placements} == {"a": "n2"}
-    assert dict(outcome.refusals[0].reasons) == {
-        reasons.POD_AFFINITY_MISMATCH: 3,
-        reasons.POD_LIMIT_REACHED: 1,
-    }
-
-
-def test_required_anti_affinity() -> None:
-    state = build.state_of(
-        *zones("1", "1", "2", ""),
-        pod("w", WEB, node="n1"),
-        pod("a", away=(near("zone", IS_WEB),)),
-        pod("b", away=(near("host", IS_WEB),)),
-    )
-    assert places(state, "a") == {"a": "n3"}
-    assert places(state, "b") == {"b": "n2"}
-
-
-def test_anti_affinity_of_pods_that_run_keeps_others_away() -> None:
-    state = build.state_of(
-        *zones("1", "1"),
-        pod("x", away=(near("zone", IS_DB),), node="n1"),
-        pod("a", DB),
-        pod("b", DB, namespace="other"),
-        pod("c", WEB),
-    )
-    outcome = decide(state, "a", "b", "c")
-    assert {p.uid for p in outcome.placements} == {"b", "c"}
-    assert outcome.refusals[0].reasons == ((reasons.REPELLED_BY_POD, 2),)
-
-
-def test_replicas_that_repel_each_other_spread_within_one_cycle() -> None:
-    rule = {"away": (near("host", IS_WEB),)}
-    state = build.state_of(*zones("1", "1"), *(pod(uid, WEB, **rule) for uid in "abc"))
-    outcome = decide(state, "a", "b", "c")
-    assert {p.uid: p.node for p in outcome.placements} == {"a": "n1", "b": "n2"}
-    assert outcome.refusals[0].reasons == ((reasons.POD_ANTI_AFFINITY, 2),)
-
-
-def test_a_pod_that_says_it_no_more_repels_no_more() -> None:
-    x = pod("x", away=(near("zone", IS_DB),), node="n1")
-    state = build.state_of(*zones("1"), x, pod("a", DB))
-    assert refused(state) == {reasons.REPELLED_BY_POD: 1}
-    apply(state, pod("x", node="n1"), 9)
-    assert state.keep_away == {}
-    assert places(state, "a") == {"a": "n1"}
-
-
-def test_every_namespace_and_those_that_are_named() -> None:
-    everywhere = PodTerm("zone", (), IS_WEB)
-    state = build.state_of(
-        *zones("1"),
-        pod("w", WEB, namespace="other", node="n1"),
-        pod("a", near=(everywhere,)),
-        pod("b", near=(near("zone", IS_WEB),)),
-        pod("c", near=(near("zone", IS_WEB, "default", "other"),)),
-    )
-    assert set(places(state, "a", "b", "c")) == {"a", "c"}
-
-
 def test_labels_that_change_are_seen() -> None:
     state = build.state_of(*zones("1"), pod("w", node="n1"), pod("a", near=(near("zone", IS_WEB),)))
     board = Board(state)
@@ -219,70 +103,6 @@ def test_labels_that_change_are_seen() -> None:
 
 
 # ---- spread
-
-
-def spread(key: str = "zone", **changes: Any) -> Spread:
-    values: dict[str, Any] = {"max_skew": 1, "is_required": True, "counts_self": True, **changes}
-    return Spread(near(key, IS_WEB), **values)
-
-
-def test_required_spread_fills_zones_evenly() -> None:
-    rule = {"spread": (spread(),)}
-    state = build.state_of(*zones("1", "2", "", pods=5), *(pod(uid, WEB, **rule) for uid in "abcd"))
-    found = decide(state, *"abcd")
-    assert sorted(p.node for p in found.placements) == ["n1", "n1", "n2", "n2"]
-    assert found.placements[0].node != found.placements[1].node
-
-
-def test_a_zone_without_room_holds_the_others_back() -> None:
-    rule = {"spread": (spread(),)}
-    state = build.state_of(
-        *zones("1"),
-        *zones("1", "2")[1:],
-        pod("w", WEB, node="n1"),
-        pod("a", WEB, **rule),
-    )
-    apply(state, build.node("n2", pods=0, labels=(("zone", "2"),), rv=2), 9)
-    assert refused(state) == {reasons.SPREAD_MISMATCH: 1, reasons.POD_LIMIT_REACHED: 1}
-
-
-@pytest.mark.parametrize(
-    ("changes", "node_changes", "wanted"),
-    [
-        ({}, {}, "refused"),
-        ({"max_skew": 2}, {}, "fits"),
-        ({"counts_self": False}, {}, "fits"),
-        ({}, {"taints": (Taint("k", "", "NoSchedule"),)}, "refused"),
-        ({"honors_taints": True}, {"taints": (Taint("k", "", "NoSchedule"),)}, "fits"),
-        (
-            {"honors_taints": True, "min_domains": 2},
-            {"taints": (Taint("k", "", "NoSchedule"),)},
-            "refused",
-        ),
-    ],
-)
-def test_which_domains_count(
-    changes: dict[str, Any], node_changes: dict[str, Any], wanted: str
-) -> None:
-    """One web pod in zone 1, none in zone 2, where there is no room (or a taint)."""
-    full = build.node("n2", pods=0, labels=(("zone", "2"),), **node_changes)
-    state = build.state_of(
-        *zones("1"), full, pod("w", WEB, node="n1"), pod("a", WEB, spread=(spread(**changes),))
-    )
-    found = refused(state)
-    assert ("refused" if found else "fits") == wanted, found
-
-
-def test_pods_that_end_are_not_counted_in_a_spread() -> None:
-    state = build.state_of(
-        *zones("1"),
-        build.node("n2", pods=0, labels=(("zone", "2"),)),
-        pod("w", WEB, node="n1"),
-        pod("a", WEB, spread=(spread(),)),
-    )
-    assert refused(state)
-    apply(state, pod("w", WEB, node="n1", deleting=True), 9)
-    assert places(state, "a") == {"a": "n1"}
 
 
 # ---- volumes
@@ -300,42 +120,6 @@ def test_volumes_are_reached_from_where_they_all_are() -> None:
 
 
 # ---- switches
-
-
-@pytest.mark.parametrize(
-    ("argument", "rules", "code"),
-    [
-        (
-            "predicate.NodePortsEnable",
-            {"ports": (HostPort("TCP", "", 80),)},
-            reasons.HOST_PORT_TAKEN,
-        ),
-        (
-            "predicate.PodAffinityEnable",
-            {"near": (near("zone", IS_DB),)},
-            reasons.POD_AFFINITY_MISMATCH,
-        ),
-        (
-            "predicate.PodAffinityEnable",
-            {"away": (near("zone", IS_WEB),)},
-            reasons.POD_ANTI_AFFINITY,
-        ),
-        (
-            "predicate.PodTopologySpreadEnable",
-            {"spread": (spread("absent"),)},
-            reasons.SPREAD_MISMATCH,
-        ),
-    ],
-)
-def test_switches(argument: str, rules: dict[str, Any], code: str) -> None:
-    state = build.state_of(
-        *zones("1"), pod("x", WEB, ports=(HostPort("TCP", "", 80),), node="n1"), pod("a", **rules)
-    )
-    off = PluginUse("predicates", arguments=((argument, False),))
-    assert refused(state) == {code: 1}
-    assert refused(state, policy=Policy(tiers=((off,),))) == {}
-    all_off = PluginUse("predicates", off=("enablePredicate",))
-    assert refused(state, policy=Policy(tiers=((all_off,),))) == {}
 
 
 @pytest.mark.parametrize(
