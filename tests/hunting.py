@@ -8,7 +8,6 @@ from allotment.core.ledger.model import Node
 from allotment.core.queues.model import Kind
 from allotment.core.queues.round import victims
 from allotment.core.queues.round.candidates import Bounds, Cost
-from allotment.core.queues.round.victims import Hunt
 from allotment.core.queues.session import Session
 from allotment.core.queues.work import Job
 
@@ -25,14 +24,14 @@ def every_pod_asked() -> Iterator[None]:
             return in_order(bounds, changed, job)
         return [(0, (), name) for name in sorted(bounds._state.nodes)]
 
-    def may_go(hunt: Hunt, source: victims._Source, job: Job, kind: Kind) -> bool:
+    def may_go(session: Session, source: victims._Source, job: Job, kind: Kind) -> bool:
         if source is victims._Source.OTHER_GROUPS:
             return kind.queue == job.queue
-        return kind.queue != job.queue and hunt._session.queue(kind.queue).reclaimable
+        return kind.queue != job.queue and session.queue(kind.queue).reclaimable
 
     with (
-        patch.object(Hunt, "_may_find", lambda *_: True),
-        patch.object(Hunt, "_may_go", may_go),
+        patch.object(victims, "might_evict", lambda *_: True),
+        patch.object(victims, "_may_go", may_go),
         patch.object(Session, "gives_back", lambda *_: True),
         patch.object(victims, "_in_order", everywhere),
     ):

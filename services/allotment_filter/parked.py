@@ -13,7 +13,8 @@ Only pods are parked whose answer follows from each node for itself, or from the
 about other pods, or of others about them, and with volumes, a change there may matter here. Of
 groups those are parked whose pods all wait and ask the same, and of whom not even one fits. And
 nodes must be all that is asked: where plugins choose nodes for pods, by node groups or by the names
-of cards, or some are held for a gang, pods that ask the same do not wait for the same.
+of cards, or some are held for a gang, pods that ask the same do not wait for the same. Where the
+policy evicts, those are not parked for whom others might go.
 """
 
 from collections.abc import Callable, Hashable
@@ -54,6 +55,8 @@ class _Lone(NamedTuple):
     """What their queue checks in addition to the request, if the queue refused them."""
     code: str = ""
     """Why their queue refused them; empty: nodes did."""
+    priority: int = 0
+    """What decides, where the policy evicts, whether others might go for them."""
 
 
 class _Gang(NamedTuple):
@@ -64,6 +67,7 @@ class _Gang(NamedTuple):
     needed: int
     pods: int
     scope: str
+    priority: int
 
 
 class Worth(Enum):
@@ -211,18 +215,23 @@ class Parked:
     def _class_of(self, job: str, pod: Pod, session: Session) -> Class | None:
         """Under what a job can be parked whose first pod was refused; None if it cannot be."""
         fact, refusal = pod.fact, pod.refusal
-        if refusal is None or fact.problem is not None or self._rounds.may_evict:
-            return None  # or it may need an eviction
+        if refusal is None or fact.problem is not None or self._might_evict(job, session):
+            return None
+        priority = session.jobs[job].view.priority if self._rounds.may_evict else 0
         if refusal.problem is not None:
             is_alike = job.startswith(SINGLE) and _ONE_BY_ONE.isdisjoint(session.plugin_names)
             code = refusal.problem.code
-            alike = _Lone(fact.queue, fact.request, "", fact.priority_class, code)
+            alike = _Lone(fact.queue, fact.request, "", fact.priority_class, code, priority)
             return alike if is_alike else None
         if not self._is_by_itself(fact) or self.state.holds or session.chooses_nodes(job):
             return None
         if job.startswith(SINGLE):
-            return _Lone(fact.queue, fact.request, self.state.scope_of(fact))
+            return _Lone(fact.queue, fact.request, self.state.scope_of(fact), priority=priority)
         return self._gang_of(job, session)
+
+    def _might_evict(self, job: str, session: Session) -> bool:
+        """Whether pods might be evicted for a job, or are."""
+        return job in self.state.nominated or self._rounds.might_evict(session, job)
 
     def _gang_of(self, job: str, session: Session) -> _Gang | None:
         """What a group has in common with others that are parked with it: its pods ask the same,
@@ -238,7 +247,8 @@ class Parked:
         if any(f.request != request or not self._is_by_itself(f) for f in facts):
             return None
         queue, scope = state.groups[job].queue, state.scope_of(facts[0])
-        return _Gang(queue, request, needed, len(facts), scope)
+        priority = session.jobs[job].view.priority if self._rounds.may_evict else 0
+        return _Gang(queue, request, needed, len(facts), scope, priority)
 
     def _is_by_itself(self, fact: PodObserved) -> bool:
         """Whether each node's answer follows from that node alone: it has no rules about others nor

@@ -154,8 +154,10 @@ class Cluster:
         return str(self.stack.pod(name)["metadata"]["annotations"].get(key, ""))
 
     def env(self, name: str) -> dict[str, str]:
-        found: dict[str, str] = json.loads(self.annotation(name, "allotment.dev/env"))["main"]
-        return found
+        """What the pod's only container was given."""
+        found: dict[str, dict[str, str]] = json.loads(self.annotation(name, "allotment.dev/env"))
+        [given] = found.values()
+        return given
 
     def holders(self, node: str) -> dict[str, str]:
         """Pod → card, as the node's device plugins handed them out."""

@@ -133,7 +133,9 @@ def places(state: ClusterState) -> dict[str, Any]:
 
 PLUGINS = ("capacity", "proportion", "drf", "nodegroup", "capacity-card")
 UNGATED = tuple(
-    Policy(tiers=(FIRST, (PluginUse(name),)), actions=("allocate", "backfill")) for name in PLUGINS
+    Policy(tiers=(FIRST, (PluginUse(name),)), actions=("allocate", "backfill", *more))
+    for name in PLUGINS
+    for more in ((), ("preempt", "reclaim"))
 )
 OPS: tuple[Any, ...] = (
     Cluster.many,
@@ -197,7 +199,7 @@ def test_nobody_is_parked_who_would_get_a_place(steps: list[Op]) -> None:
 
 def test_pods_are_parked_in_such_histories() -> None:
     world, most = Cluster(parks=True), 0
-    steps = [(number % 7, number % 5, number % 3, number % 6) for number in range(40)]
+    steps = [(number % 7, number % 5, number % 3, number % 6) for number in range(80)]
     for _ in taken(steps, (*OPS, ungated), (world,)):
         most = max(most, len(list(world.filter.lines.parked)))
     assert most > 5

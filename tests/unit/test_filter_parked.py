@@ -11,7 +11,13 @@ from allotment.core.queues.model import Phase, SubGroupRule
 from allotment_board.board import Board
 from allotment_filter.groups import Groups
 from allotment_filter.parked import CLASSES_MAX, MORE_TIMES
-from allotment_proto.events import Held, PodGone, PolicyLoaded, QueueObserved
+from allotment_proto.events import (
+    Held,
+    PodGone,
+    PolicyLoaded,
+    PriorityClassObserved,
+    QueueObserved,
+)
 from allotment_proto.facts import (
     Attachment,
     Company,
@@ -502,19 +508,23 @@ def test_only_rules_that_are_about_a_pod_keep_it_from_being_parked(
     assert world.parked == ({"a", "b"} if are_parked else set())
 
 
-def test_where_others_may_have_to_go_everybody_is_tried() -> None:
-    making_room = Policy(
-        tiers=((PluginUse("priority"),),), actions=("allocate", "backfill", "preempt")
-    )
-    world = full("a", "b")
+def test_pods_for_whom_others_may_have_to_go_are_tried_and_all_others_parked() -> None:
+    evicts = Policy(tiers=((PluginUse("priority"),),), actions=("allocate", "backfill", "preempt"))
+    world = full("a", "b", policy=evicts)
     world.room_elsewhere()
-    world.cycles()
+    assert world.cycles() == []
+    assert world.parked == {"a", "b"}, "nobody has a lower priority than they"
+    world.tell(PriorityClassObserved(uid="high", name="high", rv=1, value=100))
+    first = world.state.pods["first"]
+    assert first.allocation is not None
+    here = {"node": "n1", "phase": "Running", "holdings": first.allocation.holdings}
+    world.tell(msgspec.structs.replace(first.fact, rv=world.seq, **here))
+    world.lone("top", priority_class="high")
+    assert world.cycles() == [["top"]]
+    assert "first" in world.state.evicting
+    world.room_elsewhere()
+    assert world.cycles() == [["top"]]
     assert world.parked == {"a", "b"}
-    world.tell(PolicyLoaded(policy=making_room, source="", text_sha256=""))
-    assert world.cycles() == [["a", "b"]]
-    world.room_elsewhere()
-    assert world.cycles() == [["a", "b"]]
-    assert world.parked == set()
 
 
 def test_while_nodes_cannot_be_asked_everybody_is_tried() -> None:

@@ -26,7 +26,7 @@ from allotment.core.queues.round.failing import Culprits, culprits
 from allotment.core.queues.round.holds import Emptied, holds_now, recorded
 from allotment.core.queues.round.outcome import OutcomeBuilder, waiting_in
 from allotment.core.queues.round.places import Places
-from allotment.core.queues.round.victims import MAKING_ROOM, Hunt, Victims, keeping
+from allotment.core.queues.round.victims import MAKING_ROOM, Hunt, Victims, keeping, might_evict
 from allotment.core.queues.round.views import Views
 from allotment.core.queues.session import Session
 from allotment.core.queues.timings import (
@@ -91,6 +91,10 @@ class Rounds:
         if state.is_batched and state.decision_seq != self._decision_seq:
             self._decision_seq = state.decision_seq
             self._sound(self._follow)
+
+    def might_evict(self, session: Session, uid: str) -> bool:
+        """Whether a round might evict pods for a job."""
+        return self.may_evict and might_evict(session, session.jobs[uid], self.state.policy.actions)
 
     @property
     def may_evict(self) -> bool:

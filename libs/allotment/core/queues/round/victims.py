@@ -88,6 +88,34 @@ class Victims(NamedTuple):
     nominations: tuple[Nomination, ...] = ()
 
 
+def might_evict(session: Session, job: Job, actions: Collection[str]) -> bool:
+    """Whether any pod might be evicted for a job, by what queues and priorities have to spare.
+
+    It checks no single pod. If no pod can be evicted for any job of the round, the search can be
+    skipped: what jobs would take of the free room has no effect without an eviction.
+    """
+    standing = session.world.standing
+    if _PREEMPT in actions and (
+        any(job.counts[status] for status in EVICTABLE_SET)
+        or any(_may_go(session, _Source.OTHER_GROUPS, job, kind) for kind in standing)
+    ):
+        return True
+    return (
+        _RECLAIM in actions
+        and session.overused(job.queue) is None
+        and any(_may_go(session, _Source.OTHER_QUEUES, job, kind) for kind in standing)
+        and any(session.preemptive(job, task) is None for task in session.due_tasks(job))
+    )
+
+
+def _may_go(session: Session, source: _Source, job: Job, kind: Kind) -> bool:
+    """Whether pods of other jobs of a kind might be evicted for a job."""
+    if source is _Source.OTHER_GROUPS:
+        return kind.queue == job.queue and session.may_name("preemptable", job, kind)
+    is_other = kind.queue != job.queue and session.queue(kind.queue).reclaimable
+    return is_other and session.may_name("reclaimable", job, kind)
+
+
 class Hunt:
     """The victims of one round, on top of its placements, while the ranker of `places` is open."""
 
@@ -114,7 +142,8 @@ class Hunt:
 
     def run(self, actions: Collection[str], on_step: OnStep = untimed) -> Victims:
         """Victims for the wanted groups, in order, first by preemption."""
-        if not any(self._may_find(job, actions) for job in self._takers(actions)):
+        takers = self._takers(actions)
+        if not any(might_evict(self._session, job, actions) for job in takers):
             for action in _SOURCES:
                 if action in actions:
                     on_step(ACTION, action)
@@ -131,33 +160,6 @@ class Hunt:
             tuple(eviction for victims in found for eviction in victims.evictions),
             tuple(nomination for victims in found for nomination in victims.nominations),
         )
-
-    def _may_find(self, job: Job, actions: Collection[str]) -> bool:
-        """Whether any pod might be evicted for a job, by what queues and priorities have to spare.
-
-        It checks no single pod. If no pod can be evicted for any job of the round, the search can
-        be skipped: what jobs would take of the free room has no effect without an eviction.
-        """
-        session, standing = self._session, self._session.world.standing
-        if _PREEMPT in actions and (
-            any(job.counts[status] for status in EVICTABLE_SET)
-            or any(self._may_go(_Source.OTHER_GROUPS, job, kind) for kind in standing)
-        ):
-            return True
-        return (
-            _RECLAIM in actions
-            and session.overused(job.queue) is None
-            and any(self._may_go(_Source.OTHER_QUEUES, job, kind) for kind in standing)
-            and any(session.preemptive(job, task) is None for task in session.due_tasks(job))
-        )
-
-    def _may_go(self, source: _Source, job: Job, kind: Kind) -> bool:
-        """Whether pods of other jobs of a kind might be evicted for a job."""
-        session = self._session
-        if source is _Source.OTHER_GROUPS:
-            return kind.queue == job.queue and session.may_name("preemptable", job, kind)
-        is_other = kind.queue != job.queue and session.queue(kind.queue).reclaimable
-        return is_other and session.may_name("reclaimable", job, kind)
 
     def _takers(self, actions: Collection[str]) -> Iterator[Job]:
         session = self._session
@@ -282,7 +284,7 @@ class Hunt:
         bounds = None
         if source is not _Source.OWN_GROUP:
             question = Question(by_itself(request), source, job.queue, job.view.priority)
-            may_go = partial(self._may_go, source, job)
+            may_go = partial(_may_go, self._session, source, job)
             bounds = self._candidates.bounds(question, may_go, self._checkpoint)
         changed = {node.name: node for node in books.changed()}
         tried = books.trial(request, partial(self._is_covered, job, task))
@@ -347,7 +349,7 @@ class Hunt:
 
         def may_go(kind: Kind) -> bool:
             if kind not in known:
-                known[kind] = self._may_go(source, job, kind) and (
+                known[kind] = _may_go(session, source, job, kind) and (
                     not is_reclaim or session.gives_back(kind.queue, task)
                 )
             return known[kind]
