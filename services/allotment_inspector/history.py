@@ -42,12 +42,13 @@ import msgspec
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.service.reading import ReadableLog
 from allotment.adapters.telemetry.log import Logger
+from allotment.core.explain.concerned import POD
 from allotment.core.explain.why import ASKED_OFTEN, Whys
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import LogUnavailable, Record
-from allotment_inspector.index import POD, Index, Mark
+from allotment_inspector.index import Index, Mark
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Envelope, Event

@@ -1,40 +1,22 @@
 """What is known of every record without reading it again: when it was written, what it is about,
 whether it is marked.
 
-Bounded: it forgets the times of the oldest records, the middle of a subject's life, the oldest pods
-of a name, and the subjects without news for the longest time. What is forgotten is still in the
-log; pages then begin later and say so.
+Bounded: it also forgets the times of the oldest records, and the oldest marks. What is forgotten is
+still in the log; pages then begin later and say so.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
 
+from allotment.core.explain.concerned import RecordIndex
 from allotment.core.logport import Record
-from allotment_proto.events import (
-    BindFailed,
-    Bound,
-    Corrected,
-    Decided,
-    Envelope,
-    Event,
-    Evicted,
-    GroupGone,
-    GroupObserved,
-    NodeGone,
-    NodeObserved,
-    PodGone,
-    PodObserved,
-)
+from allotment_proto.events import Decided, Envelope, Event, Evicted, NodeGone, NodeObserved
 
 RECORDS_MAX = 4_000_000
-SUBJECTS_MAX = 100_000
-SEQS_PER_SUBJECT_MAX = 2_000
-UIDS_PER_NAME_MAX = 200
 MARKS_MAX = 50_000
 GONE_MAX = 4_000
 BINS = 240
@@ -44,8 +26,6 @@ MARKS_SHOWN = 120
 REFUSED, EVICTED, ILL, GONE = "refused", "evicted", "ill", "gone"
 _WEIGHT = {"": 0, REFUSED: 1, ILL: 2, EVICTED: 3, GONE: 4}
 """Of several in one record, or at one place of the slider, the heaviest is shown."""
-
-POD, GROUP, NODE = "pod", "group", "node"
 
 
 class Mark(msgspec.Struct, frozen=True, gc=False):
@@ -72,24 +52,19 @@ class Density(NamedTuple):
     counts: tuple[int, ...]
 
 
-class Index:
+class Index(RecordIndex):
     """Feed it every record in order with `take`. `first_seq` is the oldest one it still knows."""
 
     def __init__(self, first_seq: int = 1) -> None:
+        super().__init__()
         self.first_seq = first_seq
         self.times_ms: array[int] = array("q")
         """Of the records from `first_seq` on, never going back."""
         self._events: array[int] = array("q")
         """How many events there were up to each of them, since `first_seq` was 1."""
         self.marks: list[Mark] = []
-        self._about: dict[tuple[str, str], array[int]] = {}
-        """The one that changed last comes last."""
-        self._uids: dict[str, tuple[str, ...]] = {}
-        """``<namespace>/<name>`` → the pods that had it, the oldest first."""
         self.gone: list[Gone] = []
         """Nodes that went, in order."""
-        self._nodes: dict[str, NodeObserved] = {}
-        """Nodes that are there, as they were last seen."""
         self._ill: dict[str, frozenset[tuple[str, str]]] = {}
         """Node → its cards that are unhealthy."""
 
@@ -110,10 +85,7 @@ class Index:
         kind = ""
         for event in envelope.events if envelope is not None else ():
             kind = max(kind, self._mark_of(event, record.seq, ms), key=_WEIGHT.__getitem__)
-            for subject in _subjects(event):
-                self._note(subject, record.seq)
-            if isinstance(event, PodObserved):
-                self._name(f"{event.namespace}/{event.name}", event.uid)
+            self.note(event, record.seq)
         if kind:
             self.marks.append(Mark(record.seq, ms, kind))
             self._bound_marks()
@@ -127,35 +99,10 @@ class Index:
         before = self._events[-1] if self._events else 0
         self._events.extend(before + count for count in later._events)
         self.marks.extend(later.marks)
-        for subject, seqs in later._about.items():
-            self._about[subject] = self._about.pop(subject, array("q")) + seqs
-        for name, uids in later._uids.items():
-            for uid in uids:
-                self._name(name, uid)
         self.gone.extend(later.gone)
-        self._nodes, self._ill = later._nodes, later._ill
+        self._ill = later._ill
         self._bound_marks()
-        while len(self._about) > SUBJECTS_MAX:
-            self._forget_subjects()
-
-    def seqs(self, kind: str, name: str) -> tuple[int, ...]:
-        """The records about a pod (by uid), a group (``ns/name``) or a node, in order."""
-        return tuple(self._about.get((kind, name), ()))
-
-    def first_seq_of(self, kind: str, name: str) -> int | None:
-        """The first record about one of them, None if none is known."""
-        seqs = self._about.get((kind, name))
-        return seqs[0] if seqs else None
-
-    def uids_of(self, namespace: str, name: str) -> tuple[str, ...]:
-        """The pods that ever had a name, the oldest first."""
-        return self._uids.get(f"{namespace}/{name}", ())
-
-    def pod_names(self) -> tuple[str, ...]:
-        """``<namespace>/<name>`` of every pod that is known, also of those that are gone. (A copy:
-        views look through it in a thread, while records come.)
-        """
-        return tuple(self._uids)
+        self.add(later)
 
     def ms_of(self, seq: int) -> int | None:
         """When a record was written, None if that is not known (yet, or no longer)."""
@@ -227,14 +174,13 @@ class Index:
         match event:
             case NodeGone():
                 self._ill.pop(event.name, None)
-                seen = self._nodes.pop(event.name, None)
+                seen = self.nodes.get(event.name)
                 if seen is not None:
                     self.gone.append(Gone(seq, ms, seen))
                     if len(self.gone) > GONE_MAX:
                         del self.gone[: GONE_MAX // 8]
                 return GONE
             case NodeObserved():
-                self._nodes[event.name] = event
                 return self._node_mark(event)
             case Evicted() if not event.code:
                 return EVICTED
@@ -258,25 +204,6 @@ class Index:
             self._ill[event.name] = ill
         return ILL if ill - before else ""
 
-    def _name(self, name: str, uid: str) -> None:
-        known = self._uids.get(name, ())
-        if uid not in known:
-            self._uids[name] = (*known, uid)[-UIDS_PER_NAME_MAX:]
-
-    def _note(self, subject: tuple[str, str], seq: int) -> None:
-        seqs = self._about.pop(subject, None)
-        if seqs is None:
-            seqs = array("q")
-            if len(self._about) >= SUBJECTS_MAX:
-                self._forget_subjects()
-        self._about[subject] = seqs
-        if seqs and seqs[-1] == seq:
-            return
-        seqs.append(seq)
-        if len(seqs) > SEQS_PER_SUBJECT_MAX:  # how it began and how it stands now are kept
-            middle = SEQS_PER_SUBJECT_MAX // 4
-            del seqs[middle : 2 * middle]
-
     def _bound_marks(self) -> None:
         if len(self.marks) > MARKS_MAX:
             del self.marks[: len(self.marks) - MARKS_MAX + MARKS_MAX // 8]
@@ -284,39 +211,3 @@ class Index:
     def _forget(self, count: int) -> None:
         del self.times_ms[:count], self._events[:count]
         self.first_seq += count
-
-    def _forget_subjects(self) -> None:
-        """Forget those without news for the longest time; existing nodes stay."""
-        quiet = (each for each in self._about if each[0] != NODE or each[1] not in self._nodes)
-        forgotten = list(islice(quiet, SUBJECTS_MAX // 8)) or list(self._about)[:1]
-        for subject in forgotten:
-            del self._about[subject]
-        uids = {uid for kind, uid in forgotten if kind == POD}
-        for name in [name for name, had in self._uids.items() if not uids.isdisjoint(had)]:
-            left = tuple(uid for uid in self._uids[name] if uid not in uids)
-            if left:
-                self._uids[name] = left
-            else:
-                del self._uids[name]
-
-
-def _subjects(event: Event) -> Iterator[tuple[str, str]]:
-    """Whom an event is about."""
-    match event:
-        case PodObserved() | PodGone() | Bound() | BindFailed() | Evicted() | Corrected():
-            yield POD, event.uid
-        case NodeObserved() | NodeGone():
-            yield NODE, event.name
-        case GroupObserved() | GroupGone():
-            yield GROUP, f"{event.namespace}/{event.name}"
-        case Decided():
-            yield from ((POD, uid) for uid in event.batch)
-            yield from ((POD, placement.uid) for placement in event.placements)
-            yield from ((POD, refusal.uid) for refusal in event.refusals)
-            yield from ((POD, eviction.uid) for eviction in event.evictions)
-            yield from ((POD, nomination.uid) for nomination in event.nominations)
-            yield from ((GROUP, short.group) for short in event.shorts)
-            yield from ((GROUP, admission.group) for admission in event.admissions)
-            yield from ((NODE, placement.node) for placement in event.placements)
-        case _:
-            pass

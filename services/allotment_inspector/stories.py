@@ -4,20 +4,19 @@ A story follows every record (`PodStory`); here it is given only those that can 
 the pods of one name, so that a pod's story in a long log is as fast as in a short one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from heapq import merge
 from typing import NamedTuple
 
 import msgspec
 
+from allotment.core.explain.concerned import LOST, NODE, POD, Thing, around
 from allotment.core.explain.life import Life, PodExplanation
 from allotment.core.explain.pod import explain
 from allotment.core.explain.pod_story import PodLife, PodStory, generated_base
 from allotment.core.explain.timeline import life_of, neighbours
-from allotment.core.ledger.model import SINGLE
 from allotment_inspector.history import Entry, Moment
-from allotment_inspector.index import GONE, GROUP, NODE, POD
-from allotment_proto.events import Decided, Envelope, PodObserved
+from allotment_proto.events import Envelope
 
 _KIN_MAX = 200
 """For an owner with more pods of generated names, predecessors are not looked for."""
@@ -87,7 +86,7 @@ def _followed(moment: Moment, namespace: str, name: str, uids: Sequence[str]) ->
     """The story of these pods of a name, up to the moment. While no record that belongs to it comes
     it is the same one: look at it, never follow it on.
     """
-    own = sorted(records_of(moment, uids))
+    own = sorted(records_of(moment, namespace, name, uids))
     kin = sorted(_kin_seqs(moment, namespace, name).difference(own))
 
     def follow() -> PodStory:
@@ -110,59 +109,22 @@ def _envelope(entry: Entry) -> Envelope:
     return Envelope(v=0, at_ms=entry.time_ms, by=entry.by, events=entry.events)
 
 
-class _Around(NamedTuple):
-    """What else the story of some pods is about."""
-
-    groups: frozenset[str]
-    nodes: frozenset[str]
-    others: frozenset[str]
-
-
-def records_of(moment: Moment, uids: Sequence[str]) -> set[int]:
-    """The records that can say something about these pods: about them, about their group, about
-    whom they displace or make room for, and about nodes of theirs that went.
+def records_of(moment: Moment, namespace: str, name: str, uids: Sequence[str]) -> set[int]:
+    """The records that can say something about these pods of a name: about them, about their group,
+    about whom they displace or make room for, and about nodes of theirs that went.
     """
     found = {seq for uid in uids for seq in moment.seqs(POD, uid)}
-    if not found:
-        return found
-    newest = max(found)
-    around = moment.memo.get(
-        ("around", *uids, newest), lambda: _around(moment, uids, sorted(found))
-    )
-    found.update(seq for group in around.groups if group for seq in moment.seqs(GROUP, group))
-    found.update(seq for uid in around.others for seq in moment.seqs(POD, uid))
-    gone = {mark.seq for mark in moment.marks() if mark.kind == GONE}
-    for node in around.nodes if gone else ():
-        seqs = moment.seqs(NODE, node) if node else ()
-        lost = min(gone.intersection(seqs), default=None)
-        found.update(seq for seq in seqs if lost is not None and seq >= lost)
+
+    def look() -> frozenset[Thing]:
+        own = moment.records(sorted(found))
+        return around(namespace, name, (event for entry in own for event in entry.events))
+
+    for kind, thing in moment.memo.get(("around", *uids, max(found, default=0)), look):
+        seqs = moment.seqs(kind, thing)
+        found.update(seqs)
+        if kind == LOST and seqs:
+            found.update(seq for seq in moment.seqs(NODE, thing) if seq > seqs[0])
     return found
-
-
-def _around(moment: Moment, uids: Sequence[str], seqs: Sequence[int]) -> _Around:
-    groups: set[str] = set()
-    nodes: set[str] = set()
-    others: set[str] = set()
-    for entry in moment.records(seqs):
-        for event in entry.events:
-            if isinstance(event, PodObserved):
-                if event.uid in uids:
-                    groups.add(event.group)
-                    nodes.add(event.node)
-            elif isinstance(event, Decided):
-                nodes.update(p.node for p in event.placements if p.uid in uids)
-                others.update(_concerned(event, uids, groups))
-    return _Around(frozenset(groups), frozenset(nodes), frozenset(others))
-
-
-def _concerned(event: Decided, uids: Sequence[str], groups: set[str]) -> Iterator[str]:
-    """The pods evicted for these, and those that gain when these are evicted."""
-    mine = groups.union(SINGLE + uid for uid in uids)
-    for eviction in event.evictions:
-        if eviction.uid in uids:
-            yield from (n.uid for n in event.nominations if n.preemptor == eviction.preemptor)
-        elif eviction.preemptor in mine:
-            yield eviction.uid
 
 
 def _kin_seqs(moment: Moment, namespace: str, name: str) -> set[int]:

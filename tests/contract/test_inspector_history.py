@@ -17,6 +17,7 @@ from tests.recorded import A_FEW, read_log
 from tests.waiting import patience, until
 
 from allotment.adapters.log.snapshots import SnapshotDirectory
+from allotment.core.explain import concerned
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
@@ -293,8 +294,8 @@ async def test_the_index_knows_who_a_record_is_about() -> None:
 
 async def test_the_index_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "RECORDS_MAX", 100)
-    monkeypatch.setattr(index_module, "SUBJECTS_MAX", 40)
-    monkeypatch.setattr(index_module, "SEQS_PER_SUBJECT_MAX", 20)
+    monkeypatch.setattr(concerned, "_THINGS_MAX", 40)
+    monkeypatch.setattr(concerned, "_SEQS_PER_THING_MAX", 20)
     monkeypatch.setattr(index_module, "MARKS_MAX", 16)
     log = MemoryLog()
     for number in range(300):
@@ -317,7 +318,7 @@ async def test_the_index_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_index_forgets_whom_it_heard_of_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups too, and nodes that went: nodes come and go for ever where they are rented."""
-    monkeypatch.setattr(index_module, "SUBJECTS_MAX", 40)
+    monkeypatch.setattr(concerned, "_THINGS_MAX", 40)
     index = Index()
 
     def group(name: str) -> GroupGone:
@@ -344,7 +345,7 @@ def test_the_index_forgets_whom_it_heard_of_longest_ago(monkeypatch: pytest.Monk
 
 
 def test_indexes_that_are_joined_are_bounded_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "SUBJECTS_MAX", 40)
+    monkeypatch.setattr(concerned, "_THINGS_MAX", 40)
     before, later = Index(), Index(first_seq=2)
     for index, names in ((before, ("both", *map(str, range(38)))), (later, ("both", "new"))):
         events = tuple(pod(name) for name in names)

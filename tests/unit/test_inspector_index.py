@@ -2,16 +2,19 @@
 
 import pytest
 
+from allotment.core.explain import concerned
+from allotment.core.explain.concerned import POD
 from allotment.core.logport import Record
 from allotment_inspector import index as index_module
-from allotment_inspector.index import POD, Index
+from allotment_inspector.index import Index
 from allotment_proto.events import Envelope
 from tests import build
 
 
 def test_a_log_without_end_fills_a_bounded_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    for bound, most in (("RECORDS_MAX", 300), ("SUBJECTS_MAX", 50), ("UIDS_PER_NAME_MAX", 5)):
-        monkeypatch.setattr(index_module, bound, most)
+    monkeypatch.setattr(index_module, "RECORDS_MAX", 300)
+    monkeypatch.setattr(concerned, "_THINGS_MAX", 50)
+    monkeypatch.setattr(concerned, "_UIDS_PER_NAME_MAX", 5)
     index = Index()
     for seq in range(1, 2_001):
         # Half of the pods have a name of their own, half take turns under one.

@@ -295,5 +295,4 @@ def test_nodes_that_went_leave_nothing_behind() -> None:
     lives = Lives(everybody)
     (root,) = [span for span in exported(log.records, lives) if not span.parent_id]
     assert root.attributes["allot.outcome"] == "NodeGone"
-    kept = (lives._on_node, lives._in_group, lives._stranded, lives._victims, lives._displacers)
-    assert not any(kept)
+    assert not lives._concerning

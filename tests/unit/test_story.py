@@ -1,13 +1,35 @@
 """The log filtered into one pod's, node's or card's story, and one pod's life collected."""
 
+from typing import Any
+
 import msgspec
 
 from allotment.core.explain import pod_story
+from allotment.core.explain.concerned import (
+    GROUP,
+    POD,
+    Everything,
+    NodeSubject,
+    PodSubject,
+    Subject,
+    concerned,
+)
 from allotment.core.explain.pod_story import PodLife, PodStory
-from allotment.core.explain.story import Everything, NodeSubject, PodSubject, Subject, line
+from allotment.core.explain.story import line
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment_proto.codec import decode_envelope
+from allotment_proto.events import (
+    Admission,
+    Decided,
+    Evicted,
+    Eviction,
+    Nomination,
+    PodGone,
+    Refusal,
+    Short,
+)
+from tests import build
 from tests.recording import Recorder, busy_cluster, vgpu
 
 
@@ -63,6 +85,33 @@ def test_without_a_filter_every_event_has_a_line() -> None:
     lines = told(log, Everything())
     assert [seq for seq, _ in lines] == list(range(1, log.seq + 1))
     assert all(text for _, text in lines)
+
+
+def evicting(preemptor: str, **changes: Any) -> Decided:
+    evicted = Eviction("victim", "default", "victim", "n1", "preempt", preemptor)
+    gains = Nomination("gains", "default", "gains", "n1", preemptor)
+    return build.decided(evictions=(evicted,), nominations=(gains,), **changes)
+
+
+def test_a_decision_concerns_also_those_outside_its_batch() -> None:
+    event = evicting(
+        "default/gang",
+        admissions=(Admission("default/admitted"),),
+        shorts=(Short("default/short", "", "", 1, 1, 0, True),),
+        refusals=(Refusal("refused", "default", "refused", 0, ()),),
+    )
+    pods, groups = ("victim", "gains", "refused"), ("gang", "admitted", "short")
+    wanted = {*((POD, uid) for uid in pods), *((GROUP, f"default/{name}") for name in groups)}
+    assert set(concerned(event)) == wanted
+    assert (POD, "single") in concerned(evicting("pod:single"))
+
+
+def test_a_preemptors_log_has_the_eviction_of_its_victims() -> None:
+    subject, victim = PodSubject("default", "pod-a"), {"uid": "victim", "namespace": "default"}
+    evicted = Evicted(**victim, name="victim", node="n1", decision=2)
+    gone = PodGone(**victim, name="victim", rv=2)
+    events = (build.pod("a"), evicting("pod:a"), evicted, gone)
+    assert [subject.takes(event) for event in events] == [True, True, True, False]
 
 
 def test_attempts_have_outcomes() -> None:

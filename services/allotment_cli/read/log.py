@@ -15,9 +15,8 @@ from allotment.answers import moments
 from allotment.answers.folding import end_of
 from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
-from allotment.core.explain import story
+from allotment.core.explain import concerned, story
 from allotment.core.explain.records import Effects, LogLine, Wanted, stood_on
-from allotment.core.explain.story import Everything, GroupSubject, NodeSubject, PodSubject
 from allotment.core.logport import Record
 from allotment.core.units import QuantityError, bytes_text, rfc3339, whole_up
 from allotment_cli.options import completion
@@ -253,21 +252,22 @@ def _subject(
     gang: str | None,
     node: str | None,
     card: str | None,
-) -> story.Subject:
+) -> concerned.Subject:
     if sum(given is not None for given in (pod, gang, node, card)) > 1:
         raise AllotError("--pod, --gang, --node and --card exclude each other", "give one of them")
     if pod is not None:
-        return PodSubject(*pod_name(pod, "pod", namespace))
+        return concerned.PodSubject(*pod_name(pod, "pod", namespace))
     if gang is not None:
-        return GroupSubject(*pod_name(gang, "group", namespace))
+        return concerned.GroupSubject(*pod_name(gang, "group", namespace))
     if node is not None:
-        return NodeSubject(node)
+        return concerned.NodeSubject(node)
     if card is not None:
         name, _, index = card.rpartition("/")
         if not name or not index:
             raise AllotError(f"--card {card!r} is not a card", "give NODE/INDEX like gpu-07/3")
-        return NodeSubject(name, index.removeprefix("GPU-") if index[4:].isdigit() else index)
-    return Everything()
+        card = index.removeprefix("GPU-") if index[4:].isdigit() else index
+        return concerned.NodeSubject(name, card)
+    return concerned.Everything()
 
 
 def _type(text: str) -> str:
@@ -279,7 +279,7 @@ def _type(text: str) -> str:
 
 async def _show(
     origin: Origin,
-    subject: story.Subject,
+    subject: concerned.Subject,
     types: tuple[str, ...],
     since: str | None,
     at: str | None,
@@ -306,7 +306,7 @@ async def _show(
             emit_document(collected, output)
         elif not shown and not follow:
             note(f"nothing of that kind in the log up to seq {last_seq}")
-        elif output == "text" and isinstance(subject, PodSubject) and not follow:
+        elif output == "text" and isinstance(subject, concerned.PodSubject) and not follow:
             suggest(f"allot explain pod {subject.namespace}/{subject.name}")
 
 

@@ -12,8 +12,9 @@ What others may use:
 * `competition`: who else would have taken a pod when it was placed.
 * `words`, `amounts`: what explanations say in words, for screens and pages.
 * `doctor`: problems of the cluster.
-* `story`, `records`: records in words, which of them belong to one object, and what followed from
-  one. `views`, `pod_views`: nodes, cards and pods as plain rows.
+* `concerned`: whom a record concerns, which records belong to one object, and an index of them.
+* `story`, `records`: records in words, and what followed from one. `views`, `pod_views`: nodes,
+  cards and pods as plain rows.
 * `why`: the main cause for which a pod waits, in one sentence.
 * `lives`: the lives of all pods at once, for traces that are exported while they happen.
 * `preferences`: which kinds of preferences a policy ignores.

@@ -17,27 +17,15 @@ and no pod is ever followed from the middle of its life.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
+from allotment.core.explain.concerned import Thing, concerned
 from allotment.core.explain.pod_story import PLACED, Moment, PodLife
 from allotment.core.explain.spans import SpanView, final_spans
 from allotment.core.explain.timeline import life_of
-from allotment.core.ledger.model import ENDED, SINGLE, ClusterState
-from allotment_proto.events import (
-    BindFailed,
-    Bound,
-    Corrected,
-    Decided,
-    Envelope,
-    Event,
-    Evicted,
-    GroupGone,
-    GroupObserved,
-    NodeGone,
-    NodeObserved,
-    PodGone,
-    PodObserved,
-)
+from allotment.core.ledger.model import ENDED, ClusterState
+from allotment_proto.events import Decided, Envelope, Event, Evicted, PodGone, PodObserved
 
 _LIVES_MAX = 20_000
 _LINGER_MS = 30_000
@@ -58,11 +46,11 @@ class Part(NamedTuple):
 class _Kept:
     """A life with its bookkeeping: where it is indexed, and what was given out."""
 
-    __slots__ = ("given_seq", "group", "is_chosen", "is_running", "node", "story")
+    __slots__ = ("given_seq", "is_chosen", "is_running", "story", "things")
 
     def __init__(self, story: PodLife) -> None:
         self.story = story
-        self.node = self.group = ""
+        self.things: set[Thing] = set()
         self.given_seq = 0
         self.is_running = False
         """Whether its beginning to run was seen here."""
@@ -93,14 +81,8 @@ class Lives:
         """Lives that run and are not in the sample, the longest first."""
         self._let_go: set[str] = set()
         """Existing pods whose lives were dropped to make room for other lives."""
-        self._on_node: dict[str, dict[str, None]] = {}
-        self._in_group: dict[str, dict[str, None]] = {}
-        self._stranded: dict[str, dict[str, None]] = {}
-        """By removed node, the lives that were on it."""
-        self._displacers: dict[str, dict[str, None]] = {}
-        """By victim, the pods that it was evicted for."""
-        self._victims: dict[str, dict[str, None]] = {}
-        """By pod that others were evicted for and that has no place yet, these others."""
+        self._concerning: dict[Thing, dict[str, None]] = {}
+        """The lives that events about a pod, a group or a node may belong to."""
         self._due: dict[str, None] = {}
         self._lingering: dict[str, int] = {}
         """Lives of which something is final and not given out, the longest first: since when."""
@@ -120,6 +102,8 @@ class Lives:
                 if kept is not None:
                     kept.story.follow(event, moment, state)
                     self._note(uid, kept, moment)
+                    if not isinstance(event, Evicted | PodGone):  # a gang has many victims
+                        self._concern(uid, kept, kept.story.things)
             self._link(event)
         while self._lingering:
             uid, since_ms = next(iter(self._lingering.items()))
@@ -187,6 +171,7 @@ class Lives:
         else:
             return
         self._note(event.uid, kept, moment)
+        self._concern(event.uid, kept, kept.story.things)
 
     def _is_followed(self, event: PodObserved, state: ClusterState) -> bool:
         """Whether to follow a pod from now on. The first call for a pod decides."""
@@ -214,14 +199,8 @@ class Lives:
             self.left_out += 1
 
     def _note(self, uid: str, kept: _Kept, moment: Moment) -> None:
-        """After something happened to a pod: where to find it now, and whether a part is due."""
+        """After something happened to a pod: whether a part is due."""
         story = kept.story
-        if kept.node != story.node:
-            _move(self._on_node, uid, kept.node, story.node)
-            kept.node = story.node
-        if kept.group != story.fact.group:
-            _move(self._in_group, uid, kept.group, story.fact.group)
-            kept.group = story.fact.group
         begins_to_run = story.ran is not None and not kept.is_running
         kept.is_running = story.ran is not None
         if begins_to_run or _is_over(story):
@@ -231,81 +210,39 @@ class Lives:
             self._lingering.setdefault(uid, moment.time_ms)
 
     def _about(self, event: Event) -> Iterable[str]:
-        """The uids of those whose lives an event may belong to."""
-        match event:
-            case Bound() | BindFailed() | Corrected():
-                return (event.uid,)
-            case Evicted() | PodGone():
-                return (event.uid, *self._displacers.get(event.uid, ()))
-            case NodeGone():
-                there = self._on_node.get(event.name, {})
-                if there:
-                    self._stranded[event.name] = dict(there)
-                return (*there,)
-            case NodeObserved():
-                return self._stranded.pop(event.name, ())
-            case GroupObserved() | GroupGone():
-                return (*self._in_group.get(f"{event.namespace}/{event.name}", ()),)
-            case Decided():
-                return dict.fromkeys(self._about_decision(event))
-            case _:
-                return ()
-
-    def _about_decision(self, event: Decided) -> Iterator[str]:
-        yield from event.batch
-        for placement in event.placements:
-            yield from self._victims.get(placement.uid, ())
-        for eviction in event.evictions:
-            yield eviction.uid
-            yield from self._of_preemptor(eviction.preemptor)
-        for admission in event.admissions:
-            yield from self._in_group.get(admission.group, ())
-
-    def _of_preemptor(self, preemptor: str) -> Iterable[str]:
-        bare = preemptor.removeprefix(SINGLE)
-        return (bare,) if bare in self._kept else self._in_group.get(preemptor, ())
+        """The uids of the lives that an event may belong to."""
+        lives = (self._concerning.get(thing, ()) for thing in concerned(event))
+        return dict.fromkeys(chain.from_iterable(lives))
 
     def _link(self, event: Event) -> None:
-        """Keep track of which pods' later events belong to which lives."""
+        """Keep track of the pods whose lives were dropped."""
         match event:
             case Decided():
-                for placement in event.placements:
-                    self._victims.pop(placement.uid, None)
                 for eviction in event.evictions:
                     self._ends_unheard(eviction.uid)
-                    for uid in self._of_preemptor(eviction.preemptor):
-                        self._displacers.setdefault(eviction.uid, {})[uid] = None
-                    kept = self._kept.get(eviction.uid)
-                    evicted = None if kept is None else kept.story.eviction
-                    for gain in () if evicted is None else evicted.gains:
-                        self._victims.setdefault(gain, {})[eviction.uid] = None
             case PodGone():
-                self._victims.pop(event.uid, None)
-                self._displacers.pop(event.uid, None)
                 self._let_go.discard(event.uid)
                 self._passed_by.discard(event.uid)
             case _:
                 pass
 
+    def _concern(self, uid: str, kept: _Kept, things: set[Thing]) -> None:
+        for thing in kept.things - things:
+            del self._concerning[thing][uid]
+            if not self._concerning[thing]:
+                del self._concerning[thing]
+        for thing in things - kept.things:
+            self._concerning.setdefault(thing, {})[uid] = None
+        kept.things = things
+
     def _forget(self, uid: str, kept: _Kept) -> None:
-        _move(self._on_node, uid, kept.node, "")
-        _move(self._stranded, uid, kept.node, "")
-        _move(self._in_group, uid, kept.group, "")
+        self._concern(uid, kept, set())
         self._due.pop(uid, None)
         self._lingering.pop(uid, None)
         self._outside.pop(uid, None)
         del self._kept[uid]
         if kept.story.gone is None:
             self._passed_by.add(uid)
-
-
-def _move(index: dict[str, dict[str, None]], uid: str, before: str, after: str) -> None:
-    if before and before in index:
-        index[before].pop(uid, None)
-        if not index[before]:
-            del index[before]
-    if after:
-        index.setdefault(after, {})[uid] = None
 
 
 def _is_news(event: PodObserved) -> bool:

@@ -11,11 +11,12 @@ import msgspec
 from allotment.core import reasons
 from allotment.core.explain import life
 from allotment.core.explain.acknowledgement import is_acknowledged
+from allotment.core.explain.concerned import GROUP, LOST, NODE, POD, Thing, gaining, preemptor
 from allotment.core.explain.pod_views import group_cause, pod_status, preemptor_name
 from allotment.core.explain.story import corrected_text
 from allotment.core.explain.why import Why, Whys
 from allotment.core.ledger.claims import mismatch, unreadable
-from allotment.core.ledger.model import ENDED, SINGLE, ClusterState, Pod
+from allotment.core.ledger.model import ENDED, ClusterState, Pod
 from allotment.core.reasons import problem_text, refusal_text
 from allotment_proto.events import (
     BindFailed,
@@ -174,6 +175,13 @@ class PodLife:
         if self.placed is not None and self.placed.placement is not None:
             return self.placed.placement.node
         return self.fact.node
+
+    @property
+    def things(self) -> set[Thing]:
+        """Whom later events concern that may belong to it."""
+        pods = {self.uid, *self.displaced, *(self.eviction.gains if self.eviction else ())}
+        node = LOST if self.node_gone is None else NODE, self.node
+        return {*((POD, uid) for uid in pods), (GROUP, self.fact.group), node}
 
     def begin(self, state: ClusterState) -> None:
         """After the first observation took effect."""
@@ -385,23 +393,22 @@ class PodLife:
 
     def _take_evictions(self, event: Decided, moment: Moment, state: ClusterState) -> None:
         """Whom this decision evicts for the pod or its group, or for whom it evicts the pod."""
-        mine = {self.fact.group, SINGLE + self.uid}
+        mine = {(POD, self.uid), (GROUP, self.fact.group)}
         for eviction in event.evictions:
             if eviction.uid == self.uid and self.deleting is None and not self._is_over():
-                preemptor = preemptor_name(state, eviction.preemptor)
+                whom = preemptor_name(state, eviction.preemptor)
                 self.eviction = EvictionHere(
                     moment=moment,
                     eviction=eviction,
-                    preemptor=preemptor,
+                    preemptor=whom,
                     gains={
                         n.uid: life.Gain(namespace=n.namespace, name=n.name, uid=n.uid, node=n.node)
-                        for n in event.nominations
-                        if n.preemptor == eviction.preemptor
+                        for n in gaining(event, eviction)
                     },
                 )
-                verb = f"is to make room for {preemptor}"
+                verb = f"is to make room for {whom}"
                 self.moments.append(_say(moment, f"{verb} (decision {moment.seq})"))
-            elif eviction.preemptor in mine and self.placed is None and not self._is_over():
+            elif preemptor(eviction) in mine and self.placed is None and not self._is_over():
                 self.displaced[eviction.uid] = life.Displaced(
                     namespace=eviction.namespace,
                     name=eviction.name,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core.explain import story
+from allotment.core.explain.concerned import Everything, Subject
 from allotment.core.units import rfc3339
 from allotment_proto.events import (
     BindFailed,
@@ -35,7 +36,7 @@ class LogLine(msgspec.Struct, frozen=True):
 class Wanted(NamedTuple):
     """Which events are lines: those about one `subject`, of these `types`; all without any."""
 
-    subject: story.Subject
+    subject: Subject
     types: Collection[str]
     claims: story.Claims
 
@@ -66,7 +67,7 @@ class Wanted(NamedTuple):
 
     @property
     def _takes_all(self) -> bool:
-        return isinstance(self.subject, story.Everything) and not self.types
+        return isinstance(self.subject, Everything) and not self.types
 
 
 def stood_on(envelope: Envelope) -> list[str]:

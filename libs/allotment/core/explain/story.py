@@ -1,13 +1,9 @@
-"""The log filtered into one object's story, and each event in one line of text.
+"""Each event of the log in one line of text."""
 
-Events of several kinds concern a pod, a node or a card: `Subject.takes` selects them, and remembers
-what it needs for that (which uids had the pod's name, which pods held the card). Feed it every
-event in log order.
-"""
-
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
+from allotment.core.explain.concerned import gaining
 from allotment.core.explain.pod_views import asks_text
 from allotment.core.explain.views import plain
 from allotment.core.ledger.claims import claim_text, difference
@@ -45,204 +41,6 @@ from allotment_proto.facts import Holding
 from allotment_proto.registry import check_complete
 
 _PARTS_SHOWN = 3
-
-
-class Everything:
-    """No filter: the whole log."""
-
-    only: Collection[str] | None = None
-
-    def takes(self, event: Event) -> bool:
-        return True
-
-
-class PodSubject:
-    """Every event of the story of the pods of one name.
-
-    These are the events about the pods themselves; while a pod exists, decisions and observations
-    about its group, and the loss and return of its node; the pods that are evicted for it; and if
-    it is evicted itself, the places of the pods that it was evicted for.
-    """
-
-    def __init__(self, namespace: str, name: str) -> None:
-        self.namespace = namespace
-        self.name = name
-        self._uids: set[str] = set()
-        self._groups: dict[str, str] = {}
-        """By uid of an existing pod, its group; without a group, the name that stands for it."""
-        self._nodes: dict[str, str] = {}
-        self._others: set[str] = set()
-        """The pods that were evicted for the pod, or that gain by its own eviction."""
-        self._victims: set[str] = set()
-        self._lost: set[str] = set()
-        """Removed nodes of the pod."""
-
-    @property
-    def only(self) -> Collection[str] | None:
-        """The pods and groups whose parts of a decision belong to the story."""
-        return self._uids | self._others | set(self._groups.values())
-
-    def takes(self, event: Event) -> bool:
-        match event:
-            case PodObserved():
-                return self._observed(event)
-            case PodGone():
-                self._groups.pop(event.uid, None)
-                self._nodes.pop(event.uid, None)
-                return event.uid in self._uids
-            case Decided():
-                return self._decided(event)
-            case Evicted():
-                return event.uid in self._uids or event.uid in self._victims
-            case Bound() | BindFailed() | Corrected():
-                return event.uid in self._uids
-            case NodeGone() | NodeObserved():
-                is_news = isinstance(event, NodeGone) or event.name in self._lost
-                if event.name not in self._nodes.values() or not is_news:
-                    return False
-                self._lost ^= {event.name}
-                return True
-            case GroupObserved() | GroupGone():
-                return f"{event.namespace}/{event.name}" in self._groups.values()
-            case _:
-                return False
-
-    def _observed(self, event: PodObserved) -> bool:
-        if (event.namespace, event.name) != (self.namespace, self.name):
-            return False
-        self._uids.add(event.uid)
-        if event.phase in ENDED:
-            self._groups.pop(event.uid, None)
-            self._nodes.pop(event.uid, None)
-            return True
-        self._groups[event.uid] = event.group or SINGLE + event.uid
-        if event.node:
-            self._nodes[event.uid] = event.node
-        return True
-
-    def _decided(self, event: Decided) -> bool:
-        groups = set(self._groups.values())
-        for placement in event.placements:
-            if placement.uid in self._groups:
-                self._nodes[placement.uid] = placement.node
-        found = not self._uids.isdisjoint(event.batch)
-        found |= any(placement.uid in self._others for placement in event.placements)
-        found |= any(short.group in groups for short in event.shorts)
-        found |= any(admission.group in groups for admission in event.admissions)
-        for eviction in event.evictions:
-            if eviction.uid in self._uids:
-                gaining = (n for n in event.nominations if n.preemptor == eviction.preemptor)
-                self._others.update(nomination.uid for nomination in gaining)
-                found = True
-            elif eviction.preemptor in groups:
-                self._others.add(eviction.uid)
-                self._victims.add(eviction.uid)
-                found = True
-        return found
-
-
-class GroupSubject:
-    """Every event about one PodGroup, its pods, and the pods that are evicted for it."""
-
-    def __init__(self, namespace: str, name: str) -> None:
-        self._key = f"{namespace}/{name}"
-        self._uids: set[str] = set()
-        self._victims: set[str] = set()
-
-    @property
-    def only(self) -> Collection[str] | None:
-        """The group, and the pods whose parts of a decision belong to its story."""
-        return {self._key} | self._uids
-
-    def takes(self, event: Event) -> bool:
-        match event:
-            case GroupObserved() | GroupGone():
-                return f"{event.namespace}/{event.name}" == self._key
-            case PodObserved():
-                if event.group == self._key:
-                    self._uids.add(event.uid)
-                return event.uid in self._uids
-            case PodGone() | Bound() | BindFailed() | Corrected():
-                return event.uid in self._uids
-            case Evicted():
-                return event.uid in self._uids or event.uid in self._victims
-            case Decided():
-                return self._decided(event)
-            case _:
-                return False
-
-    def _decided(self, event: Decided) -> bool:
-        for_it = {e.uid for e in event.evictions if e.preemptor == self._key}
-        self._victims |= for_it
-        of_it = any(e.uid in self._uids for e in event.evictions)
-        is_about = any(short.group == self._key for short in event.shorts)
-        is_about |= any(admission.group == self._key for admission in event.admissions)
-        is_held = any(held.group == self._key for held in event.holds or ())
-        in_batch = not self._uids.isdisjoint(event.batch)
-        return bool(for_it) or of_it or is_about or is_held or in_batch
-
-
-class NodeSubject:
-    """Every event about one node and about the pods while they are on it, or on one card of it.
-
-    `card` is an index or an id. A pod belongs to the story from the decision or observation that
-    puts it there until it ended or is gone.
-    """
-
-    def __init__(self, node: str, card: str | None = None) -> None:
-        self.node = node
-        self._card = card
-        self._ids: set[str] = set()
-        self._uids: dict[str, None] = {}
-
-    @property
-    def only(self) -> Collection[str] | None:
-        """The pods whose parts of a decision belong to the story."""
-        return self._uids
-
-    def takes(self, event: Event) -> bool:
-        match event:
-            case NodeObserved():
-                return event.name == self.node and self._observed(event)
-            case NodeGone():
-                return event.name == self.node
-            case Decided():
-                here = [p.uid for p in event.placements if self._here(p.node, p.holdings)]
-                self._uids.update(dict.fromkeys(here))
-                return bool(here)
-            case PodObserved():
-                if self._here(event.node, event.holdings):
-                    self._uids.setdefault(event.uid)
-                return event.uid in self._uids
-            case Corrected():
-                if self._here(event.node, (*event.holdings, *event.was)):
-                    self._uids.setdefault(event.uid)
-                return event.uid in self._uids
-            case PodGone() | Bound() | BindFailed() | Evicted():
-                return event.uid in self._uids
-            case _:
-                return False
-
-    def _observed(self, event: NodeObserved) -> bool:
-        """A card's story has its node's observations only where the card itself is seen."""
-        if self._card is None:
-            return True
-        found = {
-            card.id
-            for inventory in event.inventories
-            for card in inventory.cards
-            if self._card in (card.id, str(card.index))
-        }
-        self._ids |= found
-        return bool(found)
-
-    def _here(self, node: str, holdings: Iterable[Holding]) -> bool:
-        return node == self.node and (
-            self._card is None or any(h.card in self._ids for h in holdings)
-        )
-
-
-Subject = Everything | PodSubject | GroupSubject | NodeSubject
 
 
 class Claims:
@@ -407,8 +205,8 @@ def _for_whom(event: Decided, eviction: Eviction) -> str:
     """The pod or group that gets the room of an evicted pod, by its name."""
     if not eviction.preemptor.startswith(SINGLE):
         return eviction.preemptor
-    named = (n for n in event.nominations if n.preemptor == eviction.preemptor)
-    return next((f"pod {n.namespace}/{n.name}" for n in named), eviction.preemptor)
+    named = (f"pod {n.namespace}/{n.name}" for n in gaining(event, eviction))
+    return next(named, eviction.preemptor)
 
 
 def _placed_text(placement: Placement) -> str:

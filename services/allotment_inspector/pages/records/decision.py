@@ -6,6 +6,7 @@ from itertools import islice
 import msgspec
 
 from allotment.core.explain.competition import competition, decided_by
+from allotment.core.explain.concerned import POD
 from allotment.core.explain.records import Effects, stood_on
 from allotment.core.explain.schema import Candidate
 from allotment.core.explain.views import device_name, plain
@@ -13,7 +14,7 @@ from allotment.core.explain.words import decided_by_text
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.reasons import REASONS, refusal_text
 from allotment_inspector.history import Entry, Moment
-from allotment_inspector.index import EVICTED, POD, REFUSED
+from allotment_inspector.index import EVICTED, REFUSED
 from allotment_inspector.pages.parts.asked import natural
 from allotment_inspector.pages.parts.found import Near, NotFound, no_record
 from allotment_inspector.said import Bit, Fact, group_link, node_link, path, pod_link, said, typed

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from allotment.core.explain import story
+from allotment.core.explain import concerned, story
+from allotment.core.explain.concerned import GROUP, NODE, POD
 from allotment.core.explain.records import LogLine, Wanted
-from allotment.core.explain.story import Everything, GroupSubject, NodeSubject, PodSubject
 from allotment_inspector.history import Entry, Moment
-from allotment_inspector.index import GROUP, NODE, POD
 from allotment_inspector.pages.parts.asked import natural
 from allotment_inspector.said import typed
 from allotment_inspector.stories import records_of
@@ -67,7 +66,7 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     types = tuple(name for name in TYPES if name == query.get("type"))
     q = query.get("q", "")
     subject, seqs = _subject(moment, query)
-    if isinstance(subject, Everything):
+    if isinstance(subject, concerned.Everything):
         wanted = Wanted(subject, types, story.Claims())
         rows, reached = _read_back(moment, wanted, q, last)
     else:
@@ -124,12 +123,15 @@ def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) 
     return f"{line} | {typed('grep', '-F', '--', query['q'])}" if query.get("q") else line
 
 
-def _subject(moment: Moment, query: Mapping[str, str]) -> tuple[story.Subject, range | list[int]]:
+def _subject(
+    moment: Moment, query: Mapping[str, str]
+) -> tuple[concerned.Subject, range | list[int]]:
     """What the records are to be about, and in which they may be, in order."""
     namespace, _, name = (query.get("pod") or query.get("gang") or "").partition("/")
     if query.get("pod"):
         uids = moment.pods_named(namespace, name)
-        return PodSubject(namespace, name), sorted(records_of(moment, uids))
+        seqs = records_of(moment, namespace, name, uids)
+        return concerned.PodSubject(namespace, name), sorted(seqs)
     if query.get("gang"):
         key = f"{namespace}/{name}"
         group = moment.state.groups.get(key)
@@ -137,10 +139,10 @@ def _subject(moment: Moment, query: Mapping[str, str]) -> tuple[story.Subject, r
         found.update(
             seq for uid in (group.members if group else ()) for seq in moment.seqs(POD, uid)
         )
-        return GroupSubject(namespace, name), sorted(found)
+        return concerned.GroupSubject(namespace, name), sorted(found)
     if query.get("node"):
-        return NodeSubject(query["node"]), list(moment.seqs(NODE, query["node"]))
-    return Everything(), range(1, moment.seq + 1)
+        return concerned.NodeSubject(query["node"]), list(moment.seqs(NODE, query["node"]))
+    return concerned.Everything(), range(1, moment.seq + 1)
 
 
 def _rows(entries: Iterable[Entry], wanted: Wanted, q: str) -> list[Row]:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from allotment.core.explain.concerned import NODE
 from allotment.core.explain.node import NodeExplanation, explain_node
 from allotment_inspector.frame import sentence
 from allotment_inspector.history import Moment
-from allotment_inspector.index import NODE
 from allotment_inspector.pages.parts.found import NotFound, not_found
 from allotment_inspector.pages.things.cards import NodeRow, node_row
 from allotment_inspector.said import path, typed

@@ -7,6 +7,7 @@ import msgspec
 
 from allotment.adapters.service.moments import local_text
 from allotment.core.explain.amounts import part_text
+from allotment.core.explain.concerned import POD
 from allotment.core.explain.life import (
     EVICTED,
     FAILED,
@@ -34,7 +35,6 @@ from allotment.core.explain.words import (
 from allotment.core.ledger.model import ENDED
 from allotment.core.units import bytes_text, cpu_text, duration_text
 from allotment_inspector.history import Moment
-from allotment_inspector.index import POD
 from allotment_inspector.pages.parts.found import NotFound, not_found
 from allotment_inspector.said import (
     Bit,

@@ -1,0 +1,357 @@
+"""Whom the log's events concern: pods by uid, groups and nodes.
+
+`concerned` answers for one event. A `Subject` selects the events of one object's story from the
+whole log, and `around` names the objects whose records a pod's story needs besides its own.
+`RecordIndex` finds these records, so that a story in a long log is as fast as in a short one.
+"""
+
+from array import array
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+
+from allotment.core.ledger.model import ENDED, SINGLE
+from allotment_proto.events import (
+    BindFailed,
+    Bound,
+    Corrected,
+    Decided,
+    Event,
+    Evicted,
+    Eviction,
+    GroupGone,
+    GroupObserved,
+    NodeGone,
+    NodeObserved,
+    Nomination,
+    PodGone,
+    PodObserved,
+)
+from allotment_proto.facts import Holding
+
+POD, GROUP, NODE, LOST = "pod", "group", "node", "lost"
+"""Kinds of objects. Only the removal of a node concerns it as ``lost``."""
+
+_THINGS_MAX = 100_000
+_SEQS_PER_THING_MAX = 2_000
+_UIDS_PER_NAME_MAX = 200
+
+Thing = tuple[str, str]
+"""A kind, and a pod's uid, a group's ``<namespace>/<name>`` or a node's name."""
+
+
+def concerned(event: Event) -> Collection[Thing]:
+    """Whom an event concerns; some may come more than once."""
+    match event:
+        case PodObserved() | PodGone() | Bound() | BindFailed() | Evicted() | Corrected():
+            return ((POD, event.uid),)
+        case NodeObserved():
+            return ((NODE, event.name),)
+        case NodeGone():
+            return (NODE, event.name), (LOST, event.name)
+        case GroupObserved() | GroupGone():
+            return ((GROUP, f"{event.namespace}/{event.name}"),)
+        case Decided():
+            return (
+                *[(POD, uid) for uid in event.batch],
+                *[(POD, placement.uid) for placement in event.placements],
+                *[(POD, refusal.uid) for refusal in event.refusals],
+                *[(POD, eviction.uid) for eviction in event.evictions],
+                *map(preemptor, event.evictions),
+                *[(POD, nomination.uid) for nomination in event.nominations],
+                *[(GROUP, short.group) for short in event.shorts],
+                *[(GROUP, admission.group) for admission in event.admissions],
+                *[(NODE, placement.node) for placement in event.placements],
+            )
+        case _:
+            return ()
+
+
+def preemptor(eviction: Eviction) -> Thing:
+    """The pod or group for which a pod is evicted."""
+    uid = eviction.preemptor.removeprefix(SINGLE)
+    return (GROUP, uid) if uid == eviction.preemptor else (POD, uid)
+
+
+def gaining(event: Decided, eviction: Eviction) -> Iterator[Nomination]:
+    """The pods that gain by an eviction of this decision."""
+    return (n for n in event.nominations if n.preemptor == eviction.preemptor)
+
+
+class Everything:
+    """No filter: the whole log."""
+
+    only: Collection[str] | None = None
+
+    def takes(self, event: Event) -> bool:
+        return True
+
+
+class PodSubject:
+    """Every event of the story of the pods of one name.
+
+    These are the events about the pods themselves; while a pod exists, decisions and observations
+    about its group, and the loss and return of its node; the pods that are evicted for it; and if
+    it is evicted itself, the places of the pods that it was evicted for.
+    """
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self.namespace = namespace
+        self.name = name
+        self._uids: set[str] = set()
+        self._groups: dict[str, str] = {}
+        """By uid of an existing pod, its group; without a group, the name that stands for it."""
+        self._nodes: dict[str, str] = {}
+        self._own: dict[str, Collection[str]] = {
+            POD: self._uids,
+            GROUP: self._groups.values(),
+            LOST: self._nodes.values(),
+            NODE: (),
+        }
+        self._victims: set[str] = set()
+        """The pods that were evicted for the pod."""
+        self._gains: set[str] = set()
+        """The pods that gain by its own eviction."""
+        self._lost: set[str] = set()
+        """Removed nodes of the pod."""
+
+    @property
+    def only(self) -> Collection[str] | None:
+        """The pods and groups whose parts of a decision belong to the story."""
+        return self._uids.union(self._victims, self._gains, self._groups.values())
+
+    @property
+    def things(self) -> set[Thing]:
+        """Whose records the story needs, as far as it is known."""
+        own = {(kind, name) for kind, names in self._own.items() for name in names}
+        return own.union((POD, uid) for uid in self._victims | self._gains)
+
+    def takes(self, event: Event) -> bool:
+        match event:
+            case PodObserved() if (event.namespace, event.name) == (self.namespace, self.name):
+                self._uids.add(event.uid)
+                self._groups[event.uid] = event.group or SINGLE + event.uid
+                if event.node:
+                    self._nodes[event.uid] = event.node
+                if event.phase in ENDED:
+                    self._forget(event.uid)
+            case PodGone():
+                self._forget(event.uid)
+            case Evicted() if event.uid in self._victims:
+                return True
+            case NodeGone() if event.name in self._nodes.values():
+                self._lost.add(event.name)
+            case NodeObserved() if event.name in self._lost:
+                self._lost.remove(event.name)
+                return event.name in self._nodes.values()
+            case Decided():
+                if self._decided(event):
+                    return True
+            case _:
+                pass
+        return any(name in self._own[kind] for kind, name in concerned(event))
+
+    def _forget(self, uid: str) -> None:
+        self._groups.pop(uid, None)
+        self._nodes.pop(uid, None)
+
+    def _decided(self, event: Decided) -> bool:
+        """Note what a decision means for the pod; whether it places one of the other pods."""
+        for placement in event.placements:
+            if placement.uid in self._groups:
+                self._nodes[placement.uid] = placement.node
+        others = self._victims | self._gains
+        is_theirs = any(placement.uid in others for placement in event.placements)
+        for eviction in event.evictions:
+            kind, name = preemptor(eviction)
+            if eviction.uid in self._uids:
+                self._gains.update(nomination.uid for nomination in gaining(event, eviction))
+            elif name in self._own[kind]:
+                self._victims.add(eviction.uid)
+        return is_theirs
+
+
+def around(namespace: str, name: str, events: Iterable[Event]) -> frozenset[Thing]:
+    """Whose records the story of the pods of a name needs, by the events about these pods: theirs,
+    and those of their groups, of removed nodes, of pods evicted for them, and of pods that gain.
+    """
+    subject = PodSubject(namespace, name)
+    return frozenset().union(*(subject.things for event in events if subject.takes(event)))
+
+
+class GroupSubject:
+    """Every event about one PodGroup, its pods, and the pods that are evicted for it."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self._key = f"{namespace}/{name}"
+        self._things = {(GROUP, self._key)}
+        self._victims: set[str] = set()
+
+    @property
+    def only(self) -> Collection[str] | None:
+        """The group, and the pods whose parts of a decision belong to its story."""
+        return {name for _, name in self._things}
+
+    def takes(self, event: Event) -> bool:
+        match event:
+            case PodObserved() if event.group == self._key:
+                self._things.add((POD, event.uid))
+            case Evicted() if event.uid in self._victims:
+                return True
+            case Decided():
+                self._victims |= {e.uid for e in event.evictions if e.preemptor == self._key}
+                if any(held.group == self._key for held in event.holds or ()):
+                    return True
+            case _:
+                pass
+        return not self._things.isdisjoint(concerned(event))
+
+
+class NodeSubject:
+    """Every event about one node and about the pods while they are on it, or on one card of it.
+
+    `card` is an index or an id. A pod belongs to the story from the decision or observation that
+    puts it there until it ended or is gone.
+    """
+
+    def __init__(self, node: str, card: str | None = None) -> None:
+        self.node = node
+        self._card = card
+        self._ids: set[str] = set()
+        self._uids: dict[str, None] = {}
+
+    @property
+    def only(self) -> Collection[str] | None:
+        """The pods whose parts of a decision belong to the story."""
+        return self._uids
+
+    def takes(self, event: Event) -> bool:
+        match event:
+            case NodeObserved():
+                return event.name == self.node and self._observed(event)
+            case NodeGone():
+                return event.name == self.node
+            case Decided():
+                here = [p.uid for p in event.placements if self._here(p.node, p.holdings)]
+                self._uids.update(dict.fromkeys(here))
+                return bool(here)
+            case PodObserved() if self._here(event.node, event.holdings):
+                self._uids.setdefault(event.uid)
+            case Corrected() if self._here(event.node, (*event.holdings, *event.was)):
+                self._uids.setdefault(event.uid)
+            case _:
+                pass
+        return any(kind == POD and uid in self._uids for kind, uid in concerned(event))
+
+    def _observed(self, event: NodeObserved) -> bool:
+        """A card's story has its node's observations only where the card itself is seen."""
+        if self._card is None:
+            return True
+        found = {
+            card.id
+            for inventory in event.inventories
+            for card in inventory.cards
+            if self._card in (card.id, str(card.index))
+        }
+        self._ids |= found
+        return bool(found)
+
+    def _here(self, node: str, holdings: Iterable[Holding]) -> bool:
+        return node == self.node and (
+            self._card is None or any(h.card in self._ids for h in holdings)
+        )
+
+
+Subject = Everything | PodSubject | GroupSubject | NodeSubject
+
+
+class RecordIndex:
+    """The records that concern each pod, group and node. Give it every event in log order.
+
+    Bounded: it forgets the middle of an object's life, the oldest pods of a name, and the objects
+    without news for the longest time. What is forgotten is still in the log.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeObserved] = {}
+        """Nodes that are there, as they were last seen."""
+        self._about: dict[Thing, array[int]] = {}
+        """The one that changed last comes last."""
+        self._uids: dict[str, tuple[str, ...]] = {}
+        """``<namespace>/<name>`` → the pods that had it, the oldest first."""
+
+    def note(self, event: Event, seq: int) -> None:
+        """Note an event of the record at that sequence."""
+        for thing in concerned(event):
+            self._note(thing, seq)
+        match event:
+            case PodObserved():
+                self._name(f"{event.namespace}/{event.name}", event.uid)
+            case NodeObserved():
+                self.nodes[event.name] = event
+            case NodeGone():
+                self.nodes.pop(event.name, None)
+            case _:
+                pass
+
+    def add(self, later: "RecordIndex") -> None:
+        """Add what was noted of the events after these."""
+        for thing, seqs in later._about.items():
+            self._about[thing] = self._about.pop(thing, array("q")) + seqs
+        for name, uids in later._uids.items():
+            for uid in uids:
+                self._name(name, uid)
+        self.nodes = later.nodes
+        while len(self._about) > _THINGS_MAX:
+            self._forget_things()
+
+    def seqs(self, kind: str, name: str) -> tuple[int, ...]:
+        """The records about a pod (by uid), a group (``ns/name``) or a node, in order."""
+        return tuple(self._about.get((kind, name), ()))
+
+    def first_seq_of(self, kind: str, name: str) -> int | None:
+        """The first record about one of them, None if none is known."""
+        seqs = self._about.get((kind, name))
+        return seqs[0] if seqs else None
+
+    def uids_of(self, namespace: str, name: str) -> tuple[str, ...]:
+        """The pods that ever had a name, the oldest first."""
+        return self._uids.get(f"{namespace}/{name}", ())
+
+    def pod_names(self) -> tuple[str, ...]:
+        """``<namespace>/<name>`` of every pod that is known, also of those that are gone. (A copy:
+        views look through it in a thread, while records come.)
+        """
+        return tuple(self._uids)
+
+    def _name(self, name: str, uid: str) -> None:
+        known = self._uids.get(name, ())
+        if uid not in known:
+            self._uids[name] = (*known, uid)[-_UIDS_PER_NAME_MAX:]
+
+    def _note(self, thing: Thing, seq: int) -> None:
+        seqs = self._about.pop(thing, None)
+        if seqs is None:
+            seqs = array("q")
+            if len(self._about) >= _THINGS_MAX:
+                self._forget_things()
+        self._about[thing] = seqs
+        if seqs and seqs[-1] == seq:
+            return
+        seqs.append(seq)
+        if len(seqs) > _SEQS_PER_THING_MAX:  # how it began and how it stands now are kept
+            middle = _SEQS_PER_THING_MAX // 4
+            del seqs[middle : 2 * middle]
+
+    def _forget_things(self) -> None:
+        """Forget those without news for the longest time; existing nodes stay."""
+        quiet = (each for each in self._about if each[0] != NODE or each[1] not in self.nodes)
+        forgotten = list(islice(quiet, _THINGS_MAX // 8)) or list(self._about)[:1]
+        for thing in forgotten:
+            del self._about[thing]
+        uids = {uid for kind, uid in forgotten if kind == POD}
+        for name in [name for name, had in self._uids.items() if not uids.isdisjoint(had)]:
+            left = tuple(uid for uid in self._uids[name] if uid not in uids)
+            if left:
+                self._uids[name] = left
+            else:
+                del self._uids[name]
