@@ -81,7 +81,7 @@ class BatchRecorder(Recorder):
         return self.round_over(uids or tuple(self.state.pending))
 
     def round_over(self, batch: tuple[str, ...]) -> int:
-        """The same over a batch, which may be empty: groups are admitted all the same."""
+        """The same over a batch, which may be empty: groups are admitted even so."""
         state, basis = self.state, self.seq
         found = self.propose(batch)
         kept, dropped, wholes = recheck_all(state, found.placements, found.wholes)

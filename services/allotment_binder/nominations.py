@@ -50,7 +50,7 @@ class Nominations:
         self._told[preemptor] = places
         for uid, node in places.items():
             fact = state.pods[uid].fact
-            self._put(fact, promise(state, fact, node), node, is_news=is_news)
+            self._put(fact, promise(state, fact, preemptor, node), node, is_news=is_news)
 
     def ended(self, state: ClusterState, eviction: Eviction, ending: Evicted) -> None:
         """Take the nomination back if the eviction was refused; of those that go with it the one
@@ -95,11 +95,14 @@ def waits_now(state: ClusterState, uid: str, node: str) -> str:
     return because or f"the room that was made on {node} is no longer reserved"
 
 
-def promise(state: ClusterState, fact: PodObserved, node: str) -> str:
-    """The notice of a pod that waits for room on a node. The victims may be of a namespace that its
-    readers may not see, so they are counted and not named.
+def promise(state: ClusterState, fact: PodObserved, preemptor: str, node: str) -> str:
+    """The notice of a pod that waits for room on a node. Its preemptor's own victims may be of a
+    namespace that its readers may not see, so they are counted and not named.
     """
-    going = sum(eviction.node == node for eviction in state.evicting.values())
+    going = sum(
+        eviction.node == node and eviction.preemptor == preemptor
+        for eviction in state.evicting.values()
+    )
     pods = "1 pod is" if going == 1 else f"{going} pods are"
     made = f"{pods} evicted there to make room" if going else "room is being made there"
     return f"nominated for {node}: {made}. Ask: allot explain pod {fact.namespace}/{fact.name}"

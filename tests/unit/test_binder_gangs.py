@@ -216,6 +216,27 @@ def test_who_waits_for_a_node_says_so_until_its_victim_may_stay(said: Said) -> N
     assert said.take() == {}, "tried again and refused again, it is no news"
 
 
+def test_each_preemptor_counts_its_own_victims_on_a_node(said: Said) -> None:
+    """Two groups evict one pod each on the same node; a third comes to what they leave there."""
+    world = World(build.node("n1", 2))
+    for name in ("low-1", "low-2"):
+        world.tell(build.pod(name, build.request(build.wants(16_000, 0))))
+    decided(world)
+    uids = {f"default/{name}": world.gang(name, 1)[0] for name in ("a", "b", "rider")}
+    made = build.decided(
+        evictions=(victim("low-1", "n1", "default/a"), victim("low-2", "n1", "default/b")),
+        nominations=tuple(Nomination(uid, "default", uid, "n1", p) for p, uid in uids.items()),
+    )
+    world.tell(made)
+    Nominations(said).landed(world.state, made)
+    told = said.take()
+    assert {p: told[uid].message.partition(". ")[0] for p, uid in uids.items()} == {
+        "default/a": "nominated for n1: 1 pod is evicted there to make room",
+        "default/b": "nominated for n1: 1 pod is evicted there to make room",
+        "default/rider": "nominated for n1: room is being made there",
+    }
+
+
 @pytest.mark.parametrize("action", ["preempt", "reclaim"])
 def test_what_is_kept_ends_for_who_cannot_come_although_nothing_else_is_news(action: str) -> None:
     """One victim of two is protected: none goes, and no other pair would do. The preemptor is
