@@ -66,7 +66,7 @@ def test_a_plugin_that_fails_fails_one_pod_only(tmp_path: Path) -> None:
             lambda: all(stack.pod(name)["status"]["phase"] == "Running" for name in "abcd"),
             "the others run",
         )
-        assert stack.pod("unlucky")["status"]["phase"] == "Failed"
+        stack.until(lambda: stack.pod("unlucky")["status"]["phase"] == "Failed", "it fails")
         assert_sound(stack)
 
 
