@@ -15,7 +15,7 @@ STAMP := .venv/.installed
 # Else each of the hundreds of services that tests start would compile all of the product anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo check test test-fast compat sim mutants golden recorded schema bench lock clean
+.PHONY: install helm demo check test test-fast compat sim mutants golden recorded schema bench lock clean
 
 install: $(STAMP)
 
@@ -26,6 +26,9 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+helm:                 ## build helm, which the tests of the chart run (needs Go)
+	GOBIN=$(abspath $(BIN)) go install helm.sh/helm/v3/cmd/helm@v3.22.0
 
 demo: $(STAMP)        ## the examples in local mode, checked: make demo ARGS=--keep leaves it running
 	$(BIN)/allot demo $(ARGS)

@@ -11,6 +11,8 @@ from tests.plain_english import ODD, ROOT, modules, remarks, shown
 OTHER_TEXTS = (
     "services/allotment_inspector/templates/*.html",
     "deploy/components/monitoring/*.yaml",
+    "deploy/chart/values.yaml",
+    "deploy/chart/templates/*",
 )
 
 
