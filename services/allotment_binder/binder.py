@@ -123,6 +123,7 @@ class Binder:
                     self._look(self.pacer, event.uid, envelope.at_ms)
                 case NodeObserved() | NodeGone():
                     self.pacer.look_node(event.name)
+                    self.troubles.look_at_cards(self.world.fold.state, event.name)
                 case GroupObserved() | QueueObserved():
                     self.troubles.look_at_object(self.world.fold.state, event)
                 case GroupGone() | QueueGone():

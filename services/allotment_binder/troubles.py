@@ -1,6 +1,7 @@
 """What goes wrong with device plugins, reported once on each of the pods concerned.
 
 * A pod that its plugin or kubelet would not start: which cards it was meant to get.
+* A pod that holds a part of a card that became unhealthy.
 * A pod that waits to be bound, because the plugin of its node has not served another one yet.
 * A pod that waits for a node lock.
 * A pod whose annotations claim other cards than those that are booked for it.
@@ -12,16 +13,18 @@
 """
 
 from collections import Counter
+from collections.abc import Iterator
 
 from allotment.core.explain.acknowledgement import LATE_AFTER_S, forged, wait_text
-from allotment.core.explain.views import device_name
+from allotment.core.explain.views import card_name, device_name, unhealthy_text, unhealthy_under
 from allotment.core.ledger.claims import mismatch, unreadable
-from allotment.core.ledger.model import ENDED, ClusterState
+from allotment.core.ledger.model import ENDED, ClusterState, Node
 from allotment.core.ledger.pods import was_turned_away
 from allotment.core.placement.unserved import misread
 from allotment.core.queues.round.guaranteed import guaranteed, guaranteed_text
 from allotment.core.reasons import (
     ANNOTATION_NOT_READ,
+    CARD_UNHEALTHY,
     GUARANTEE_TOO_LARGE,
     WAITING_FOR_PLUGIN,
     cut,
@@ -53,6 +56,8 @@ class Troubles:
         """The warnings on pods about annotations without effect."""
         self._objects: dict[str, Problem] = {}
         """The warnings on PodGroups and Queues, by uid."""
+        self._ill: dict[str, frozenset[str]] = {}
+        """The unhealthy cards of pods that were warned about them."""
         self._forged: dict[str, Problem] = {}
         """The warnings on pods that carry forged records."""
         self._waits: dict[Wait, float] = {}
@@ -70,6 +75,9 @@ class Troubles:
         self._misread = {u: texts for u, p in state.pods.items() if (texts := misread(p.fact))}
         self._unreadable = {u for u, p in state.pods.items() if unreadable(p) is not None}
         self._claims = {u: p.fact.node for u, p in state.pods.items() if mismatch(p) is not None}
+        for node in state.nodes.values():
+            for uid, cards in _unhealthy(node):
+                self._ill[uid] = frozenset(cards)
 
     def look_at_record(self, state: ClusterState, uid: str) -> None:
         """Warn the owner of forged records: at the first one, and when the nodes are left
@@ -91,6 +99,18 @@ class Troubles:
         elif self._misread.get(uid) != found:
             self._misread[uid] = found
             self._put(pod.fact, ANNOTATION_NOT_READ, "Scheduling", cut("; ".join(found)))
+
+    def look_at_cards(self, state: ClusterState, name: str) -> None:
+        """Report, once, on the pods of a node that they hold parts of unhealthy cards."""
+        node = state.nodes.get(name)
+        for uid, cards in () if node is None else _unhealthy(node):
+            if not cards:
+                self._ill.pop(uid, None)
+            elif uid in state.pods and not self._ill.get(uid, frozenset()).issuperset(cards):
+                self._ill[uid] = frozenset(cards)
+                said = "; ".join(f"card {name}/{card} is {text}" for card, text in cards.items())
+                text = f"{said}. Delete the pod to have it placed on other cards"
+                self._put(state.pods[uid].fact, CARD_UNHEALTHY, "Running", cut(text))
 
     def look_at_object(self, state: ClusterState, fact: GroupObserved | QueueObserved) -> None:
         """Report, once, what is wrong with a PodGroup or a Queue as it was written."""
@@ -134,6 +154,7 @@ class Troubles:
         self.look_at_annotations(state, uid)
         if pod is None:
             self._failed.discard(uid)
+            self._ill.pop(uid, None)
             return
         fact = pod.fact
         if uid in self._failed or not would_not_start(fact):
@@ -179,6 +200,12 @@ class Troubles:
 
     def _put(self, fact: PodObserved, reason: str, action: str, text: str) -> None:
         self._notices.put(Warned(fact.uid, fact.namespace, fact.name, reason, action, text))
+
+
+def _unhealthy(node: Node) -> Iterator[tuple[str, dict[str, str]]]:
+    """The pods on a node, each with its unhealthy cards and who declares them so."""
+    for uid, held in node.allocations.items():
+        yield uid, {card_name(card): unhealthy_text(card) for card in unhealthy_under(node, held)}
 
 
 def _wrong_with(state: ClusterState, queue: QueueObserved) -> Problem | None:

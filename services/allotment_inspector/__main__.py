@@ -48,7 +48,7 @@ async def run(ctx: Context, listening: Callable[[str], None] = lambda address: N
         else open_file(ctx, settings.file, attach)
     )
     async with opened as reading:
-        history.silent_since_ms = reading.silent_since_ms
+        history.silent_since_ms, history.active = reading.silent_since_ms, reading.active
         pages = Pages(
             history,
             ctx.log,

@@ -1,11 +1,13 @@
 """What surrounds every page: the moment in words, and the slider with its marks and density."""
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 
 from allotment.adapters.service.moments import local_text, offset_minutes, silence_text, zone_text
 from allotment.core.explain import story
+from allotment.core.explain.doctor import Finding
 from allotment_inspector.history import Entry, Moment
 from allotment_inspector.index import BINS, EVICTED, GONE, ILL, REFUSED, Density
 
@@ -38,8 +40,10 @@ class Frame(msgspec.Struct, frozen=True):
     ms: int
     now_ms: int
     is_now: bool
-    silence: str
-    """What heads the page while NATS brings no news, else ""."""
+    is_silent: bool
+    """NATS brings no news: what is shown is of the past."""
+    headline: str
+    """What heads the page while it is silent, or pods are not scheduled; else ""."""
     clock: str
     zone: str
     zone_minutes: int
@@ -66,7 +70,8 @@ def frame_of(moment: Moment, window: str = "") -> Frame:
         ms=moment.time_ms,
         now_ms=moment.now_ms,
         is_now=moment.is_now,
-        silence="" if moment.silent_since_ms is None else silence_text(moment.silent_since_ms),
+        is_silent=moment.silent_since_ms is not None,
+        headline=headline(moment.silent_since_ms, moment.idle),
         clock=local_text(moment.time_ms, millis=True),
         zone=zone_text(moment.time_ms),
         zone_minutes=offset_minutes(moment.time_ms),
@@ -88,6 +93,14 @@ def frame_of(moment: Moment, window: str = "") -> Frame:
         window=window if window in WINDOWS else "",
         density=density_path(index.density(first_ms, last_ms)),
     )
+
+
+def headline(silent_since_ms: int | None, idle: Sequence[Finding]) -> str:
+    """What heads every page while NATS brings no news or services do not work; else ""."""
+    if silent_since_ms is not None:
+        return silence_text(silent_since_ms)
+    text = "; ".join(f"{one.subject}: {one.message}" for one in idle)
+    return text[:1].upper() + text[1:]
 
 
 def _stretch(moment: Moment, length_ms: int | None) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from collections.abc import (
     Hashable,
     Iterable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager
@@ -43,6 +44,7 @@ from allotment.adapters.log.fold import Fold
 from allotment.adapters.service.reading import ReadableLog
 from allotment.adapters.telemetry.log import Logger
 from allotment.core.explain.concerned import POD
+from allotment.core.explain.doctor import Finding, of_leases
 from allotment.core.explain.why import ASKED_OFTEN, Whys
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
@@ -152,6 +154,7 @@ class Moment:
         *,
         is_now: bool,
         silent_since_ms: int | None,
+        idle: Sequence[Finding],
         unread_seq: int,
     ) -> None:
         self.state = state
@@ -162,6 +165,8 @@ class Moment:
         self.now_ms = now_ms
         self.is_now = is_now
         self.silent_since_ms = silent_since_ms
+        self.idle = idle
+        """The scheduling services without an active replica; of the past nothing is known."""
         self.index = index
         self._records = records
         self._states = states
@@ -294,6 +299,8 @@ class History:
         """Why the past cannot be read now, "" while it can."""
         self.silent_since_ms: Callable[[], int | None] = lambda: None
         """When the last news came from NATS, if that is too long ago: what is shown is of then."""
+        self.active: Callable[[], Mapping[str, str]] = dict
+        """The active replica of each scheduling service, "" for none; empty where not known."""
         self._clock_ms = clock_ms
         self._logger = logger
         self._began_seq = 0
@@ -318,6 +325,10 @@ class History:
         fold.restored.append(self._begin)
         fold.listeners.append(self._take)
         fold.passed_over.append(lambda record: self._take(record, None))
+
+    def idle(self) -> Sequence[Finding]:
+        """The scheduling services that have no active replica now."""
+        return of_leases(self.active())
 
     @property
     def head_seq(self) -> int:
@@ -474,6 +485,7 @@ class History:
                 self.memo,
                 is_now=is_now,
                 silent_since_ms=silent_ms,
+                idle=self.idle() if is_now and silent_ms is None else (),
                 unread_seq=0 if self.is_filled else self._began_seq,
             )
 

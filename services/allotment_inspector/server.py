@@ -19,11 +19,10 @@ from allotment.adapters.service.moments import (
     MomentError,
     parse,
     show_in_zone,
-    silence_text,
 )
 from allotment.adapters.telemetry.log import Logger
 from allotment.core.logport import LogUnavailable
-from allotment_inspector.frame import BINS, HEIGHT, Frame, frame_of
+from allotment_inspector.frame import BINS, HEIGHT, Frame, frame_of, headline
 from allotment_inspector.guard import HEADERS, Guard
 from allotment_inspector.history import History, Moment
 from allotment_inspector.pages import PAGES, NotFound, Page
@@ -245,7 +244,7 @@ class Pages:
                 news = {
                     "head": told,
                     "trouble": self._trouble(),
-                    "silence": "" if since_ms is None else silence_text(since_ms),
+                    "headline": headline(since_ms, self._history.idle()),
                     "sinceMs": since_ms,
                 }
                 await response.write(b"data: " + _encoder.encode(news) + b"\n\n")

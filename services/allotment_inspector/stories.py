@@ -12,8 +12,9 @@ import msgspec
 
 from allotment.core.explain.concerned import LOST, NODE, POD, Thing, around
 from allotment.core.explain.life import Life, PodExplanation
-from allotment.core.explain.pod import explain
-from allotment.core.explain.pod_story import PodLife, PodStory, generated_base
+from allotment.core.explain.pod import explain, with_services
+from allotment.core.explain.pod_story import PodLife, PodStory
+from allotment.core.explain.pod_views import generated_base
 from allotment.core.explain.timeline import life_of, neighbours
 from allotment_inspector.history import Entry, Moment
 from allotment_proto.events import Envelope
@@ -64,7 +65,8 @@ def _explained(
     """
     now_ms, placed = moment.now_ms, told.placed
     if placed is None:
-        return explain(moment.state, story, now_ms, kin=kin, advised=False)
+        found = explain(moment.state, story, now_ms, kin=kin, advised=False)
+        return with_services(found, moment.idle)
 
     def ranked() -> PodExplanation:
         before = next((state for _, state in moment.states((placed.decided.basis,))), None)

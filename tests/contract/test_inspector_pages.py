@@ -160,6 +160,28 @@ async def test_no_word_of_a_query_fails_a_page(name: str) -> None:
                     assert response.status == 200, (path, name, value)
 
 
+async def test_a_service_that_does_not_work_heads_every_page() -> None:
+    """A frozen scorer: the map said "no problems" while the doctor had two errors."""
+    history, _ = history_of(busy_cluster().records)
+    async with served(history) as address, aiohttp.ClientSession() as session:
+
+        async def answer(path: str) -> str:
+            async with session.get(f"{address}{path}") as response:
+                return await response.text()
+
+        before = json.loads(await answer("/?format=json"))["cards"]
+        history.active = lambda: {"watcher": "a", "scorer": "", "binder": "a"}
+        said = "Service scorer: no replica is active, so no pod is scheduled"
+        assert said in await answer("/pods")
+        assert said not in await answer("/pods?at=3")
+        after = json.loads(await answer("/?format=json"))["cards"]
+        assert after["lookTotal"] == before["lookTotal"] + 1
+        assert after["look"][0]["code"] == "NobodyActive"
+        history.silent_since_ms = lambda: history.index.times_ms[-1]
+        silent = json.loads(await answer("/?format=json"))["cards"]
+        assert "problem" not in silent["said"]
+
+
 async def test_what_does_not_exist_is_404_with_names_like_it() -> None:
     history, _ = history_of(busy_cluster().records)
     wanted = {

@@ -138,22 +138,22 @@ async def test_without_news_the_page_says_so_first_and_its_ages_stand_still(
         page = await browser.new_page()
         page.set_default_timeout(PATIENCE_MS)
         await page.goto(address)
-        await expect(page.locator("#silence")).to_be_hidden()
+        await expect(page.locator("#headline")).to_be_hidden()
         history.silent_since_ms = lambda: last_ms + 5_000
-        await expect(page.locator("#silence")).to_contain_text(
+        await expect(page.locator("#headline")).to_contain_text(
             f"No news from NATS since {local_text(last_ms + 5_000)}; this is the state of then"
         )
         ages = await page.locator("time.age").all_inner_texts()
         await page.wait_for_timeout(2_500)
         assert await page.locator("time.age").all_inner_texts() == ages
         await page.reload()
-        await expect(page.locator("#silence")).to_be_visible()
+        await expect(page.locator("#headline")).to_be_visible()
         assert await page.locator("time.age").all_inner_texts() == ages
         await page.keyboard.press("[")
-        await expect(page.locator("#silence")).to_be_hidden()
+        await expect(page.locator("#headline")).to_be_hidden()
         history.silent_since_ms = lambda: None
         await page.keyboard.press("l")
-        await expect(page.locator("#silence")).to_be_hidden()
+        await expect(page.locator("#headline")).to_be_hidden()
         await page.close()
 
 

@@ -125,6 +125,12 @@ def test_a_frozen_service_is_found_from_the_log_alone(
         assert "default/during fits on 2 of 2 nodes" in found["message"]
         assert "the last decision was" in found["message"]
         assert "default/during" in found["pods"]
+        explain = ["explain", "pod", "during", "--nats", stack.nats.url, "-o", "json"]
+        said = json.loads(CliRunner().invoke(main, explain).stdout)
+        (problem,) = said["problems"]
+        assert (problem["code"], problem["subject"]) == ("NobodyActive", f"service {service}")
+        assert said["status"]["cause"] == "Queued"
+        assert "advice" not in said
     stack.until(lambda: "during" in stack.bound(), "it goes on")
     stack.until(lambda: not doctor.found("NothingDecided"), "the doctor is content")
 

@@ -282,7 +282,7 @@ def test_the_page_stays_when_the_inspector_is_gone(address: str, browser: Browse
         page = eyes.open()
         page.context.set_offline(True)
         page.evaluate("stream.close(); stream.onerror()")  # news under way would take it back
-        assert "No news from the inspector" in page.locator("#silence").inner_text()
+        assert "No news from the inspector" in page.locator("#headline").inner_text()
         assert page.locator(".seg").count() >= 3
         page.context.set_offline(False)
         eyes.complaints.clear()
@@ -347,8 +347,8 @@ def test_while_nats_stands_still_everything_says_of_when_it_is(
         page = eyes.open()
         os.kill(stack.nats.pid, signal.SIGSTOP)
         try:
-            page.wait_for_selector("#silence:not([hidden])")
-            assert "No news from NATS since " in page.locator("#silence").inner_text()
+            page.wait_for_selector("#headline:not([hidden])")
+            assert "No news from NATS since " in page.locator("#headline").inner_text()
             for name in ("inspector", "filter"):
                 until_so(
                     lambda name=name: (
@@ -362,7 +362,7 @@ def test_while_nats_stands_still_everything_says_of_when_it_is(
                 assert said["figures"]["log"]["silentSinceMs"] > START_NS // 1_000_000
         finally:
             os.kill(stack.nats.pid, signal.SIGCONT)
-        page.wait_for_selector("#silence", state="hidden")
+        page.wait_for_selector("#headline", state="hidden")
         stack.until(lambda: stack.is_ready("inspector"), "news again")
 
 

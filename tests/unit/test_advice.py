@@ -166,7 +166,7 @@ def test_without_a_change_that_helps_the_cause_has_advice_of_its_own() -> None:
     log.pod("p")
     found = explained(log, "p")
     assert found.counterfactuals == ()
-    assert found.advice.startswith("wait; if it lasts, check with allot status")
+    assert found.advice.startswith("wait; if it lasts, ask allot doctor")
 
 
 def test_the_smallest_change_comes_first_and_each_is_a_patch() -> None:

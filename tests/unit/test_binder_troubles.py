@@ -45,6 +45,28 @@ def test_annotations_that_nobody_reads_are_told_once_with_what_to_write() -> Non
     assert len(told.notices) == 1
 
 
+def test_a_card_that_falls_ill_is_told_once_to_the_pods_on_it() -> None:
+    told = Told()
+    held = build.holding("GPU-0")
+    state = build.state_of(
+        build.node("n1"),
+        build.pod("a", node="n1", phase="Running", holdings=(held,)),
+        build.pod("b", node="n1", phase="Running"),
+    )
+    troubles = Troubles(cast(Notices, told))
+    troubles.begin(state)
+    ill = build.node("n1", cards=[build.card(0, healthy=False)], rv=2)
+    apply(state, ill, state.seq + 1)
+    troubles.look_at_cards(state, "n1")
+    troubles.look_at_cards(state, "n1")
+    (notice,) = told.notices
+    assert (notice.name, notice.reason) == ("pod-a", "CardUnhealthy")
+    assert notice.message == (
+        "card n1/GPU-0 is registered as unhealthy by its device plugin. Delete the pod to have it "
+        "placed on other cards"
+    )
+
+
 def test_what_an_earlier_binder_told_is_not_told_again() -> None:
     told = Told()
     troubles = Troubles(cast(Notices, told))

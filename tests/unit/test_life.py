@@ -13,7 +13,8 @@ from allotment.core.explain.concerned import PodSubject
 from allotment.core.explain.counterfactual import term_text
 from allotment.core.explain.life import End, Life, PodExplanation
 from allotment.core.explain.pod import explain
-from allotment.core.explain.pod_story import PodStory, generated_base
+from allotment.core.explain.pod_story import PodStory
+from allotment.core.explain.pod_views import generated_base
 from allotment.core.explain.timeline import life_of, neighbours
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all

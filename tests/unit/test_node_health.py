@@ -421,7 +421,7 @@ def test_doctor_names_the_node_its_records_and_when_it_is_tried_again() -> None:
     assert cluster.state.health["a", "", ""].strikes[0].seq == 7
     cluster.lose("y", COUNTED)
     assert found(cluster)["node a"] == (
-        "its device plugin: turned away 2 pods of different owners in a row (default/pod-x at seq "
+        "its device plugin: turned away 2 pods in a row (default/pod-x at seq "
         "7, default/pod-y at seq 11); held back since seq 11 for such pods of namespace default; "
         "until the next TimePassed record"
     )
@@ -527,7 +527,7 @@ def test_where_strangers_die_nobody_is_sent_and_a_volunteer_has_to_live() -> Non
     assert [cluster.burn(f"p{n}", **STRANGERS[n]) for n in range(3)] == ["a"] * 3
     assert cluster.held() == {"a"}
     assert found(cluster)["node a"] == (
-        "its devices: lost within seconds of their start 3 pods of different owners in a row "
+        "its devices: lost within seconds of their start 3 pods in a row "
         '(ns0/pod-p0 at seq 7, ns1/pod-p1 at seq 11, ns2/pod-p2 at seq 15): "container main: '
         'Error, exit code 1"; held back since seq 15 for all pods that ask for devices; until the '
         "next TimePassed record"

@@ -7,13 +7,16 @@ from allotment.answers.folding import Folded, Foreseer, Observer, dated, fold, f
 from allotment.answers.names import near, no_such_node
 from allotment.answers.source import Source
 from allotment.core.errors import AllotError
+from allotment.core.explain.doctor import SCHEDULING, of_leases
 from allotment.core.explain.life import Life, PodExplanation
 from allotment.core.explain.pod import explain as explain_pod
+from allotment.core.explain.pod import with_services
 from allotment.core.explain.pod_story import PodLife, PodStory
 from allotment.core.explain.timeline import life_of, neighbours
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
+from allotment.core.reasons import QUEUED
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, Envelope
@@ -54,9 +57,11 @@ class Asked:
         self._source = source
         self._node = node
         self._previous = previous
+        self._is_now = False
 
     async def folded(self, moment: str | At | None) -> Folded:
         """Fold to a moment, following the story. Raises `AllotError` if no pod had the name."""
+        self._is_now = moment is None
         return await _followed(self._source, self._story, moment, self.foresee)
 
     async def explained(self, folded: Folded, *, advised: bool = True) -> PodExplanation:
@@ -79,6 +84,8 @@ class Asked:
                 told=told,
                 advised=advised,
             )
+        if self._is_now and found.status.cause == QUEUED:
+            found = with_services(found, of_leases(await source.active(SCHEDULING) or {}))
         problems = await dated(source, found.problems, folded.seq)
         return msgspec.structs.replace(found, problems=tuple(problems))
 

@@ -241,11 +241,11 @@ async def _live(url: str, key: Key, screen: Screen) -> AsyncIterator[Source]:
             yield LiveSource(log, snapshots, jetstream, screen)
     except NatsUnavailable as error:
         raise AllotError(
-            f"NATS cannot be reached: {error}", "check --nats, or start local mode: allot up"
+            f"NATS cannot be reached: {error}", "check --nats; for local mode ask allot status"
         ) from error
     except TimeoutError as error:
         raise AllotError(
-            f"NATS at {url} does not answer", "check --nats, or start local mode: allot up"
+            f"NATS at {url} does not answer", "check --nats; for local mode ask allot status"
         ) from error
     except (LogUnavailable, LogDamaged) as error:
         raise AllotError(f"the log at {url} cannot be read: {error}") from error

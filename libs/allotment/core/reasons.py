@@ -52,6 +52,8 @@ GPU_NOT_SELECTED: Final = "GPUNotSelected"
 CARD_FAILING: Final = "CardFailing"
 GPU_MODEL_MISMATCH: Final = "GPUModelMismatch"
 GPU_UNHEALTHY: Final = "GPUUnhealthy"
+CARD_UNHEALTHY: Final = "CardUnhealthy"
+NODE_GONE: Final = "NodeGone"
 CARD_KEPT_APART: Final = "CardKeptApart"
 SHARE_LIMIT_REACHED: Final = "ShareLimitReached"
 EXCLUSIVE_CONFLICT: Final = "ExclusiveConflict"
@@ -534,7 +536,7 @@ TABLE: Final = (
         QUEUED,
         Cure.RETRY,
         "the pod was not tried yet",
-        "wait; if it lasts, check with allot status that filter, scorer and binder run",
+        "wait; if it lasts, ask allot doctor, which names services that do not work",
     ),
     Reason(
         QUEUE_UNKNOWN,
@@ -821,7 +823,7 @@ TABLE: Final = (
         "fix the object named above",
     ),
     Reason(
-        "CardUnhealthy",
+        CARD_UNHEALTHY,
         Cure.DEVICE,
         "a device plugin reports a card as unhealthy",
         "check the card; no new pods are placed on it",
@@ -953,7 +955,7 @@ TABLE: Final = (
         "update Allotment, or do not use those devices",
     ),
     Reason(
-        "NodeGone",
+        NODE_GONE,
         Cure.NODE,
         "the node is gone, and pods still hold parts of it",
         "delete the pods that still hold parts of it",

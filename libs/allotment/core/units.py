@@ -193,6 +193,11 @@ def resource_text(name: str, amount: int, unit_bytes: int = 0) -> str:
     return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
 
 
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters; one that was longer ends with ``…``."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def points_text(micro: int) -> str:
     """Micro-points as points with one digit, rounded half up: ``87.5``."""
     sign, tenths = ("-" if micro < 0 else ""), (abs(micro) + 50_000) // 100_000

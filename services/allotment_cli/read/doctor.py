@@ -34,6 +34,7 @@ from allotment.core.explain.doctor import (
     ERROR,
     IDLE_AFTER_S,
     PLATFORM,
+    SCHEDULING,
     TENANT,
     WARNING,
     Backlog,
@@ -94,8 +95,6 @@ _NAMESPACED = re.compile(r"\w+ '([^'/]+)/[^'/]+'")
 SETTLES_S = 3.0
 """Longer than a fact takes from the API server into the log on a busy machine."""
 CORRECTED_WITHIN_S = 30.0
-SCHEDULING = ("watcher", "filter", "scorer", "binder")
-"""Without one of these no pod is scheduled."""
 
 
 class Services(msgspec.Struct, frozen=True, rename="camel"):

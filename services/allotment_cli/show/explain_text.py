@@ -46,11 +46,13 @@ def explanation_lines(found: PodExplanation, *, everything: bool = False) -> lis
             else "Why this node"
         )
         lines += _section(title, sections.competition(found, everything))
-    if found.funnel and not is_over:
-        if waits and found.funnel[0].left:
-            lines += _section("Rejected nodes", sections.funnel(found.funnel, found.request))
-        elif found.funnel[-1].left < found.funnel[0].left:
-            lines += _section("Rejected nodes", sections.rejected(found.funnel))
+    if found.funnel and not is_over and found.funnel[-1].left < found.funnel[0].left:
+        body = (
+            sections.funnel(found.funnel, found.request)
+            if waits
+            else sections.rejected(found.funnel)
+        )
+        lines += _section("Rejected nodes", body)
     if found.fragmentation is not None:
         lines += _section(
             f"Fragmented: enough {found.fragmentation.dimension} is free, but not on one card",
@@ -62,7 +64,8 @@ def explanation_lines(found: PodExplanation, *, everything: bool = False) -> lis
     lines += advice_lines(found.counterfactuals, never=never)
     if never and found.funnel and not found.counterfactuals:
         lines += ["", field("Advice", "no single change makes it fit these nodes, even empty ones")]
-    if found.advice and not found.counterfactuals:
+    ends = found.life is not None and found.life.end is not None
+    if found.advice and not found.counterfactuals and not ends:
         lines += ["", field("Advice", found.advice)]
     if found.waiting_for is not None:
         lines += ["", field("Waiting", waiting_text(found.waiting_for))]
@@ -124,6 +127,8 @@ def _head(found: PodExplanation, everything: bool) -> Iterator[str]:
         yield field("Evicts", "no pods: its preemptionPolicy is Never")
     if found.life is not None:
         yield from story_fields(found.life)
+    if found.advice and ends:
+        yield field("Advice", found.advice)
     if found.placement is not None:
         held = found.placement
         verb = {"released": "Held", PERHAPS: "May hold"}.get(held.phase, "Holds")

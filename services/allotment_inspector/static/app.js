@@ -53,7 +53,7 @@ function show(said, outline) {
   $('#when').textContent = said.clock; $('#seq').textContent = 'seq ' + here;
   $('#what').textContent = $('#what').title = said.text;
   $('.upto').style.setProperty('--x', said.x); $('#past').setAttribute('d', $('.density').getAttribute('d'));
-  sortAll(); mode(); ages(); silence(quiet.text, quiet.sinceMs);
+  sortAll(); mode(); ages(); headline(said.text, said.sinceMs);
   document.dispatchEvent(new CustomEvent('moment', { detail: said }));
 }
 function mode() {
@@ -155,14 +155,14 @@ document.addEventListener('keydown', e => {
   if (act) { e.preventDefault(); act(); }
 });
 
-// -- no news: the page says of when it is, and ages stand still
-let quiet = { text: $('#silence').textContent, sinceMs: nowMs };
-function silence(text, sinceMs) {
-  quiet = { text, sinceMs };
-  const box = $('#silence');
+// -- what is wrong heads the page; without news (since sinceMs) ages stand still
+let said = { text: $('#headline').textContent, sinceMs: document.body.matches('.silent') ? nowMs : null };
+function headline(text, sinceMs) {
+  said = { text, sinceMs };
+  const box = $('#headline'), silent = Boolean(live && sinceMs);
   box.hidden = !(text && live); box.textContent = text;
-  document.body.classList.toggle('silent', !box.hidden);
-  if (!box.hidden) { nowMs = sinceMs; ages(); }
+  document.body.classList.toggle('silent', silent);
+  if (silent) { nowMs = sinceMs; ages(); }
 }
 
 // -- live: the stream says how far the log has come; what is drawn is asked for as above
@@ -178,15 +178,15 @@ async function keepUp() {                     // a page that takes long to draw 
 }
 const stream = new EventSource(document.body.dataset.stream);
 stream.onmessage = m => {
-  const { head, trouble: said, silence: text, sinceMs } = JSON.parse(m.data);
+  const { head, trouble: why, headline: text, sinceMs } = JSON.parse(m.data);
   heardMs = Date.now();
-  trouble(said); silence(text, sinceMs);
+  trouble(why); headline(text, sinceMs);
   if (head === told) return;
   told = head; range.dataset.head = head;
   if (live) soon = soon || setTimeout(keepUp, 2 * took);
   else if (!later) later = setTimeout(() => { later = 0; if (!live) seek({ at: here }); }, 5000);   // the slider grows
 };
-stream.onerror = () => silence(`No news from the inspector since ${clock(heardMs).slice(0, 8)}; this is the state of then`, heardMs);
+stream.onerror = () => headline(`No news from the inspector since ${clock(heardMs).slice(0, 8)}; this is the state of then`, heardMs);
 sortAll();
 setInterval(() => { if (live && !document.body.matches('.silent')) { nowMs += 1000; ages(); } }, 1000);
 mode();

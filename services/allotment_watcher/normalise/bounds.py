@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from allotment.core import reasons
+from allotment.core.units import cut
 from allotment_proto.events import GroupObserved, PodObserved, QueueObserved
 from allotment_proto.facts import Company, Constraints, PodRequest, Problem
 
@@ -117,7 +118,7 @@ def _too_large(fact: GroupObserved | QueueObserved) -> Problem | None:
 
 
 def _name(text: str, most: int = NAME_CHARS_MAX) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return cut(text, most)
 
 
 def _size(fact: PodObserved | GroupObserved | QueueObserved) -> int:

@@ -7,6 +7,7 @@ memory, and what a runtime says without a word of devices.
 
 from collections.abc import Iterator
 
+from allotment.core.units import cut
 from allotment_proto.observed import Death
 from allotment_watcher import objects
 from allotment_watcher.normalise.times import time_ms
@@ -78,7 +79,7 @@ def _of_runtime(death: Death) -> Death | None:
 def _cut(death: Death) -> Death:
     return Death(
         death.container,
-        death.reason[:_MESSAGE_CHARS_MAX],
+        cut(death.reason, _MESSAGE_CHARS_MAX),
         death.exit_code,
-        death.message[:_MESSAGE_CHARS_MAX],
+        cut(death.message, _MESSAGE_CHARS_MAX),
     )

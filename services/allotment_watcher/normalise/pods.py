@@ -15,6 +15,7 @@ from allotment.core.ledger import claims
 from allotment.core.ledger.evictions import NEAR_S
 from allotment.core.ledger.model import ENDED
 from allotment.core.placement.devices.base import ContainerSource, PodSource
+from allotment.core.units import cut
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import Ending, PodObserved
 from allotment_proto.facts import ALONE, PodRequest, Policy, Problem
@@ -193,12 +194,12 @@ def _ending(status: objects.PodStatus, *, is_ended: bool, is_deleting: bool) -> 
         objects.PodCondition(),
     )
     ending = Ending(
-        message=_cut(status.message if is_ended else ""),
-        container=_cut(container),
+        message=cut((is_ended and status.message) or "", ENDING_CHARS_MAX),
+        container=cut(container, ENDING_CHARS_MAX),
         exit_code=exit_code,
-        exit_reason=_cut(exit_reason),
-        disruption=_cut(disruption.reason),
-        disruption_message=_cut(disruption.message),
+        exit_reason=cut(exit_reason, ENDING_CHARS_MAX),
+        disruption=cut(disruption.reason or "", ENDING_CHARS_MAX),
+        disruption_message=cut(disruption.message or "", ENDING_CHARS_MAX),
     )
     return None if ending == Ending() else ending
 
@@ -210,11 +211,6 @@ def _failed_container(status: objects.PodStatus) -> tuple[str, int, str]:
         if ended and ended.exit_code:
             return container.name, ended.exit_code, ended.reason or ""
     return "", 0, ""
-
-
-def _cut(text: str | None) -> str:
-    text = text or ""
-    return text if len(text) <= ENDING_CHARS_MAX else f"{text[: ENDING_CHARS_MAX - 1]}…"
 
 
 def _left_to_others(fact: PodObserved, card_resources: tuple[str, ...]) -> PodObserved:
@@ -242,7 +238,7 @@ def unreadable_pod_fact(
     not count as free because an annotation broke. What a running pod holds that was never
     read is unknown: until it is readable or gone, its node's cards get no new pods.
     """
-    error = error[:ERROR_CHARS_MAX]
+    error = cut(error, ERROR_CHARS_MAX)
     node = seen.spec.node_name or ""
     phase = (seen.status and seen.status.phase) or "Pending"
     problem = Problem(reasons.INVALID_REQUEST, "the pod object", f"cannot be read: {error}")

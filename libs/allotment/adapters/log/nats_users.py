@@ -295,10 +295,10 @@ def _of_log(user: str) -> tuple[str, ...]:
 
 
 def _of_leases(user: str) -> tuple[str, ...]:
-    """What a user may say to the leases' account: the reader sees who is active."""
+    """What a user may say to the leases' account: readers see who is active."""
     if _RIGHTS[user].competes:
         return (*_COMPETES, _lease_of(user))
-    return (_SEES_LEASES,) if user == READER else ()
+    return (_SEES_LEASES,) if user in (INSPECTOR, READER) else ()
 
 
 def _lease_of(user: str) -> str:

@@ -7,7 +7,7 @@ It never makes the stream: its user on NATS may not. Until a service that writes
 waits and says so. Any number of replicas read side by side.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -18,7 +18,8 @@ import anyio.to_thread
 from allotment.adapters.log.connection import Connection
 from allotment.adapters.log.exported import ExportedLog, read_file
 from allotment.adapters.log.fold import Fold
-from allotment.adapters.log.jetstream import JetStream
+from allotment.adapters.log.jetstream import ApiError, JetStream
+from allotment.adapters.log.lease import active_holders
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.adapters.service.heap import uncollected
@@ -34,10 +35,12 @@ from allotment.adapters.service.world import (
     watch_readiness,
 )
 from allotment.core.errors import AllotError
+from allotment.core.explain.doctor import SCHEDULING
 from allotment.core.logport import LogUnavailable, Record
 from allotment_proto.subjects import STREAM
 
 STREAM_PAUSE_S = 0.5
+LEASES_PAUSE_S = 3.0
 
 S = TypeVar("S", bound=CommonSettings)
 
@@ -60,6 +63,8 @@ class Reading(NamedTuple):
     trouble: Callable[[], str]
     silent_since_ms: Callable[[], int | None]
     """When the last news came, if that is too long ago."""
+    active: Callable[[], Mapping[str, str]]
+    """The active replica of each scheduling service, "" for none; empty where that is not known."""
 
 
 @asynccontextmanager
@@ -83,6 +88,8 @@ async def open_reading(
         lag = Lag()
         expose_following(ctx, fold, log, connection, lag)
 
+        active: dict[str, str] = {}
+
         def trouble() -> str:
             reasons = ctx.readiness.reasons()
             return reasons.get("nats", "") or reasons.get("log", "")
@@ -93,7 +100,10 @@ async def open_reading(
                 group.start_soon(watch_readiness, ctx, fold, log, lag)
                 group.start_soon(keep_nats_ready, ctx, connection)
                 group.start_soon(end_when_lost, connection)
-                yield Reading(log, fold, trouble, lambda: silent_since_ms(log.end_seen_s))
+                group.start_soon(_watch_leases, JetStream(connection), active)
+                yield Reading(
+                    log, fold, trouble, lambda: silent_since_ms(log.end_seen_s), lambda: active
+                )
                 group.cancel_scope.cancel()
         await fold.save_snapshot()
 
@@ -116,8 +126,18 @@ async def open_file(
             group.start_soon(fold.run)
             await fold.caught_up.wait()
         ctx.ready("log", True, f"folded to {fold.state.seq}")
-        yield Reading(log, fold, lambda: "", lambda: None)
+        yield Reading(log, fold, lambda: "", lambda: None, dict)
         group.cancel_scope.cancel()
+
+
+async def _watch_leases(jetstream: JetStream, active: dict[str, str]) -> None:
+    """Keep `active` true; what is not told is not known."""
+    while True:
+        try:
+            active.update(await active_holders(jetstream, SCHEDULING))
+        except (ApiError, LogUnavailable):
+            active.clear()
+        await anyio.sleep(LEASES_PAUSE_S)
 
 
 async def _existing(ctx: ServiceContext[S], connection: Connection) -> JetStreamLog:

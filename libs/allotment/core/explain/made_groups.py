@@ -2,27 +2,11 @@
 
 from collections.abc import Sequence
 
-from allotment.core.explain.pod_story import generated_base
+from allotment.core.explain.pod_views import owner_of
 from allotment.core.explain.schema import AHEAD_SHOWN, Place
 from allotment.core.explain.why import Whys
-from allotment.core.jobs.keys import MADE_GROUP
 from allotment.core.ledger.model import ClusterState
 from allotment_proto.events import PodObserved
-
-
-def owner_of(state: ClusterState, namespace: str, name: str) -> str:
-    """The owner of a group that is named by a uid: the pod with this uid, else the common prefix of
-    its pods' generated names; empty for other groups, and where prefixes differ.
-    """
-    group = state.groups.get(f"{namespace}/{name}")
-    if group is None or not name.startswith(MADE_GROUP):
-        return ""
-    uid = name.removeprefix(MADE_GROUP)
-    if uid in group.members and uid in state.pods:
-        return state.pods[uid].fact.name
-    pods = (state.pods[each].fact.name for each in group.members if each in state.pods)
-    names = {generated_base(pod) or pod for pod in pods}
-    return names.pop() if len(names) == 1 else ""
 
 
 def place_in_queue(

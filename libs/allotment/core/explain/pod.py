@@ -20,8 +20,8 @@ from allotment.core.explain.acknowledgement import (
 )
 from allotment.core.explain.advice import advice
 from allotment.core.explain.competition import competition, decided_by, node_at_decision
-from allotment.core.explain.doctor import of_pod
-from allotment.core.explain.life import PodExplanation
+from allotment.core.explain.doctor import Finding, of_pod
+from allotment.core.explain.life import REFUSED_BY_NODE, Life, PodExplanation
 from allotment.core.explain.made_groups import place_in_queue, queue_name
 from allotment.core.explain.nodes import (
     closest,
@@ -80,7 +80,9 @@ from allotment.core.queues.round.verdict import PodVerdict, missing_queue
 from allotment.core.reasons import (
     CURED_BY_ROOM,
     KEPT_BACK,
+    NOT_ACKNOWLEDGED,
     OF_CLUSTER,
+    QUEUED,
     REASONS,
     Cure,
     problem_text,
@@ -152,7 +154,7 @@ def explain(
         else (),
         in_queue=place_in_queue(state, ruled.waiting, queue_name(fact), whys) if waits else None,
         queue=ruled.queue if waits else "",
-        advice=_general(status),
+        advice=_general(status) or _after(life, fact),
         placement=_placed(state, told, pod),
         problems=_problems(state, pod, as_of_ms),
         candidates=candidates,
@@ -204,6 +206,15 @@ def _general(status: Status) -> str:
         return ""  # no advice to wait for a pod that never fits
     reason = REASONS.get(status.cause)
     return "" if reason is None else reason.advice
+
+
+def _after(life: Life, fact: PodObserved) -> str:
+    """What to do about a pod that its node turned away: kubelet never starts it again."""
+    end = life.end
+    if end is None or end.kind != REFUSED_BY_NODE or life.successor is not None:
+        return ""
+    again = "its owner creates another pod" if fact.owner else "delete the pod and create it again"
+    return f"{again}; check the device plugin of node {fact.node} if it rejects others too"
 
 
 def fits_empty_cluster(state: ClusterState, request: PodRequest) -> bool | None:
@@ -344,13 +355,18 @@ def beside(state: ClusterState, fact: PodObserved, *, waits: bool) -> tuple[str,
 
 
 def _waits(state: ClusterState, pod: Pod | None) -> str:
-    """Why a pod that has its place is not bound yet, if another one is in its way."""
+    """What a pod that has its place still waits for: another pod in its way, or its plugin."""
     if pod is None or pod.allocation is None:
         return ""
     left = in_the_way(state, pod.allocation)
     if left is not None:
         node = pod.allocation.node
         return f"to be bound to node {node}: {standing_text(left)}; it is being erased"
+    if pod_status(state, pod)[1] == NOT_ACKNOWLEDGED:
+        return (
+            "for its device plugin, which has not allocated its devices yet; if it does not start, "
+            f"check that the plugin runs on node {pod.allocation.node}"
+        )
     ahead, question = ahead_of(state, pod), plugin_question(pod.allocation.holdings)
     if ahead is None or question is None:
         return ""
@@ -379,8 +395,21 @@ def _node_steps(
     return node_steps(state, state.nodes[name], asked, fact)
 
 
+def with_services(found: PodExplanation, idle: Sequence[Finding]) -> PodExplanation:
+    """An explanation with the problems of the services (`of_leases`), if they are why the pod was
+    not tried yet.
+    """
+    if found.status.cause != QUEUED or not idle:
+        return found
+    problems = (*found.problems, *_open_problems(idle))
+    return msgspec.structs.replace(found, problems=problems, advice="")
+
+
 def _problems(state: ClusterState, pod: Pod | None, as_of_ms: int) -> tuple[OpenProblem, ...]:
-    found = () if pod is None else of_pod(state, pod, as_of_ms)
+    return _open_problems(() if pod is None else of_pod(state, pod, as_of_ms))
+
+
+def _open_problems(found: Sequence[Finding]) -> tuple[OpenProblem, ...]:
     return tuple(
         OpenProblem(
             severity=one.severity,

@@ -12,7 +12,12 @@ from allotment.core import reasons
 from allotment.core.explain import life
 from allotment.core.explain.acknowledgement import is_acknowledged
 from allotment.core.explain.concerned import GROUP, LOST, NODE, POD, Thing, gaining, preemptor
-from allotment.core.explain.pod_views import group_cause, pod_status, preemptor_name
+from allotment.core.explain.pod_views import (
+    generated_base,
+    group_cause,
+    pod_status,
+    preemptor_name,
+)
 from allotment.core.explain.story import corrected_text
 from allotment.core.explain.why import Why, Whys
 from allotment.core.ledger.claims import mismatch, unreadable
@@ -57,9 +62,6 @@ _SCHEDULER, _BINDER, _PLUGIN, _KUBELET = "scheduler", "binder", "device plugin",
 """Who works on a phase, or what it waits for."""
 
 _RUNNING = "Running"
-_GENERATED_CHARS = 5
-_GENERATED_ALPHABET = frozenset("bcdfghjklmnpqrstvwxz2456789")
-"""The ending that Kubernetes adds to a `generateName`."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -624,13 +626,6 @@ class _Owners:
         if found is not None:
             key, kin = found
             self._vacant.setdefault(key, deque(maxlen=_WAITING_AS_OWNER_KEPT)).append(kin)
-
-
-def generated_base(name: str) -> str:
-    """The name without the five characters that `generateName` adds; empty for other names."""
-    base, dash, suffix = name.rpartition("-")
-    is_generated = len(suffix) == _GENERATED_CHARS and _GENERATED_ALPHABET.issuperset(suffix)
-    return base if dash and is_generated else ""
 
 
 def _why_waiting(state: ClusterState, pod: Pod, why: Why | None) -> tuple[str, str, object]:

@@ -15,13 +15,19 @@ from allotment.core.explain.views import (
     compute_whole,
     device_name,
     plain,
+    trouble_under,
 )
+from allotment.core.jobs.keys import MADE_GROUP
 from allotment.core.ledger.groups import NOT_ADMITTED, group_priority
 from allotment.core.ledger.model import ACTIVE, ENDED, RESERVED, SINGLE, ClusterState, Group, Pod
 from allotment.core.placement.devices import cards_asked
 from allotment.core.reasons import NOT_ACKNOWLEDGED, WAITING_FOR_PLUGIN
 from allotment_proto.events import Eviction, PodObserved
 from allotment_proto.facts import Amounts, DeviceRequest, PodRequest
+
+_GENERATED_CHARS = 5
+_GENERATED_ALPHABET = frozenset("bcdfghjklmnpqrstvwxz2456789")
+"""The ending that Kubernetes adds to a `generateName`."""
 
 WhyOf = Callable[[Pod], tuple[str, str]]
 """Why a pod waits, as reason code and sentence."""
@@ -84,6 +90,8 @@ def pod_view(state: ClusterState, pod: Pod, why: WhyOf) -> PodView:
     status, (cause, _) = pod_status(state, pod)[0], why(pod)
     holdings = held.holdings if held is not None else ()
     node = state.nodes.get(held.node) if held is not None else None
+    if node is not None and held is not None:
+        cause = cause or trouble_under(node, held)
     return PodView(
         namespace=fact.namespace,
         name=fact.name,
@@ -191,10 +199,41 @@ def _cause_of(state: ClusterState, key: str) -> tuple[str, str]:
     return (group.short.code, group.short.message) if group.short is not None else ("", "")
 
 
+def generated_base(name: str) -> str:
+    """The name without the five characters that `generateName` adds; empty for other names."""
+    base, dash, suffix = name.rpartition("-")
+    is_generated = len(suffix) == _GENERATED_CHARS and _GENERATED_ALPHABET.issuperset(suffix)
+    return base if dash and is_generated else ""
+
+
+def owner_of(state: ClusterState, namespace: str, name: str) -> str:
+    """The owner of a group that is named by a uid: the pod with this uid, else the common prefix of
+    its pods' generated names; empty for other groups, and where prefixes differ.
+    """
+    group = state.groups.get(f"{namespace}/{name}")
+    if group is None or not name.startswith(MADE_GROUP):
+        return ""
+    uid = name.removeprefix(MADE_GROUP)
+    if uid in group.members and uid in state.pods:
+        return state.pods[uid].fact.name
+    pods = (state.pods[each].fact.name for each in group.members if each in state.pods)
+    names = {generated_base(pod) or pod for pod in pods}
+    return names.pop() if len(names) == 1 else ""
+
+
 def preemptor_name(state: ClusterState, preemptor: str) -> str:
-    """A preemptor as people know it: its group, or ``pod <namespace>/<name>``."""
-    pod = state.pods.get(preemptor.removeprefix(SINGLE))
-    return preemptor if pod is None else f"pod {pod.fact.namespace}/{pod.fact.name}"
+    """A preemptor as people know it: its group, or ``pod <namespace>/<name>`` of a pod by itself,
+    also where a group was made for it. A group that was made for several names their owner.
+    """
+    alone = state.pods.get(preemptor.removeprefix(SINGLE))
+    if alone is not None:
+        return f"pod {alone.fact.namespace}/{alone.fact.name}"
+    namespace, _, name = preemptor.partition("/")
+    owner = owner_of(state, namespace, name)
+    if not owner:
+        return preemptor
+    is_pod = name.removeprefix(MADE_GROUP) in state.groups[preemptor].members
+    return f"pod {namespace}/{owner}" if is_pod else f"{preemptor} of {owner}"
 
 
 def evicted_text(state: ClusterState, eviction: Eviction) -> str:

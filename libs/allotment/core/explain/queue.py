@@ -4,7 +4,7 @@ The limits are those of the active plugin: they come from the same books that th
 on.
 """
 
-from allotment.core.explain.made_groups import owner_of
+from allotment.core.explain.pod_views import owner_of
 from allotment.core.explain.schema import (
     QUEUE_SCHEMA,
     AsOf,

@@ -12,13 +12,20 @@ import msgspec
 from allotment.core.explain.acknowledgement import forged
 from allotment.core.ledger.claims import unreadable
 from allotment.core.ledger.ledger import Card
-from allotment.core.ledger.model import ClusterState, Health, Node
+from allotment.core.ledger.model import Allocation, ClusterState, Health, Node
 from allotment.core.ledger.partitions import holding_rules
 from allotment.core.ledger.partitions.mig import CONTRADICTORY
 from allotment.core.placement.devices import FAMILIES, memory_units
 from allotment.core.placement.devices.base import Family
 from allotment.core.placement.rules.card_names import PRODUCT
-from allotment.core.reasons import CARD_FAILING, CARDS_QUARANTINED, NODE_FAILING
+from allotment.core.reasons import (
+    CARD_FAILING,
+    CARD_UNHEALTHY,
+    CARDS_QUARANTINED,
+    NODE_FAILING,
+    NODE_GONE,
+    NODE_NOT_READY,
+)
 from allotment.core.units import resource_text, rfc3339
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import NodeObserved
@@ -461,7 +468,7 @@ def node_problems(state: ClusterState, node: Node) -> list[NodeProblem]:
     if fact is None:
         return [
             NodeProblem(
-                code="NodeGone",
+                code=NODE_GONE,
                 place=f"node {node.name}",
                 message=f"the node is gone; pods that still hold parts: {len(node.allocations)}",
             )
@@ -481,13 +488,11 @@ def node_problems(state: ClusterState, node: Node) -> list[NodeProblem]:
             )
         for card in node.ledgers[family].cards:
             if not card.fact.healthy:
-                is_told = family not in FAMILIES or FAMILIES[family].has_memory
-                why = "without memory" if is_told and not card.fact.memory_mib else "as unhealthy"
                 problems.append(
                     NodeProblem(
-                        code="CardUnhealthy",
+                        code=CARD_UNHEALTHY,
                         place=card_name(card),
-                        message=f"{_unhealthy_text(card, why)}; {_holders_text(node, card)}",
+                        message=f"{unhealthy_text(card)}; {_holders_text(node, card)}",
                         card=card.fact.id,
                     )
                 )
@@ -546,12 +551,12 @@ def _failing_part(health: Health) -> str:
 
 
 def _health_text(state: ClusterState, place: tuple[str, str, str]) -> str:
-    """``turned away 2 pods of different owners in a row (default/a at seq 8, …): "…"; …``"""
+    """``turned away 2 pods in a row (default/a at seq 8, default/b at seq 9): "…"; …``"""
     health = state.health[place]
     strikes = health.counted
     pods = [f"{strike.pod} at seq {strike.seq}" for strike in strikes[-_STRIKES_NAMED:]]
     more = "the last ones " * (len(strikes) > len(pods))
-    count = f"{len(strikes)} pods of different owners in a row"
+    count = f"{len(strikes)} pods in a row"
     if len(strikes) == 1:
         count = "a pod on retry" if health.times > 1 else "a pod"
     died = sum(strike.has_died for strike in strikes)
@@ -608,10 +613,32 @@ def _overbooked(state: ClusterState, node: Node, fact: NodeObserved) -> Iterator
         )
 
 
-def _unhealthy_text(card: Card, why: str) -> str:
+def unhealthy_text(card: Card) -> str:
     """Which of the sources declares a card unhealthy."""
-    by = card.fact.unhealthy_by
-    return f"declared unhealthy by {by}" if by else f"registered {why} by its device plugin"
+    if by := card.fact.unhealthy_by:
+        return f"declared unhealthy by {by}"
+    is_told = card.family not in FAMILIES or FAMILIES[card.family].has_memory
+    why = "without memory" if is_told and not card.fact.memory_mib else "as unhealthy"
+    return f"registered {why} by its device plugin"
+
+
+def unhealthy_under(node: Node, held: Allocation) -> list[Card]:
+    """The unhealthy cards that an allocation holds a part of."""
+    found = (
+        ledger.by_id.get(holding.card)
+        for holding in held.holdings
+        if (ledger := node.ledgers.get(holding.family)) is not None
+    )
+    return list({card.fact.id: card for card in found if card and not card.fact.healthy}.values())
+
+
+def trouble_under(node: Node, held: Allocation) -> str:
+    """The reason code of what is wrong under a placed pod: its node or a card; "" if nothing is."""
+    if node.fact is None:
+        return NODE_GONE
+    if not node.fact.ready:
+        return NODE_NOT_READY
+    return CARD_UNHEALTHY if unhealthy_under(node, held) else ""
 
 
 def _holders_text(node: Node, card: Card) -> str:

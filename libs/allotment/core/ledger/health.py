@@ -46,6 +46,7 @@ from allotment.core.ledger.model import (
     Pod,
     Strike,
 )
+from allotment.core.units import cut
 from allotment_proto.events import PodObserved
 from allotment_proto.volcano import keys
 
@@ -322,7 +323,7 @@ def _struck_by(fact: PodObserved, held: Allocation, seq: int, said: str) -> Stri
         namespace=fact.namespace,
         owner=fact.owner or fact.uid,
         cards=_cards(held),
-        message=said[:_MESSAGE_CHARS_MAX],
+        message=cut(said, _MESSAGE_CHARS_MAX),
     )
 
 

@@ -207,7 +207,7 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     is_large = len(shown) + len(gone) > NODES_DRAWN_MAX
     return CardsPage(
         sifted=_sifted(state, shown, len(shown) + len(gone), group, lit, query),
-        said=_said(totals, len(look)),
+        said=_said(totals, None if moment.silent_since_ms else len(look)),
         apart={word: stages[word] for word in (GATED, ELSEWHERE) if stages[word]},
         totals=totals,
         nodes=() if is_large else _rows(moment, shown, gone, group, lit),
@@ -279,15 +279,16 @@ def _largest_mib(node: Node, card: Card) -> int:
     return largest_left_mib(card.table, card.state) if card.table else max(card.free_memory_mib, 0)
 
 
-def _said(totals: Totals, problems: int) -> str:
-    """The cluster in one sentence."""
+def _said(totals: Totals, problems: int | None) -> str:
+    """The cluster in one sentence; how many problems it has is not known (None) without news."""
     if not totals.nodes:
         return "No nodes in the log."
     waits = f"{totals.waiting:,} pods wait" if totals.waiting else "no pod waits"
     waits = "1 pod waits" if totals.waiting == 1 else waits
-    found = f"{problems:,} problems" if problems else "no problems"
-    found = "1 problem" if problems == 1 else found
-    return f"{totals.cards_in_use:,} of {totals.cards:,} cards in use; {waits}; {found}."
+    found = f"; {problems:,} problems" if problems else "; no problems"
+    found = "; 1 problem" if problems == 1 else found
+    found = "" if problems is None else found
+    return f"{totals.cards_in_use:,} of {totals.cards:,} cards in use; {waits}{found}."
 
 
 # What is asked of the map
@@ -623,10 +624,10 @@ def _waiting(state: ClusterState, whys: Whys) -> list[Waits]:
 
 
 def _look(moment: Moment) -> list[Look]:
-    """The doctor's findings in the log, in its order."""
+    """Services that do not work, and the doctor's findings in the log, in its order."""
     key = "findings", moment.seq, moment.now_ms // _FOUND_MS
     found = moment.memo.get(key, lambda: findings(moment.state, moment.now_ms, moment.whys))
-    return [_look_of(each) for each in found]
+    return [_look_of(each) for each in (*moment.idle, *found)]
 
 
 def _look_of(found: Finding) -> Look:

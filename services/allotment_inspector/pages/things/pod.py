@@ -56,8 +56,8 @@ _HOLDERS_SHOWN = 24
 _CARDS_NAMED = 4
 _GAINS_SHOWN = 4
 _VERBS = {
-    "Reserved": "Reserved, being bound: ",
-    "Bound": "Bound, waiting for its device plugin: ",
+    "Reserved": "Has a reservation on ",
+    "Bound": "Is bound to ",
     "Pending": "Starts on ",
     "Terminating": "Terminating on ",
 }
@@ -213,6 +213,11 @@ def _sentence(life: Life, found: PodExplanation | None) -> Iterator[Bit]:
         yield from _placed(life, found)
     elif found is not None:
         yield from _waits(life, found)
+    if found is not None and life.end is not None and found.advice:
+        yield Bit(text=f" {found.advice[:1].upper()}{found.advice[1:]}.")
+    if found is not None and life.end is None:
+        for one in found.problems:
+            yield Bit(text=f" Problem: {one.subject}: {one.message}.")
     if life.successor is not None and life.end is not None:
         yield Bit(text=" Its successor is ")
         yield from _relative(life.successor)
@@ -253,12 +258,15 @@ def _ended(life: Life, end: End) -> Iterator[Bit]:
 
 
 def preemptor_link(name: str) -> Bit:
-    """Whom others make room for: a group, or ``pod <namespace>/<name>``."""
+    """Whom others make room for, as `preemptor_name` calls it."""
     word, _, pod = name.partition(" ")
     if word == "pod" and "/" in pod:
         namespace, _, bare = pod.partition("/")
         return pod_link(namespace, bare)
-    return group_link(name) if "/" in name else Bit(text=name)
+    group, of, owner = name.partition(" of ")
+    if "/" not in group:
+        return Bit(text=name)
+    return msgspec.structs.replace(group_link(group), text=f"{group}{of}{owner}")
 
 
 def _placed(life: Life, found: PodExplanation) -> Iterator[Bit]:

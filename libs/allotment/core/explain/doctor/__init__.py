@@ -31,7 +31,14 @@ from allotment.core.explain.doctor.finding import (
     in_order,
 )
 from allotment.core.explain.doctor.keeping_off import of_keeping_off
-from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_leases, of_log
+from allotment.core.explain.doctor.log import (
+    SCHEDULING,
+    Copy,
+    Limit,
+    LogStream,
+    of_leases,
+    of_log,
+)
 from allotment.core.explain.doctor.preferences import of_preferences
 from allotment.core.explain.doctor.standstill import IDLE_AFTER_S, of_standstill, work_of
 from allotment.core.explain.doctor.summary import Backlog, Summary, summary_of
@@ -43,6 +50,7 @@ __all__ = [
     "ERROR",
     "IDLE_AFTER_S",
     "PLATFORM",
+    "SCHEDULING",
     "TENANT",
     "WARNING",
     "Backlog",

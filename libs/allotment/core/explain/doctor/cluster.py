@@ -41,6 +41,7 @@ from allotment.core.queues.round.verdict import Holder, quota_waits
 from allotment.core.reasons import (
     CARDS_QUARANTINED,
     GUARANTEE_TOO_LARGE,
+    NODE_GONE,
     NODE_NOT_READY,
     NOT_ACKNOWLEDGED,
     QUEUE_QUOTA,
@@ -63,7 +64,6 @@ _READ_BY_ANOTHER = (
 _WAITING_SHOWN = 3
 _NAMED_OF_NODE = 5
 _BIND_FAILURES = 3
-_NODE_GONE = "NodeGone"
 _HOLDERS_SHOWN = 5
 _UNUSED = "no pod uses any of it, so the request exceeds the whole quota"
 
@@ -164,7 +164,7 @@ def _of_node(state: ClusterState, node: Node) -> Iterator[Finding]:
     if node.fact is None or not node.fact.ready:
         yield from _of_absent_node(node)
     for problem in node_problems(state, node):
-        if problem.code == _NODE_GONE:
+        if problem.code == NODE_GONE:
             continue
         if _FAMILY_OF.get(problem.code, "") not in ("", *state.policy.families):
             continue  # no pod is scheduled with this family, so its device plugin may be absent
@@ -260,7 +260,7 @@ def _of_absent_node(node: Node) -> Iterator[Finding]:
     on_it = f"{counted(len(node.allocations), 'pod')} on it: {shown_names(names, _NAMED_OF_NODE)}"
     has = f"; they hold shares of {counted(len(cards), 'card')}" if cards else ""
     if node.fact is None:
-        code, message = _NODE_GONE, f"is gone from the API server, with {on_it}{has}"
+        code, message = NODE_GONE, f"is gone from the API server, with {on_it}{has}"
         remedy = (
             f"delete the pods if the machine is gone for good (kubectl get pods -A "
             f"--field-selector spec.nodeName={node.name}), or restart its kubelet"
@@ -311,7 +311,7 @@ def of_pod(state: ClusterState, pod: Pod, time_ms: int) -> list[Finding]:
 
 def _is_under(one: Finding, who: str, cards: Collection[str]) -> bool:
     """Whether a problem of a node is one for a pod there that holds these cards."""
-    if one.code in (_NODE_GONE, NODE_NOT_READY):
+    if one.code in (NODE_GONE, NODE_NOT_READY):
         return True
     if one.card:
         return one.card in cards

@@ -13,6 +13,8 @@ _FULL_PCT = 98
 _CERTIFICATE_LEFT_S = 30 * 24 * 3600
 _MIB = 1 << 20
 _NOBODY_ACTIVE = "NobodyActive"
+SCHEDULING = ("watcher", "filter", "scorer", "binder")
+"""Without an active one of each of these services no pod is scheduled."""
 _FULL_REMEDY = (
     "enlarge the log: a larger volume and max_file_store of NATS if these are used up, then allot "
     "log limit SIZE; no record is lost meanwhile"

@@ -1,0 +1,52 @@
+"""How preemptors are called, and what the list says of placed pods."""
+
+import pytest
+
+from allotment.core.explain.pod_views import pod_view, preemptor_name
+from allotment.core.ledger.state import apply
+from allotment_proto.events import GroupObserved
+from tests import build
+
+
+def group(name: str) -> GroupObserved:
+    return GroupObserved(uid=name, namespace="default", name=name, rv=1)
+
+
+@pytest.mark.parametrize(
+    ("made", "members", "called"),
+    [
+        ("podgroup-a", {"a": "solo"}, "pod default/solo"),
+        ("podgroup-rs", {"a": "web-7bcdf", "b": "web-8bcdf"}, "default/podgroup-rs of web"),
+        ("podgroup-rs", {"a": "web", "b": "other"}, "default/podgroup-rs"),
+        ("train", {"a": "worker"}, "default/train"),
+    ],
+)
+def test_a_group_that_was_made_is_called_by_its_pods(
+    made: str, members: dict[str, str], called: str
+) -> None:
+    state = build.state_of(
+        group(made),
+        *(build.pod(uid, name=name, group=f"default/{made}") for uid, name in members.items()),
+    )
+    assert preemptor_name(state, f"default/{made}") == called
+
+
+def test_a_group_named_after_the_pod_of_another_is_not_called_by_it() -> None:
+    state = build.state_of(group("podgroup-a"), build.pod("a", name="victim", namespace="other"))
+    assert preemptor_name(state, "default/podgroup-a") == "default/podgroup-a"
+
+
+def test_the_list_names_what_is_wrong_under_a_running_pod() -> None:
+    state = build.state_of(
+        build.node("n1"),
+        build.pod("a", node="n1", phase="Running", holdings=(build.holding("GPU-0"),)),
+    )
+
+    def cause() -> str:
+        return pod_view(state, state.pods["a"], lambda _: ("", "")).cause
+
+    assert cause() == ""
+    apply(state, build.node("n1", cards=[build.card(0, healthy=False)], rv=2), state.seq + 1)
+    assert cause() == "CardUnhealthy"
+    apply(state, build.node("n1", ready=False, rv=3), state.seq + 1)
+    assert cause() == "NodeNotReady"
