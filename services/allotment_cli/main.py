@@ -111,12 +111,12 @@ COMMANDS = {
     "nats-users": (
         "allotment_cli.setup.nats_users",
         "nats_users",
-        "Create keys for the services' NATS users, as manifests.",
+        "Print keys for the services' NATS users, as manifests.",
     ),
-    "nats-tls": (
-        "allotment_cli.setup.nats_tls",
-        "nats_tls",
-        "Create the certificate of the NATS servers, as a Secret.",
+    "nats-setup": (
+        "allotment_cli.setup.nats_setup",
+        "nats_setup",
+        "Create the keys and the certificate of NATS that a cluster lacks.",
     ),
     "completion": (
         "allotment_cli.options.completion",

@@ -1,7 +1,9 @@
 """What the kustomizations render to, and the settings that it may name."""
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -34,6 +36,8 @@ SETTINGS: dict[str, type[CommonSettings]] = {
 READ_ELSEWHERE = {"ALLOT_COMMIT", "ALLOT_TRACE_FILE"}
 """Variables of ours that are no service's setting."""
 Object = dict[str, Any]
+HELM = shutil.which("helm", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+needs_helm = pytest.mark.skipif(HELM is None, reason="helm is missing: make helm")
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is missing")
 
 

@@ -6,9 +6,7 @@ Without helm (`make helm` builds it) these tests are skipped.
 import json
 import os
 import re
-import shutil
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -18,13 +16,12 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from tests.contract.manifests import ROOT, Object, needs_kubectl, rendered
+from tests.contract.manifests import HELM, ROOT, Object, needs_helm, needs_kubectl, rendered
 from tests.waiting import PATIENCE_S
 
 CHART = ROOT / "deploy/chart"
 SCHEMA: Object = json.loads((CHART / "values.schema.json").read_text())
 VALUES: Object = yaml.safe_load((CHART / "values.yaml").read_text())
-HELM = shutil.which("helm", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 NAMESPACE = "allotment-system"
 OWN_LABELS = ("app.kubernetes.io/managed-by", "app.kubernetes.io/part-of")
 """Kustomize and Helm each give these to what they make."""
@@ -80,13 +77,8 @@ SAMPLES: dict[str, tuple[Any, str]] = {
     "nats.storage.className": ("fast", "StatefulSet/allotment-nats"),
     "nats.resources": ({"limits": {"memory": "4Gi"}}, "StatefulSet/allotment-nats"),
     "nats.goMemLimit": ("3GiB", "StatefulSet/allotment-nats"),
-    "nats.certificate": (
-        "existing",
-        " ".join(
-            f"{kind}/allotment-nats-certificates"
-            for kind in ("Job", "Role", "RoleBinding", "ServiceAccount")
-        ),
-    ),
+    "nats.keys": ("existing", "Job/allotment-nats-setup"),
+    "nats.certificate": ("existing", "Job/allotment-nats-setup"),
     "annotationPolicy.enabled": (
         False,
         "ValidatingAdmissionPolicy/allotment-assignments"
@@ -166,7 +158,6 @@ WITH_OTHERS: dict[str, tuple[Object, Object]] = {
 }
 """Values that need others: those, and all together."""
 
-needs_helm = pytest.mark.skipif(HELM is None, reason="helm is missing: make helm")
 pytestmark = [needs_helm, needs_kubectl]
 
 
@@ -315,7 +306,10 @@ def test_with_an_existing_nats_there_is_no_server() -> None:
     values = {"nats": {"url": url, "certificate": "existing", "servers": 3}}
     found = by_name(template(values))
     assert ("NetworkPolicy", "allotment-services") in found
-    assert {key for key in found if key[1].startswith("allotment-nats")} == set()
+    named = {key for key in found if key[1].startswith("allotment-nats")}
+    assert {name for _, name in named} == {"allotment-nats-setup"}
+    (container,) = found["Job", "allotment-nats-setup"]["spec"]["template"]["spec"]["containers"]
+    assert container["args"][-1] == "--no-certificate"
     told = found["ConfigMap", "allotment-settings"]["data"]
     assert told["ALLOT_NATS_URL"] == url
     assert told["ALLOT_LOG_REPLICAS"] == "3"

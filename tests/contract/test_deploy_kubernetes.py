@@ -32,7 +32,7 @@ from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.core.config import known
 from allotment.core.config.policy import parse
-from allotment_cli.setup.nats_tls import SECRET
+from allotment_cli.setup.nats_setup import SECRET
 from allotment_cli.setup.nats_users import PUBLIC, nats_users
 from allotment_inspector.settings import InspectorSettings
 from allotment_watcher.settings import WatcherSettings

@@ -6,8 +6,10 @@ that were added elsewhere, so that the first one cannot silently miss them.
 """
 
 import ast
+import base64
 import io
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -20,7 +22,7 @@ import pytest
 import yaml
 from aiohttp import web
 from tests.build import decided, pod, state_of
-from tests.contract.kube_server import Script, client_of, kubeconfig, refuse, reply, scripted
+from tests.contract.kube_server import Script, client_of, refuse, reply, scripted
 from tests.contract.manifests import KUSTOMIZATIONS, ROOT, Object, needs_kubectl, of_kind, services
 from tests.memory_log import MemoryLog
 from tests.waiting import patience, until
@@ -29,7 +31,7 @@ from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.kube.watch import Reflector
 from allotment.adapters.kube.watch_events import WatchEvent
 from allotment.adapters.log.fold import Fold
-from allotment.adapters.log.nats_users import SERVICES
+from allotment.adapters.log.nats_users import SEED, SERVICES, USERS, new_key, secret_of
 from allotment.adapters.service.http import Readiness
 from allotment.adapters.service.identity import kept_of
 from allotment.adapters.service.world import NATS_WRITES, World
@@ -45,7 +47,8 @@ from allotment_binder.queue_status import QueueStatuses
 from allotment_binder.readers import Readers
 from allotment_binder.records import erase
 from allotment_binder.volume_claims import bind_claims, tell_claims
-from allotment_cli.setup.nats_tls import create
+from allotment_cli.setup.nats_setup import create_certificate, create_keys
+from allotment_cli.setup.nats_users import PUBLIC
 from allotment_proto.events import Admission, Eviction, GroupObserved, QueueObserved
 from allotment_proto.facts import Holding, PluginUse, Policy
 from allotment_watcher import objects
@@ -331,14 +334,34 @@ async def test_clusters_with_mindcluster_grant_one_namespace(
 @pytest.mark.anyio
 @needs_kubectl
 @pytest.mark.parametrize("where", KUSTOMIZATIONS)
-async def test_the_job_may_create_secrets_and_no_more(where: str, tmp_path: Path) -> None:
-    async with scripted() as script:
-        script.otherwise = answer
-        await create("allotment-system", kubeconfig(tmp_path / "kubeconfig", script.url), None)
-        asked = {right_of(request) for request in script.requests}
+async def test_the_job_that_makes_secrets_has_the_rights_that_it_uses(
+    where: str, tmp_path: Path
+) -> None:
+    """After an interrupted run: seeds exist, the ConfigMap with their public keys does not."""
+    seed = base64.b64encode(new_key().seed.encode()).decode()
+
+    async def interrupted(request: web.Request) -> web.StreamResponse:
+        if request.method == "POST" and request.path.endswith("/secrets"):
+            return await refuse(409, "AlreadyExists")(request)
+        if request.method in ("GET", "PATCH") and "/configmaps/" in request.path:
+            return await refuse(404, "NotFound")(request)
+        return web.json_response({"data": {SEED: seed}})
+
+    async with scripted() as script, client_of(script, tmp_path) as client:
+        script.otherwise = interrupted
+        await create_certificate(client, "allotment-system", datetime.now(UTC))
+        await create_keys(client, "allotment-system")
+        asked = {
+            (
+                *right_of(request)[:3],
+                "" if request.method == "POST" else request.path.split("/")[-1],
+            )
+            for request in script.requests
+        }
     (job,) = of_kind(where, "Job")
     account = job["spec"]["template"]["spec"]["serviceAccountName"]
-    assert granted(where, account) == asked == {("", "secrets", "create", "")}
+    assert granted(where, account) == asked
+    assert {right[3] for right in asked} == {"", PUBLIC, *map(secret_of, USERS)}
 
 
 @needs_kubectl

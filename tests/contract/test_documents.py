@@ -3,16 +3,14 @@
 import json
 import os
 import re
-import shutil
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner
-from tests.contract.manifests import needs_kubectl
+from tests.contract.manifests import HELM, SETTINGS, needs_helm
 from tests.documents import (
     DOCUMENTS,
     FENCED,
@@ -83,18 +81,16 @@ def test_files_in_commands_are_there(document: str) -> None:
                 assert all((ROOT / word).exists() for word in named), words
 
 
-@needs_kubectl
+@needs_helm
 def test_the_install_commands_of_the_readme_deploy_the_image_that_they_push(tmp_path: Path) -> None:
     """As they are written, but for a registry and a cluster."""
     (script,) = blocks(section("README.md", "Install"))
-    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     tools = tmp_path / "tools"
     tools.mkdir()
-    kubectl = shutil.which("kubectl")
     for name, body in {
         "docker": 'echo "docker $*" >> calls',
-        "kubectl": f'[ $1 = create ] && cat > created || {kubectl} kustomize "$3" > applied',
-        "allot": f'exec {sys.executable} -m allotment_cli.main "$@"',
+        "helm": f'[ $1 = install ] && shift && exec {HELM} template "$@" > installed',
     }.items():
         (tools / name).write_text(f"#!/bin/sh\n{body}\n")
         (tools / name).chmod(stat.S_IRWXU)
@@ -109,19 +105,13 @@ def test_the_install_commands_of_the_readme_deploy_the_image_that_they_push(tmp_
     built, pushed = (tmp_path / "calls").read_text().splitlines()
     image = pushed.removeprefix("docker push ")
     assert f" -t {image} " in built
-    applied = list(yaml.safe_load_all((tmp_path / "applied").read_text()))
-    specs = [one["spec"]["template"]["spec"] for one in applied if one["kind"] == "Deployment"]
+    installed = list(yaml.safe_load_all((tmp_path / "installed").read_text()))
+    specs = [
+        one["spec"]["template"]["spec"] for one in installed if one["kind"] in ("Deployment", "Job")
+    ]
+    assert len(specs) == len(SETTINGS) + 1
     assert {spec["containers"][0]["image"] for spec in specs} == {image}
-    keys = {
-        one["metadata"]["name"] for one in yaml.safe_load_all((tmp_path / "created").read_text())
-    }
-    mounted = {
-        volume["secret"]["secretName"]
-        for s in specs
-        for volume in s["volumes"]
-        if "secret" in volume
-    }
-    assert {name for name in mounted if name != "allotment-nats-tls"} <= keys
+    assert {one["metadata"].get("namespace") for one in installed} == {None, "allotment-system"}
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """TLS of the NATS servers, with the shipped configuration: who gets in, and who does not."""
 
 import asyncio
-import base64
 import contextlib
 import json
 import os
@@ -22,10 +21,8 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from cryptography import x509
-from tests.contract.kube_server import kubeconfig
-from tests.contract.local_apiserver import running as apiserver
 from tests.contract.manifests import KUSTOMIZATIONS, ROOT, Object, needs_kubectl, of_kind, rendered
 from tests.contract.nats_shipped import (
     SINGLE,
@@ -54,7 +51,7 @@ from allotment.adapters.log.nats_client import Credentials
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.log.nats_users import READER, inbox_of
 from allotment_cli.main import main
-from allotment_cli.setup.nats_tls import SECRET, names_of
+from allotment_cli.setup.nats_setup import SECRET, names_of
 
 pytestmark = pytest.mark.anyio
 NOW = datetime.now(UTC)
@@ -277,42 +274,6 @@ async def routes(monitor: str) -> set[str]:
     return await anyio.to_thread.run_sync(ask)
 
 
-@needs_kubectl
-async def test_the_secret_is_made_once(tmp_path: Path) -> None:
-    """By the words that the Job's container is started with."""
-    (job,) = of_kind(KUSTOMIZATIONS[0], "Job")
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    module, *words = container["args"]
-    assert module == "allotment_cli.main"
-    path = f"/api/v1/namespaces/allotment-system/secrets/{SECRET}"
-    async with apiserver() as api:
-        known = str(kubeconfig(tmp_path / "kubeconfig", api.url))
-
-        async def run(namespace: str) -> Result:
-            given = [word.replace("$(NAMESPACE)", namespace) for word in words]
-            runner = CliRunner(env={"ALLOT_KUBECONFIG": known})
-            return await anyio.to_thread.run_sync(lambda: runner.invoke(main, given))
-
-        said, found = [], []
-        for _ in range(2):
-            done = await run("allotment-system")
-            assert done.exit_code == 0, done.output
-            said.append(done.stdout)
-            async with api.session.get(api.url + path) as answer:
-                found.append(await answer.json())
-        nowhere = await run("nowhere")
-    assert "created" in said[0]
-    assert "exists already and was not changed" in said[1]
-    assert found[0] == found[1]
-    assert found[0]["data"].keys() == {CA, CERTIFICATE, KEY}
-    for name, text in found[0]["data"].items():
-        (tmp_path / name).write_bytes(base64.b64decode(text))
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(tmp_path / CERTIFICATE, tmp_path / KEY)
-    assert nowhere.exit_code == 2
-    assert f"secret nowhere/{SECRET} cannot be created" in nowhere.stderr
-
-
 def hosts(where: str) -> set[str]:
     """By which names clients ask for a server, and servers for each other."""
     texts = [
@@ -352,9 +313,9 @@ def test_with_cert_manager_nothing_else_makes_the_secret(where: str, tmp_path: P
         )
     )
     found = rendered(str(tmp_path))
-    assert not [one for one in found if one["kind"] == "Job"]
-    mine = "allotment-nats-certificates"
-    assert not [one for one in found if one["metadata"]["name"] == mine]
+    (job,) = [one for one in found if one["kind"] == "Job"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["args"][-1] == "--no-certificate"
     issued: dict[str, Object] = {
         one["spec"]["secretName"]: one["spec"] for one in found if one["kind"] == "Certificate"
     }

@@ -13,7 +13,7 @@ change an object do so in place and print nothing.
 {{- range $path, $needed := dict
   "nats/service.yaml" (not .Values.nats.url)
   "nats/statefulset.yaml" (not .Values.nats.url)
-  "nats/certificates.yaml" (eq .Values.nats.certificate "job")
+  "nats/setup.yaml" (has "job" (list .Values.nats.keys .Values.nats.certificate))
   "components/cert-manager/certificates.yaml" (eq .Values.nats.certificate "cert-manager")
   "base/annotation-policy.yaml" .Values.annotationPolicy.enabled
   "base/watcher-mindcluster.yaml" .Values.mindcluster
@@ -57,7 +57,7 @@ change an object do so in place and print nothing.
 {{- end }}
 {{- $labels := dict "app.kubernetes.io/part-of" "allotment" "app.kubernetes.io/managed-by" $root.Release.Service }}
 {{- $_ := set $object.metadata "labels" (merge $labels ($object.metadata.labels | default dict)) }}
-{{- if eq $path "nats/certificates.yaml" }}{{ include "allotment.hook" $object }}{{ end }}
+{{- if eq $path "nats/setup.yaml" }}{{ include "allotment.hook" (list $values.nats $object) }}{{ end }}
 {{- if eq $kind "Deployment" }}{{ include "allotment.service" (list $root $object) }}
 {{- else if eq $kind "StatefulSet" }}{{ include "allotment.nats" (list $root $object) }}
 {{- else if eq $kind "ValidatingAdmissionPolicy" }}{{ include "allotment.annotationPolicy" (list $values $object) }}
@@ -103,12 +103,22 @@ change an object do so in place and print nothing.
 {{- end }}
 {{- end }}
 
-{{/* Make an object of the Job that creates Secrets a hook: it runs before pods wait for the Secrets. */}}
+{{/*
+Make the Job that creates Secrets, and its account and rights, hooks: they run before pods wait for the
+Secrets, and are deleted afterwards. Takes the values of NATS and the object.
+*/}}
 {{- define "allotment.hook" -}}
-{{- $_ := set .metadata "annotations" (dict
+{{- $object := index . 1 }}
+{{- $_ := set $object.metadata "annotations" (dict
   "helm.sh/hook" "pre-install,pre-upgrade"
-  "helm.sh/hook-weight" (ternary "1" "0" (eq .kind "Job"))
+  "helm.sh/hook-weight" (ternary "1" "0" (eq $object.kind "Job"))
   "helm.sh/hook-delete-policy" "before-hook-creation,hook-succeeded") }}
+{{- if eq $object.kind "Job" }}
+{{- $container := first $object.spec.template.spec.containers }}
+{{- range list "keys" "certificate" }}
+{{- if ne (get (index $ 0) .) "job" }}{{ $_ := set $container "args" (append $container.args (print "--no-" .)) }}{{ end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* A service's Deployment. Takes the root and the object. */}}

@@ -83,7 +83,7 @@ async def reached(choice: Choice, screen: "Screen", user: str = READER) -> Async
     try:
         async with connect(choice.kubeconfig, choice.context, timeout_s=TIMEOUT_S) as client:
             namespace, pods = await _servers(client)
-            seed = None if _names_a_key() else await _seed(client, namespace, user)
+            seed = None if _names_a_key() else await seed_in(client, namespace, user)
             screen.note(f"log: of {client.address.url}, by way of pod {namespace}/{pods[0]}")
             async with forwarded(client, namespace, pods, PORT) as forward:
                 yield Reached(f"nats://{LOOPBACK}:{forward.local_port}", seed, forward)
@@ -157,8 +157,8 @@ async def _pods(
     return _decoded(answer, f"pods of {what}", "list", _Pods).items or []
 
 
-async def _seed(client: KubeClient, namespace: str, user: str) -> str | None:
-    """The user's seed; None where NATS was set up without keys."""
+async def seed_in(client: KubeClient, namespace: str, user: str) -> str | None:
+    """The user's seed in a namespace's Secret; None without the Secret. Raises `AllotError`."""
     name = secret_of(user)
     answer = await client.get(f"/api/v1/namespaces/{namespace}/secrets/{name}")
     if isinstance(answer, Refused) and answer.status == 404:

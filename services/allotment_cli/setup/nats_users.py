@@ -29,23 +29,22 @@ PUBLIC = "allotment-nats-keys"
     help="Where NATS runs.",
 )
 def nats_users(namespace: str) -> None:
-    """Make a key for each service and for reading, and print them as manifests.
+    """Make a key for each user of NATS and print them as manifests.
 
-    Once for each cluster: allot nats-users | kubectl create -f -
-
-    Each service gets a Secret of its own, the servers a ConfigMap with the public keys. Seeds are
-    written nowhere else. New keys: kubectl replace instead of create, then restart NATS and the
-    services.
+    Each service gets a Secret of its own, the servers a ConfigMap with the public keys. The Job of
+    the manifests creates the first keys (allot nats-setup). To replace them: allot nats-users |
+    kubectl replace -f -, then restart NATS and the services.
     """
     keys = new_keys()
-    manifests = [_manifest("ConfigMap", PUBLIC, namespace, {PUBLIC_KEYS.name: keys_conf(keys)})]
+    manifests = [manifest("ConfigMap", PUBLIC, namespace, {PUBLIC_KEYS.name: keys_conf(keys)})]
     manifests += [
-        _manifest("Secret", secret_of(user), namespace, {SEED: keys[user].seed}) for user in USERS
+        manifest("Secret", secret_of(user), namespace, {SEED: keys[user].seed}) for user in USERS
     ]
     yaml.safe_dump_all(manifests, sys.stdout, sort_keys=False)
 
 
-def _manifest(kind: str, name: str, namespace: str, content: dict[str, str]) -> dict[str, Any]:
+def manifest(kind: str, name: str, namespace: str, content: dict[str, str]) -> dict[str, Any]:
+    """A Secret or ConfigMap of Allotment."""
     return {
         "apiVersion": "v1",
         "kind": kind,

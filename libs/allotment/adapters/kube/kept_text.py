@@ -1,4 +1,4 @@
-"""A short text in a ConfigMap: what a service must know again after everything else was lost."""
+"""A short text in a ConfigMap: what must be known again after everything else was lost."""
 
 import msgspec
 
@@ -19,12 +19,13 @@ class _ConfigMap(msgspec.Struct):
 class KeptText:
     """One key of a ConfigMap that no other client writes."""
 
-    def __init__(self, client: KubeClient, namespace: str, name: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str, name: str, key: str = KEY) -> None:
         self.namespace = namespace
         self.name = f"ConfigMap {namespace}/{name}"
         self.remove = f"kubectl -n {namespace} delete configmap {name}"
         """The command that makes a service forget the text."""
         self._client = client
+        self._key = key
         self._folder = f"/api/v1/namespaces/{namespace}/configmaps"
         self._meta = {"name": name, "namespace": namespace}
 
@@ -35,13 +36,13 @@ class KeptText:
             return None
         body = self._body(answer)
         try:
-            return (msgspec.json.decode(body, type=_ConfigMap).data or {}).get(KEY)
+            return (msgspec.json.decode(body, type=_ConfigMap).data or {}).get(self._key)
         except msgspec.MsgspecError as error:
             raise TextUnavailable(f"{self.name}: {error}") from error
 
     async def write(self, text: str) -> None:
         """Replace the text; make the ConfigMap if it is not there. Raises TextUnavailable."""
-        data = {"data": {KEY: text}}
+        data = {"data": {self._key: text}}
         answer = await self._client.patch(f"{self._folder}/{self._meta['name']}", data)
         if isinstance(answer, Refused) and answer.status == 404:
             made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": self._meta, **data}

@@ -136,15 +136,24 @@ class Key(NamedTuple):
     public: str
     seed: str
 
+    @staticmethod
+    def of(seed: str) -> "Key":
+        """The key with this seed. Raises ValueError for a text that is none."""
+        try:
+            return Key(nkeys.from_seed(bytearray(seed.encode())).public_key.decode(), seed)
+        except nkeys.NkeysError as error:
+            raise ValueError("not the seed of a NATS key") from error
+
 
 def new_keys() -> dict[str, Key]:
     """A key for every user."""
-    return {user: _key_of(secrets.token_bytes(_SEED_BYTES)) for user in USERS}
+    return {user: new_key() for user in USERS}
 
 
-def _key_of(dice: bytes) -> Key:
-    seed = bytes(nkeys.encode_seed(dice, nkeys.PREFIX_BYTE_USER))
-    return Key(nkeys.from_seed(bytearray(seed)).public_key.decode(), seed.decode())
+def new_key() -> Key:
+    """A key for one user."""
+    dice = secrets.token_bytes(_SEED_BYTES)
+    return Key.of(bytes(nkeys.encode_seed(dice, nkeys.PREFIX_BYTE_USER)).decode())
 
 
 def seed_file(directory: Path, user: str) -> Path:
@@ -182,7 +191,18 @@ def variable_of(user: str) -> str:
 
 def keys_conf(keys: Mapping[str, Key]) -> str:
     """The public keys as definitions for the server's configuration."""
-    return "".join(f"{variable_of(user)}: {keys[user].public}\n" for user in USERS)
+    return public_conf({user: keys[user].public for user in USERS})
+
+
+def public_conf(keys: Mapping[str, str]) -> str:
+    """The same of public keys."""
+    return "".join(f"{variable_of(user)}: {public}\n" for user, public in keys.items())
+
+
+def public_keys(conf: str) -> dict[str, str]:
+    """The public keys in a text of `keys_conf`, by user, without users of other releases."""
+    defined = dict(line.split(": ", 1) for line in conf.splitlines() if ": " in line)
+    return {user: defined[variable_of(user)] for user in USERS if variable_of(user) in defined}
 
 
 def account_of(user: str) -> str:
@@ -196,7 +216,7 @@ def authorization_conf(keys: str = 'include "keys/keys.conf"') -> str:
     return f"""# Made by: python -m allotment.adapters.log.nats_users
 # Who may do what on NATS; what is not listed is refused. Each user has an account, and an account's
 # subjects are its own. LOG and LEASES hold the streams; only the administrator is a user there.
-# The public keys are made by `allot nats-users`, the seeds are the services' own.
+# The public keys are made by `allot nats-setup`, the seeds are the services' own.
 
 {keys}
 

@@ -1,0 +1,160 @@
+"""`allot nats-setup`: the keys of NATS's users and the servers' certificate, in a cluster."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from allotment.adapters.kube.client import KubeClient, connect
+from allotment.adapters.kube.config import KubeConfigError
+from allotment.adapters.kube.kept_text import KeptText, TextUnavailable
+from allotment.adapters.kube.result import Ok, Refused
+from allotment.adapters.log.certificates import (
+    CA,
+    CERTIFICATE,
+    KEY,
+    LOCAL_NAMES,
+    VALID_DAYS,
+    new_certificates,
+)
+from allotment.adapters.log.nats_users import (
+    NAMESPACE,
+    PUBLIC_KEYS,
+    SEED,
+    USERS,
+    Key,
+    new_key,
+    public_conf,
+    public_keys,
+    secret_of,
+)
+from allotment.answers.in_cluster import seed_in
+from allotment.core.errors import AllotError
+from allotment_cli.options.source import complete_context
+from allotment_cli.setup.nats_users import PUBLIC, manifest
+
+SECRET = "allotment-nats-tls"
+SERVICE = "allotment-nats"
+SERVERS_MAX = 3
+TIMEOUT_S = 20.0
+
+
+def names_of(namespace: str) -> list[str]:
+    """The names under which clients and other servers know a server."""
+    hosts = [SERVICE, *(f"{SERVICE}-{number}.{SERVICE}" for number in range(SERVERS_MAX))]
+    suffixes = ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local")
+    return [host + suffix for host in hosts for suffix in suffixes] + list(LOCAL_NAMES)
+
+
+@click.command()
+@click.option(
+    "--namespace",
+    metavar="NAMESPACE",
+    default=NAMESPACE,
+    show_default=True,
+    help="Where NATS runs.",
+)
+@click.option("--no-keys", is_flag=True, help="Do not create keys.")
+@click.option("--no-certificate", is_flag=True, help="Do not create the certificate.")
+@click.option(
+    "--kubeconfig",
+    envvar="ALLOT_KUBECONFIG",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Which cluster (default: KUBECONFIG, ~/.kube/config; in a pod, the pod's own).",
+)
+@click.option(
+    "--context",
+    envvar="ALLOT_KUBE_CONTEXT",
+    shell_complete=complete_context,
+    help="Context of the kubeconfig.",
+)
+def nats_setup(
+    namespace: str,
+    no_keys: bool,
+    no_certificate: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+) -> None:
+    """Create the keys of NATS's users and the TLS certificate of its servers that do not exist yet.
+
+    The manifests run this as a Job. Existing keys and certificates are not changed.
+    """
+
+    async def create() -> list[str]:
+        done = []
+        async with connect(kubeconfig, context, timeout_s=TIMEOUT_S) as client:
+            if not no_certificate:
+                done.append(await create_certificate(client, namespace, datetime.now(UTC)))
+            if not no_keys:
+                done.append(await create_keys(client, namespace))
+        return done
+
+    try:
+        for line in anyio.run(create):
+            click.echo(line)
+    except KubeConfigError as error:
+        raise AllotError(str(error), "name a cluster with --context or --kubeconfig") from error
+
+
+async def create_certificate(client: KubeClient, namespace: str, now: datetime) -> str:
+    """Create the certificate's Secret, unless it exists; what was done, in a sentence.
+
+    Raises `AllotError`.
+    """
+    made = new_certificates(names_of(namespace), now)
+    content = {CA: made.ca, CERTIFICATE: made.certificate, KEY: made.key}
+    secret = {**manifest("Secret", SECRET, namespace, content), "type": "kubernetes.io/tls"}
+    if await _created(client, namespace, secret):
+        return f"secret {namespace}/{SECRET} created; it is valid for {VALID_DAYS} days"
+    return f"secret {namespace}/{SECRET} exists already and was not changed"
+
+
+async def create_keys(client: KubeClient, namespace: str) -> str:
+    """Create a key for each user without one; what was done, in a sentence. Raises `AllotError`.
+
+    A user has a key once the ConfigMap for the servers has its public half: the seed may then be
+    kept elsewhere. The ConfigMap is written last, so a run that was interrupted is completed by the
+    next one, which reads the seeds that exist already.
+    """
+    servers = KeptText(client, namespace, PUBLIC, PUBLIC_KEYS.name)
+    try:
+        known = public_keys(await servers.read() or "")
+        missing = [user for user in USERS if user not in known]
+        for user in missing:
+            known[user] = (await _key(client, namespace, user)).public
+        if missing:
+            await servers.write(public_conf(known))
+    except TextUnavailable as error:
+        raise AllotError(str(error), "check the account's rights on ConfigMaps there") from error
+    if not missing:
+        return f"all NATS users of {namespace} have keys already; none was changed"
+    return f"keys created in {namespace} for the NATS users {', '.join(missing)}"
+
+
+async def _key(client: KubeClient, namespace: str, user: str) -> Key:
+    """A new key in a Secret of its own, or the existing one."""
+    key = new_key()
+    secret = manifest("Secret", secret_of(user), namespace, {SEED: key.seed})
+    if await _created(client, namespace, secret):
+        return key
+    seed = await seed_in(client, namespace, user)
+    try:
+        return Key.of((seed or "").strip())
+    except ValueError as error:
+        name = f"{namespace}/{secret_of(user)}"
+        raise AllotError(f"secret {name}: {error}", f"delete secret {name}") from error
+
+
+async def _created(client: KubeClient, namespace: str, secret: dict[str, Any]) -> bool:
+    """Create a Secret; false if there is one of that name. Raises `AllotError`."""
+    answer = await client.create(f"/api/v1/namespaces/{namespace}/secrets", secret)
+    if isinstance(answer, Ok):
+        return True
+    if isinstance(answer, Refused) and answer.reason == "AlreadyExists":
+        return False
+    raise AllotError(
+        f"secret {namespace}/{secret['metadata']['name']} cannot be created: {answer.message}",
+        "check the namespace, and that the account may create secrets there",
+    )
