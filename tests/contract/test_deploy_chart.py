@@ -3,6 +3,7 @@
 Without helm (`make helm` builds it) these tests are skipped.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -13,11 +14,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import kubernetes_validate
 import pytest
 import yaml
+from click.testing import CliRunner, Result
 from tests.contract.manifests import HELM, ROOT, Object, needs_helm, needs_kubectl, rendered
-from tests.waiting import PATIENCE_S
+from tests.contract.nats_shipped import SINGLE, admit, credentials_of, on_loopback, running
+from tests.waiting import PATIENCE_S, patience
+
+from allotment.adapters.log.certificates import CA
+from allotment.adapters.log.connection import connect
+from allotment.adapters.log.lease import Lease
+from allotment.adapters.log.log import JetStreamLog
+from allotment.adapters.log.nats_users import READER, SEED, inbox_of
+from allotment_cli.main import main
 
 CHART = ROOT / "deploy/chart"
 SCHEMA: Object = json.loads((CHART / "values.schema.json").read_text())
@@ -431,3 +443,49 @@ def test_every_value_has_a_default_and_a_comment() -> None:
                 each for each in reversed(lines[:number]) if not re.match(r"[a-zA-Z]", each)
             )
             assert above.startswith("#"), line
+
+
+@pytest.mark.anyio
+async def test_helm_test_passes_when_every_service_is_active(tmp_path: Path) -> None:
+    """The command of its Pod, with the Pod's variables, against a real server."""
+    (container,) = one({}, "Pod", "allotment-test")["spec"]["containers"]
+    module, *words = container["args"]
+    assert module == "allotment_cli.main"
+    variables = dict(one({}, "ConfigMap", "allotment-settings")["data"])
+    assert {variables["ALLOT_NATS_NKEY"], variables["ALLOT_NATS_CA"]} == {
+        f"{mount['mountPath']}/{name}"
+        for mount in container["volumeMounts"]
+        for name in {"nats-key": [SEED], "nats-ca": [CA]}.get(mount["name"], [])
+    }
+    admit(tmp_path)
+    known = credentials_of(tmp_path, READER)
+    variables["ALLOT_NATS_NKEY"] = str(known.nkey_seed_file)
+    variables["ALLOT_NATS_CA"] = str(known.tls_ca_file)
+    async with contextlib.AsyncExitStack() as stack:
+        text = on_loopback(SINGLE.read_text(), tmp_path / "store")
+        ((url, _),) = stack.enter_context(running([text], tmp_path))
+        runner = CliRunner(env={**variables, "ALLOT_NATS_URL": url})
+
+        async def run() -> Result:
+            return await anyio.to_thread.run_sync(lambda: runner.invoke(main, words))
+
+        # Not the controller, which does nothing beside Volcano's.
+        for service in ("watcher", "filter", "scorer", "binder"):
+            connection = await stack.enter_async_context(
+                connect(
+                    url,
+                    service,
+                    credentials=credentials_of(tmp_path, service),
+                    inbox_prefix=inbox_of(service),
+                )
+            )
+            if service == "watcher":
+                await JetStreamLog.open(connection, allow_unsynced=True)
+            done = await run()
+            assert done.exit_code == 1, done.output
+            assert "no replica is active" in done.stdout
+            held = Lease(connection, name=service, holder="pod-0")
+            with patience():
+                await (await stack.enter_async_context(held)).acquired()
+        done = await run()
+        assert done.exit_code == 0, done.output
