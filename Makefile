@@ -27,7 +27,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-helm:                 ## build helm, which the tests of the chart run (needs Go)
+helm: $(STAMP)        ## build helm, which the tests of the chart run (needs Go)
 	GOBIN=$(abspath $(BIN)) go install helm.sh/helm/v3/cmd/helm@v3.22.0
 
 demo: $(STAMP)        ## the examples in local mode, checked: make demo ARGS=--keep leaves it running

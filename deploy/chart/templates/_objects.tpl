@@ -145,6 +145,7 @@ Secrets, and are deleted afterwards. Takes the values of NATS and the object.
 {{- if eq $service "watcher" }}
 {{- $_ := set $variables "ALLOT_LOG_MIB_MAX" (div (mul $values.nats.storage.sizeGiB 8192) 10 | toString) }}
 {{- $_ := set $variables "ALLOT_POLICY_CONFIG_MAP" $values.policyConfigMap }}
+{{- if $values.alongsideVolcano }}{{ $_ := set $variables "ALLOT_GROUP_PODS" "false" }}{{ end }}
 {{- end }}
 {{- if and (eq $service "inspector") $values.traces }}
 {{- $_ := set $variables "OTEL_EXPORTER_OTLP_ENDPOINT" $values.traces }}
