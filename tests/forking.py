@@ -35,6 +35,7 @@ MODULES = (
     BINDER,
     "allotment_controller",
     "allotment_inspector",
+    "allotment_scheduler",
     "allotment_local.apiserver",
     "tests.e2e.cluster_process",
 )

@@ -16,6 +16,8 @@ FACTS = "allot.log.facts"
 FEASIBLE = "allot.pipe.feasible"
 PROPOSAL = "allot.pipe.proposal"
 SETTLED = "allot.pipe.settled"
+PIPELINE = (FEASIBLE, PROPOSAL, SETTLED)
+"""What filter, scorer and binder say to each other."""
 LIST_AGAIN = "allot.ask.list"
 """Asks the active watcher to list pods and nodes again. Nothing in the message is trusted, and all
 that follows is what the API server says. It is ignored while a list is under way, nor for ten

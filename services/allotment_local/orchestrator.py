@@ -55,6 +55,7 @@ async def up(
     allocate_ms: int = 0,
     detach: bool,
     inspector: bool = True,
+    one_process: bool = False,
     services: Sequence[ServiceSpec] | None = None,
     say: Say = to_stderr,
 ) -> dict[str, Any]:
@@ -62,8 +63,9 @@ async def up(
 
     Detached: returns when everything is ready. In the foreground: returns after it was stopped by
     SIGINT, SIGTERM or `down`. `allocate_ms`: how long device plugins take to serve a container
-    where the nodes' file does not say. If the home is running already, that is said, and nothing is
-    started. Raises LocalModeError; then nothing runs.
+    where the nodes' file does not say. `one_process`: the services that schedule share one. If the
+    home is running already, that is said, and nothing is started. Raises LocalModeError; then
+    nothing runs.
     """
     place = Home(home)
     try:
@@ -75,7 +77,7 @@ async def up(
     except HomeError as error:
         raise LocalModeError([str(error)]) from error
     if services is None:
-        services = default_services(policy_file, inspector=inspector)
+        services = default_services(policy_file, inspector=inspector, one_process=one_process)
     if place.is_owned():
         return await _is_running(place, say)
     try:

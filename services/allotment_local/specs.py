@@ -31,19 +31,25 @@ class ServiceSpec(msgspec.Struct, frozen=True):
 
 
 def default_services(
-    policy_file: Path | None, *, inspector: bool = True
+    policy_file: Path | None, *, inspector: bool = True, one_process: bool = False
 ) -> tuple[ServiceSpec, ...]:
-    """Watcher, filter, scorer, binder, controller, and the inspector unless it is not wanted."""
+    """Watcher, filter, scorer, binder, controller, and the inspector unless it is not wanted; the
+    first four as one process if asked for.
+    """
     watcher = ["--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES]
     if policy_file is not None:  # who names a file means it, whatever ConfigMap the home has
         watcher += ["--policy-file-first=true"]
     policy_file = DEFAULT_POLICY if policy_file is None else policy_file
     watcher += ["--policy-file", str(policy_file.expanduser().absolute())]
-    services = (
+    as_binder = ("--kube-context", BINDER_CONTEXT)
+    apart = (
         _service("watcher", *watcher),
         _service("filter"),
         _service("scorer"),
-        _service("binder", "--kubeconfig", KUBECONFIG, "--kube-context", BINDER_CONTEXT),
+        _service("binder", "--kubeconfig", KUBECONFIG, *as_binder),
+    )
+    services = (
+        *((_service("scheduler", *watcher, *as_binder),) if one_process else apart),
         _service("controller", "--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES),
     )
     return (*services, _service("inspector", "--page-port", PAGE_PORT)) if inspector else services

@@ -101,6 +101,8 @@ async def _watch(
             async def take_turn(policies: PolicyWatch = policies) -> None:
                 nonlocal turn
                 await policies.settled.wait()
+                if turn is not None:
+                    world.fold.listeners.remove(turn.on_record)
                 turn = Turn(ctx, world, client, policies)
                 await turn.run()
 
@@ -120,7 +122,8 @@ class Turn:
         self._state = state = world.fold.state
         policy = policies.in_force.policy
         reported = Reported(state)
-        world.fold.listeners[:] = [reported.took_effect]  # and no longer an earlier turn's
+        self.on_record = reported.took_effect
+        world.fold.listeners.append(self.on_record)
         by = f"watcher/{ctx.settings.instance}"
         self._full = full_reporter(ctx)
         self.recorder = Recorder(world.log, by, subject_of_facts, self._full, refused_reporter(ctx))

@@ -33,7 +33,9 @@ from tests.waiting import PATIENCE_S
 
 Json = dict[str, Any]
 ROLES = ("watcher", "filter", "scorer", "binder")
-KUBE_ROLES = ("watcher", "binder", "controller")
+TOGETHER = ("scheduler",)
+"""The same as one process."""
+KUBE_ROLES = ("watcher", "binder", "controller", "scheduler")
 POLL_S = 0.05
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 EVERYWHERE = "/api/v1/pods"
@@ -114,6 +116,7 @@ class Stack:
         self._nodes = nodes
         self._books = ""
         self._controlled = controlled
+        self.scheduling = services
         self._services = (*services, "controller") if controlled else services
         if policy:
             config = directory / "volcano-scheduler.conf"
@@ -195,9 +198,11 @@ class Stack:
         arguments = [f"allotment_{role}", "--nats-url", self.nats.url, "--instance", name]
         if role in KUBE_ROLES:
             arguments += ["--kubeconfig", str(self.directory / "kubeconfig")]
-        if role in ("watcher", "controller"):
+        if role in ("watcher", "controller", "scheduler"):
             arguments += ["--scheduler-names", "allotment,volcano"]
-        process = self.launch(name, [*arguments, *self.options.get(role, ())])
+        for part in ROLES if role in TOGETHER else (role,):
+            arguments += self.options.get(part, ())
+        process = self.launch(name, arguments)
         if wait:
             process.announce()
             self.until(lambda: self.is_ready(name), f"{name} is ready")

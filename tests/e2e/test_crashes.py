@@ -2,13 +2,13 @@
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.audit import assert_not_oversold, assert_sound
-from tests.e2e.stack import ROLES, Stack, vgpu
+from tests.e2e.stack import ROLES, TOGETHER, Stack, vgpu
 from tests.waiting import PATIENCE_S
 
 NODES = """
@@ -23,10 +23,12 @@ ROOM = 4 * 4 * 10
 DOWN_S = 0.5
 
 
-@pytest.fixture
-def stack(tmp_path: Path) -> Iterator[Stack]:
+@pytest.fixture(params=[ROLES, TOGETHER], ids=["apart", "together"])
+def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
     keep = ["--snapshot-dir", str(tmp_path / "snapshots")]
-    with Stack(tmp_path, NODES, options=dict.fromkeys(ROLES, keep)) as running:
+    services: Sequence[str] = request.param
+    options = dict.fromkeys(ROLES, keep)
+    with Stack(tmp_path, NODES, services=services, options=options) as running:
         yield running
 
 
@@ -63,7 +65,12 @@ def settled(stack: Stack) -> None:
     )
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    ("stack", "role"),
+    [*((ROLES, role) for role in ROLES), *((TOGETHER, role) for role in TOGETHER)],
+    indirect=["stack"],
+    ids=[*ROLES, *TOGETHER],
+)
 def test_killed_in_the_midst_of_200_pods(stack: Stack, role: str) -> None:
     create(stack, 0, 60)
     stack.kill(role)
@@ -84,6 +91,7 @@ def test_killed_in_the_midst_of_200_pods(stack: Stack, role: str) -> None:
     stack.until(lambda: stack.is_ready(role), f"{role} is ready")
 
 
+@pytest.mark.parametrize("stack", [ROLES], indirect=True)
 def test_all_four_killed_one_after_the_other(stack: Stack) -> None:
     for number, role in enumerate(ROLES):
         create(stack, number * 50, number * 50 + 50)
@@ -100,13 +108,13 @@ def test_nats_killed_midway_comes_back_on_its_store_and_all_goes_on(stack: Stack
     stack.nats.kill()
     create(stack, 100, 150)
     time.sleep(1.0)
-    stack.until(lambda: not stack.is_ready("binder"), "the binder says that it is not ready")
+    stack.until(lambda: not stack.is_ready(stack.scheduling[-1]), "not ready without NATS")
     stack.nats.start()
     create(stack, 150, PODS)
     all_that_fit(stack)
     settled(stack)
     assert_sound(stack)
-    for role in ROLES:
+    for role in stack.scheduling:
         assert stack.processes[role].is_running
         stack.until(lambda role=role: stack.is_ready(role), f"{role} is ready")  # type: ignore[misc]
 
@@ -127,7 +135,7 @@ def test_an_api_server_frozen_for_three_seconds_loses_nothing(stack: Stack) -> N
 
 def test_sigterm_ends_each_service_in_order_and_it_is_not_ready_meanwhile(stack: Stack) -> None:
     create(stack, 0, 50)
-    for role in ROLES:
+    for role in stack.scheduling:
         process = stack.processes[role]
         process.signal(signal.SIGTERM)
         answers = [200]
@@ -137,7 +145,7 @@ def test_sigterm_ends_each_service_in_order_and_it_is_not_ready_meanwhile(stack:
         ready = [status == 200 for status in answers]
         assert ready == sorted(ready, reverse=True), "never ready again"
         assert list((stack.directory / "snapshots" / role).iterdir()), role
-    for role in ROLES:
+    for role in stack.scheduling:
         stack.start(role)
         assert "ignored" not in stack.processes[role].log_path.read_text()
     create(stack, 50, PODS)

@@ -47,6 +47,11 @@ NOT_READY = 1
     help="How long a node's device plugin takes to serve a container, where --nodes does not say.",
 )
 @click.option("--no-inspector", is_flag=True, help="Leave out the web pages.")
+@click.option(
+    "--one-process",
+    is_flag=True,
+    help="Run watcher, filter, scorer and binder as one process: less CPU and memory.",
+)
 @output_option(*DOCUMENTS)
 def up(
     home: Path,
@@ -55,6 +60,7 @@ def up(
     policy: Path | None,
     allocate_ms: int,
     no_inspector: bool,
+    one_process: bool,
     output: str,
 ) -> None:
     """Start local mode: NATS, an API server, fake GPU nodes and all services."""
@@ -66,6 +72,7 @@ def up(
                 policy_file=policy,
                 allocate_ms=allocate_ms,
                 inspector=not no_inspector,
+                one_process=one_process,
                 detach=detach,
                 say=note,
             )

@@ -3,15 +3,20 @@
 A pipeline message is a hint. It may be lost, doubled, late or reordered, so nothing here waits for
 anybody: what cannot be sent now is dropped and counted, a subscriber that cannot keep up loses the
 newest messages and gets their number, and neither ever holds up the connection the log uses.
+
+Services do not know whether their messages cross a wire: `InsideBus` hands some of them over within
+the process.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Literal
 
+import anyio
 import anyio.lowlevel
 import msgspec
+from anyio.abc import TaskGroup
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import BadSubscriptionError, ConnectionClosedError
@@ -83,8 +88,11 @@ class Subscription:
 
     async def _take(self, message: Msg) -> None:
         headers = dict(message.headers or {})
+        await self._handle(Message(message.subject, message.data, headers, message.reply))
+
+    async def _handle(self, message: Message) -> None:
         try:
-            await self._callback(Message(message.subject, message.data, headers, message.reply))
+            await self._callback(message)
         except Exception as error:  # the next message may well be handled
             self.failed += 1
             if self._refusals is not None:
@@ -172,3 +180,88 @@ class Bus:
         if error is not None:
             log.error("bus: %s dropped: %s", subject, error)
         return reason
+
+
+class InsideBus(Bus):
+    """The same for a process that holds all senders and receivers of the subjects `inside`: their
+    messages are handed over in memory, and all others cross the wire. `group` delivers them.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        refusals: Refusals | None,
+        inside: Collection[str],
+        group: TaskGroup,
+    ) -> None:
+        super().__init__(connection, refusals)
+        self._group = group
+        self._receivers: dict[str, list[_Inside]] = {subject: [] for subject in inside}
+
+    async def publish(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None
+    ) -> Drop | None:
+        if subject not in self._receivers:
+            return await super().publish(subject, payload, headers)
+        message = Message(subject, payload, headers or {}, "")
+        for receiver in self._receivers[subject]:
+            receiver.put(message)
+        return None
+
+    async def subscribe(
+        self,
+        subject: str,
+        callback: Callable[[Message], Awaitable[None]],
+        queue: str = "",
+        *,
+        pending_messages_max: int = PENDING_MESSAGES_MAX,
+        pending_bytes_max: int = PENDING_BYTES_MAX,
+    ) -> Subscription:
+        if subject not in self._receivers:
+            return await super().subscribe(
+                *(subject, callback, queue),
+                pending_messages_max=pending_messages_max,
+                pending_bytes_max=pending_bytes_max,
+            )
+        receivers = self._receivers[subject]
+        receiver = _Inside(self._connection, callback, self._refusals, pending_messages_max)
+        receivers.append(receiver)
+        receiver.on_end = lambda: receivers.remove(receiver)
+        self._group.start_soon(receiver.run)
+        return receiver
+
+
+class _Inside(Subscription):
+    """A subscription whose messages do not leave the process; their bytes are there anyway."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        callback: Callable[[Message], Awaitable[None]],
+        refusals: Refusals | None,
+        messages_max: int,
+    ) -> None:
+        super().__init__(connection, callback, refusals)
+        self.on_end: Callable[[], None] = lambda: None
+        self._dropped = 0
+        self._in, self._out = anyio.create_memory_object_stream[Message](messages_max)
+
+    @property
+    def dropped(self) -> int:
+        return self._dropped
+
+    def put(self, message: Message) -> None:
+        try:
+            self._in.send_nowait(message)
+        except anyio.WouldBlock:
+            self._dropped += 1
+
+    async def run(self) -> None:
+        """Deliver until `unsubscribe`."""
+        async with self._out:
+            async for message in self._out:
+                await self._handle(message)
+
+    async def unsubscribe(self) -> None:
+        self.on_end()
+        self._in.close()

@@ -31,8 +31,9 @@ from allotment_proto import subjects
 
 READER = "reader"
 """The command line: reads the log, and may ask the watcher to list again."""
-MAKER = "watcher"
-"""The one service that makes the log: it knows whether there was one."""
+SCHEDULER = "scheduler"
+"""Watcher, filter, scorer and binder in one process; a cluster that runs them apart does not use
+its key."""
 INSPECTOR = "inspector"
 """The web pages and the traces that are made of the log: all that they do on NATS is to read it."""
 ADMIN = "admin"
@@ -82,6 +83,7 @@ _FACTS = (
     subjects.TIME,
     subjects.FACTS,
 )
+_DECIDES = (subjects.DECISION, subjects.OUTCOME)
 
 
 class Rights(NamedTuple):
@@ -89,7 +91,9 @@ class Rights(NamedTuple):
 
     appends: tuple[str, ...] = ()
     """Subjects of the log."""
-    sends: tuple[tuple[str, str], ...] = ()
+    makes: bool = False
+    """The log: only a watcher knows whether there was one."""
+    sends: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """A subject, and who receives it."""
     follows: bool = True
     """Whether it may have consumers on the log; otherwise it asks for records."""
@@ -98,18 +102,19 @@ class Rights(NamedTuple):
 
 
 SERVICES: Mapping[str, Rights] = {
-    "watcher": Rights(appends=_FACTS),
-    "filter": Rights(sends=((subjects.FEASIBLE, "scorer"),)),
-    "scorer": Rights(sends=((subjects.PROPOSAL, "binder"),)),
-    "binder": Rights(
-        appends=(subjects.DECISION, subjects.OUTCOME), sends=((subjects.SETTLED, "filter"),)
-    ),
+    "watcher": Rights(appends=_FACTS, makes=True),
+    "filter": Rights(sends=((subjects.FEASIBLE, ("scorer",)),)),
+    "scorer": Rights(sends=((subjects.PROPOSAL, ("binder",)),)),
+    "binder": Rights(appends=_DECIDES, sends=((subjects.SETTLED, ("filter",)),)),
     "controller": Rights(follows=False),
+    SCHEDULER: Rights(appends=(*_FACTS, *_DECIDES), makes=True),
 }
 _RIGHTS: Mapping[str, Rights] = {
     **SERVICES,
     INSPECTOR: Rights(follows=False, competes=False),
-    READER: Rights(sends=((subjects.LIST_AGAIN, "watcher"),), follows=False, competes=False),
+    READER: Rights(
+        sends=((subjects.LIST_AGAIN, ("watcher", SCHEDULER)),), follows=False, competes=False
+    ),
 }
 USERS = (*_RIGHTS, ADMIN)
 
@@ -255,8 +260,8 @@ def _account(user: str) -> str:
     received = [
         (subject, sender)
         for sender in _RIGHTS
-        for subject, receiver in _RIGHTS[sender].sends
-        if receiver == user
+        for subject, receivers in _RIGHTS[sender].sends
+        if user in receivers
     ]
     asked = [*_of_log(user)]
     imports = [_import("service", _LOG, subject, _inside(subject)) for subject in asked]
@@ -271,7 +276,7 @@ def _account(user: str) -> str:
     if rights.competes:
         subscribe.append(_lease_of(user))  # of the other replicas, within the account
     imports += [_import("stream", account_of(sender), subject) for subject, sender in received]
-    exports = [_export("stream", subject, [receiver]) for subject, receiver in rights.sends]
+    exports = [_export("stream", subject, receivers) for subject, receivers in rights.sends]
     limits = [f"max_connections: {CONNECTIONS_MAX}"]
     if user not in SERVICES:
         limits.append(f"max_payload: {QUESTION_BYTES_MAX}")
@@ -309,7 +314,7 @@ def _inside(subject: str) -> str:
 def _of_log(user: str) -> tuple[str, ...]:
     """What a user may say to the log's account."""
     rights = _RIGHTS[user]
-    makes, follows = _MAKES if user == MAKER else (), _FOLLOWS if rights.follows else ()
+    makes, follows = _MAKES if rights.makes else (), _FOLLOWS if rights.follows else ()
     storage = (_SEES_STORAGE,) if user == READER else ()
     return (*rights.appends, *makes, *storage, *_READS, *follows)
 

@@ -11,14 +11,14 @@ broken books end the service with that error: it is started again and folds from
 import gc
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 
 from allotment.adapters.kube.kept_text import KeptText
-from allotment.adapters.log.bus import Bus
+from allotment.adapters.log.bus import Bus, InsideBus
 from allotment.adapters.log.connection import Connection, Kind, connect
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.log.lease import Lease
@@ -31,6 +31,7 @@ from allotment.adapters.service.moments import silence_text
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.settings import CommonSettings, credentials_of
 from allotment.adapters.telemetry.log import Logger, one_line
+from allotment_proto import subjects
 from allotment_proto.events import Event
 
 LAG_POLL_S = 1.0
@@ -113,6 +114,14 @@ async def connected(ctx: ServiceContext[S], user: str) -> AsyncIterator[Connecti
         yield connection
 
 
+class _Needs(NamedTuple):
+    """What a service asks for when it opens its world; see `open_world`."""
+
+    kept: KeptText | None
+    makes_log: bool
+    log_bytes_max: int
+
+
 @asynccontextmanager
 async def open_world(
     ctx: ServiceContext[S],
@@ -126,6 +135,18 @@ async def open_world(
     `kept` is the identity of the log, for services that reach the API server; one service makes
     the log, which may take `log_bytes_max` (-1: no limit).
     """
+    needs = _Needs(kept, makes_log, log_bytes_max)
+    joined = ctx.together.join(needs) if isinstance(ctx, Part) else _opened(ctx, needs)
+    async with joined as world:
+        yield world
+
+
+@asynccontextmanager
+async def _opened(
+    ctx: ServiceContext[S], needs: _Needs, together: "Together | None" = None
+) -> AsyncIterator[World]:
+    """A world of one process: of one service, or of several together."""
+    kept, makes_log, log_bytes_max = needs
     settings = ctx.settings
     role = ctx.name.removeprefix("allotment-")
     async with connected(ctx, role) as connection:
@@ -145,10 +166,8 @@ async def open_world(
             else None
         )
         fold = Fold(log, ctx.log, snapshots)
-        bus = Bus(connection, ctx.refusals)
         lag = Lag()
         expose_following(ctx, fold, log, connection, lag)
-        _expose_bus(ctx, bus)
         async with (
             Lease(
                 connection,
@@ -159,8 +178,18 @@ async def open_world(
             ) as lease,
             anyio.create_task_group() as group,
         ):
+            bus = Bus(connection, ctx.refusals)
+            if together is not None:
+                bus = InsideBus(connection, ctx.refusals, subjects.PIPELINE, group)
+            _expose_bus(ctx, bus)
+
+            async def follow() -> None:
+                if together is not None:
+                    await together.entered.wait()  # each part hears the first record
+                await fold.run()
+
             with uncollected():  # until it has caught up: see `watch_readiness`
-                group.start_soon(fold.run)
+                group.start_soon(follow)
                 group.start_soon(watch_readiness, ctx, fold, log, lag)
                 group.start_soon(keep_nats_ready, ctx, connection)
                 group.start_soon(end_when_lost, connection)
@@ -168,6 +197,76 @@ async def open_world(
                 yield World(connection, log, fold, bus, lease)
                 group.cancel_scope.cancel()
         await fold.save_snapshot()
+
+
+class Together:
+    """Services that run as parts of one process, in one world: with one connection, lease and fold,
+    and a bus in memory. It is opened once all have asked for it, and closed once all have left it.
+    """
+
+    def __init__(self, ctx: ServiceContext[Any], parts: Sequence[str]) -> None:
+        """`ctx` is the process', `parts` are the names of the services."""
+        self.entered = _Count(len(parts))
+        """How many have yet to enter the world."""
+        self._ctx = ctx
+        self._asked, self._left = _Count(len(parts)), _Count(len(parts))
+        self._needs: list[_Needs] = []
+        self._opened = anyio.Event()
+        ctx.metrics.parts = parts
+
+    async def run(self) -> None:
+        """Hold the world open for all."""
+        self._ctx.ready("log", False, "not folded yet")
+        await self._asked.wait()
+        needs = _Needs(
+            next((each.kept for each in self._needs if each.kept is not None), None),
+            any(each.makes_log for each in self._needs),
+            max(each.log_bytes_max for each in self._needs),
+        )
+        async with _opened(self._ctx, needs, self) as self._world:
+            self._opened.set()
+            await self._left.wait()
+
+    @asynccontextmanager
+    async def join(self, needs: _Needs) -> AsyncIterator[World]:
+        """The world, for one part."""
+        self._needs.append(needs)
+        self._asked.happened()
+        await self._opened.wait()
+        self.entered.happened()  # its listeners are added before anything else happens
+        try:
+            yield self._world
+        finally:
+            self._left.happened()
+
+
+class Part(ServiceContext[S]):
+    """The context of a service that is a part of a process: with its own name and settings, it
+    shares all else.
+    """
+
+    def __init__(self, together: Together, whole: ServiceContext[Any], name: str, own: S) -> None:
+        self.__dict__.update(whole.__dict__)
+        self.together = together
+        self.name = name
+        self.settings = own
+        self.log = whole.log.bind(part=name.removeprefix("allotment-"))
+
+
+class _Count:
+    """Waits until something has happened `missing` times."""
+
+    def __init__(self, missing: int) -> None:
+        self._missing = missing
+        self._done = anyio.Event()
+
+    def happened(self) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self._done.set()
+
+    async def wait(self) -> None:
+        await self._done.wait()
 
 
 async def watch_readiness(ctx: ServiceContext[S], fold: Fold, log: JetStreamLog, lag: Lag) -> None:

@@ -26,7 +26,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Exemplar
+from prometheus_client.samples import Exemplar, Sample
 
 from allotment.adapters.telemetry.kept_gauges import Kept, joined, keep_up
 from allotment.core.metrics.cards import Gauge
@@ -162,6 +162,38 @@ def _bucket(
     return bound, float(count), exemplar
 
 
+class _Joint(Collector):
+    """What several parts of a process count by the same names: counts are added up, and a gauge is
+    the first one's.
+    """
+
+    def __init__(self, *collectors: Collector) -> None:
+        self._collectors = collectors
+
+    def describe(self) -> Iterator[Metric]:
+        for collector in self._collectors:
+            yield from getattr(collector, "describe", tuple)()
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        for collector in self._collectors:
+            for family in collector.collect():
+                first = families.setdefault(family.name, family)
+                if first is not family:
+                    first.samples = list(_added(first, family))
+        yield from families.values()
+
+
+def _added(first: Metric, second: Metric) -> Iterator[Sample]:
+    rows = {(s.name, *sorted(s.labels.items())): s for s in first.samples}
+    for sample in second.samples:
+        place = (sample.name, *sorted(sample.labels.items()))
+        same = rows.setdefault(place, sample)
+        if same is not sample and first.type != "gauge":
+            rows[place] = same._replace(value=same.value + sample.value)
+    yield from rows.values()
+
+
 class _Read(Collector):
     """Metrics as they were read."""
 
@@ -187,10 +219,14 @@ def _encoder_for(accept: str) -> tuple[Callable[[Any], bytes], str]:
         return choose_encoder("")
 
 
+def _names_of(collector: Collector) -> list[str]:
+    """The metrics that a collector has to give."""
+    return [each.name for each in getattr(collector, "describe", tuple)()]
+
+
 def _name_of(collector: Collector) -> str:
-    """The first metric that a collector has to give."""
-    described = next(iter(getattr(collector, "describe", tuple)()), None)
-    return type(collector).__name__ if described is None else described.name
+    """The first of them."""
+    return next(iter(_names_of(collector)), type(collector).__name__)
 
 
 class ServiceMetrics:
@@ -198,6 +234,8 @@ class ServiceMetrics:
 
     def __init__(self, service: str, commit: str = "") -> None:
         self.service = service
+        self.parts: Sequence[str] = (service,)
+        """The services in this process. Several may have a metric of the same name."""
         self.registry = CollectorRegistry()
         self.on_failed: Callable[[str, Exception], None] = lambda name, error: None
         """Hears once of each metric that cannot be read, until it can be again."""
@@ -292,7 +330,7 @@ class ServiceMetrics:
         self.expose(
             "allot_ledger_seq",
             "last sequence applied to this service's state",
-            lambda: {(self.service,): applied()},
+            lambda: {(part,): applied() for part in self.parts},
             ("service",),
         )
 
@@ -379,6 +417,11 @@ class ServiceMetrics:
         return found
 
     def _register(self, collector: Collector) -> None:
+        names = {*_names_of(collector)} if len(self.parts) > 1 else set[str]()
+        for other in [each for each in self._collectors if names & {*_names_of(each)}]:
+            self.registry.unregister(other)
+            self._collectors.remove(other)
+            collector = _Joint(other, collector)
         self.registry.register(collector)
         self._collectors.append(collector)
 

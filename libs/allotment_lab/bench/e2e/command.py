@@ -25,6 +25,7 @@ import click
 
 from allotment.adapters.kube import client as kube
 from allotment.adapters.kube.config import KubeConfigError
+from allotment.adapters.log.nats_users import SCHEDULER
 from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
 from allotment_cli.options.params import Finite
@@ -91,6 +92,11 @@ NOT_SERVICES = ("apiserver", "load")
     help="Pods of one shape that come in a row, as from a Deployment.",
 )
 @click.option(
+    "--one-process",
+    is_flag=True,
+    help="Run watcher, filter, scorer and binder as one process.",
+)
+@click.option(
     "--server",
     metavar="URL",
     default=LOCAL,
@@ -152,7 +158,13 @@ class Plan(NamedTuple):
     rate: int
     seconds: float
     replicas: int
+    one_process: bool
     peer: str | None
+
+    @property
+    def scheduling(self) -> tuple[str, ...]:
+        """The services that schedule, the one that scores first."""
+        return (SCHEDULER,) if self.one_process else ("scorer", "watcher", "binder", "filter")
 
 
 class _Measured(NamedTuple):
@@ -212,7 +224,10 @@ class _Run:
         plan, directory = self._plan, self._directory
         nodes = e2e_pods.nodes_yaml(plan.nodes, self._name, plan.ask)
         policy = policies.file_of(plan.policy, directory)
-        return local_mode(directory / name, nodes, policy, plan.allocate_ms, only)
+        return local_mode(
+            *(directory / name, nodes, policy, plan.allocate_ms, only),
+            one_process=plan.one_process,
+        )
 
     # On an existing cluster
 
@@ -241,8 +256,7 @@ class _Run:
                     if part == "peer":
                         peer = await self._by_a_peer(phases, own, scheduler)
                     elif part == "measured":
-                        names = ["watcher", "scorer", "binder", "filter"]
-                        names += ["controller"] * bool(queue)
+                        names = [*plan.scheduling, *["controller"] * bool(queue)]
                         started = commands(names, nats, kubeconfig, self._name, policy)
                         async with services(started, self._directory) as running:
                             stack = Stack(
@@ -340,7 +354,7 @@ class _Run:
             cpu_us,
             _between(asked, now_asked),
             stack.rss_mib(),
-            await scores_compiled(stack.http["scorer"]),
+            await scores_compiled(stack.http[plan.scheduling[0]]),
         )
 
     def _report(

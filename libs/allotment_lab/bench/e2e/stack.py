@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 
 from allotment.adapters.log.nats_server import NatsServer
+from allotment.adapters.log.nats_users import SCHEDULER
 from allotment.core.errors import AllotError
 from allotment_cli.show.output import note
 from allotment_lab.processes import CpuClock, peak_rss_mib
@@ -80,6 +81,8 @@ async def local_mode(
     policy_file: Path | None,
     allocate_ms: int,
     services: Sequence[ServiceSpec] | None = None,
+    *,
+    one_process: bool = False,
 ) -> AsyncIterator[tuple[Stack, Path]]:
     """Local mode with these fake nodes, as `allot up -d --no-inspector` starts it, in a directory
     of its own; its kubeconfig. With `services` it runs those and no others.
@@ -97,6 +100,7 @@ async def local_mode(
                 allocate_ms=allocate_ms,
                 detach=True,
                 inspector=False,
+                one_process=one_process,
                 services=services,
                 say=note,
             )
@@ -130,10 +134,10 @@ def commands(
     # this nats-server accepts every client, and the kubeconfig is the user's
     unused = ("--nats-nkey", NATS_NKEY, "--kube-context", BINDER_CONTEXT)
     found: dict[str, list[str]] = {}
-    for spec in default_services(policy_file):
+    for spec in default_services(policy_file, one_process=SCHEDULER in names):
         if spec.name in names:
             _python, _module, *words = spec.argv
             found[spec.name] = [values.get(word, word) for word in words if word not in unused]
-    for name in ("watcher", "binder"):
+    for name in found.keys() & {"watcher", "binder", SCHEDULER}:
         found[name] += ["--log-config-map", "none"]  # each run begins a new log
     return found
