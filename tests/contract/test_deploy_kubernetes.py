@@ -27,7 +27,16 @@ from tests.contract.manifests import (
 )
 
 from allotment.adapters.log.certificates import CA, CERTIFICATE, KEY
-from allotment.adapters.log.nats_users import SEED, USERS, secret_of, seed_file, write_keys
+from allotment.adapters.log.nats_users import (
+    ADMIN,
+    READER,
+    SCHEDULER,
+    SEED,
+    USERS,
+    secret_of,
+    seed_file,
+    write_keys,
+)
 from allotment.adapters.service.http import Readiness, serve_http
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.core.config import known
@@ -140,7 +149,7 @@ def test_the_printed_keys_are_what_is_mounted(where: str) -> None:
         for volume in spec["volumes"]
         if "secret" in volume and volume["name"] != "nats-ca"
     ]
-    assert sorted(mounted) == sorted(map(secret_of, set(USERS) - {"reader", "admin"}))
+    assert sorted(mounted) == sorted(map(secret_of, set(USERS) - {READER, ADMIN, SCHEDULER}))
     assert len(
         {found["stringData"][SEED] for name, found in printed.items() if name != PUBLIC}
     ) == (len(USERS))

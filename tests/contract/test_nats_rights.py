@@ -29,6 +29,7 @@ from allotment.adapters.log.nats_users import (
     CONNECTIONS_MAX,
     QUESTION_BYTES_MAX,
     READER,
+    SCHEDULER,
     SERVICES,
     USERS,
     authorization_conf,
@@ -66,7 +67,7 @@ ADMINISTERS = (
     "CONSUMER.NAMES",
 )
 """Of these what an administrator may do to the log."""
-FOLLOWERS = ("watcher", "filter", "scorer", "binder")
+FOLLOWERS = ("watcher", "filter", "scorer", "binder", SCHEDULER)
 """Who may have consumers on the log: the services that fold it."""
 OF_CONSUMERS = (
     f"CONSUMER.CREATE.{LOG}",
@@ -308,6 +309,13 @@ WRITERS = {
 }
 
 
+def writes(user: str, subject: str) -> bool:
+    """Whether a user is the subject's writer; the scheduler is watcher and binder of the log."""
+    writer = WRITERS.get(subject)
+    is_both = user == SCHEDULER and subject.startswith("allot.log.")
+    return writer == user or (is_both and writer in ("watcher", "binder"))
+
+
 @pytest.mark.parametrize("user", USERS)
 async def test_each_subject_has_one_writer(scene: Scene, user: str) -> None:
     """The scorer appends no decision, the watcher proposes nothing, nobody takes another's lease,
@@ -315,8 +323,8 @@ async def test_each_subject_has_one_writer(scene: Scene, user: str) -> None:
     """
     before = await scene.last_seq()
     async with scene.by(user) as connection:
-        for subject, writer in WRITERS.items():
-            if writer != user:
+        for subject in WRITERS:
+            if not writes(user, subject):
                 assert await is_refused(connection, subject), subject
         for other in USERS:
             assert await is_refused(connection, f"{inbox_of(other)}.x"), other
@@ -376,7 +384,7 @@ async def test_a_seed_is_nobody_elses_to_read(tmp_path: Path) -> None:
 
 async def test_the_log_cannot_be_made_weaker_by_who_may_make_it(scene: Scene) -> None:
     """The watcher may make the stream where there is none; one that is there stays as it is."""
-    for user in set(USERS) - {"watcher"}:
+    for user in set(USERS) - {"watcher", SCHEDULER}:
         async with scene.by(user) as connection:
             assert await is_refused(connection, f"$JS.API.STREAM.CREATE.{LOG}"), user
     async with scene.by("watcher") as connection:
@@ -436,7 +444,7 @@ def questions(user: str) -> list[tuple[str, bytes, dict[str, str]]]:
     ]
     if user in FOLLOWERS:
         asked.append((f"$JS.API.CONSUMER.CREATE.{LOG}.mine", consumer("mine"), {}))
-    if user == "watcher":
+    if user in ("watcher", SCHEDULER):
         asked.append((f"$JS.API.STREAM.CREATE.{LOG}", msgspec.json.encode({"name": LOG}), {}))
     if user in SERVICES:
         asked += [
@@ -452,8 +460,8 @@ def questions(user: str) -> list[tuple[str, bytes, dict[str, str]]]:
         ]
     asked += [
         (subject, b"{}", LATE)
-        for subject, writer in WRITERS.items()
-        if writer == user and subject.startswith("allot.log.")
+        for subject in WRITERS
+        if writes(user, subject) and subject.startswith("allot.log.")
     ]
     return asked
 
@@ -478,13 +486,13 @@ async def test_no_answer_and_no_record_reaches_what_is_not_the_users(
 
         for other in SERVICES:
             if other != user:  # what it sends to itself is its own affair
-                heard = [s for s, by in HEARD.items() if by == other and WRITERS[s] != user]
+                heard = [s for s, by in HEARD.items() if other in by and not writes(user, s)]
                 await listen(other, [f"{inbox_of(other)}.x", *heard])
         async with scene.by("binder") as binder:
             before = await ends(binder)
             async with scene.by(user) as connection:
                 where = [
-                    *(s for s in WHERE if WRITERS.get(s) != user),
+                    *(s for s in WHERE if not writes(user, s)),
                     *(f"{inbox_of(other)}.x" for other in USERS if other != user),
                     *(f"{inbox_of(other)}.>" for other in USERS if other != user),
                 ]
@@ -508,12 +516,12 @@ async def test_no_answer_and_no_record_reaches_what_is_not_the_users(
             assert await ends(binder) == before
 
 
-HEARD = {
-    subjects.PROPOSAL: "binder",
-    subjects.FEASIBLE: "scorer",
-    subjects.SETTLED: "filter",
-    subjects.LIST_AGAIN: "watcher",
-    **{f"allot.lease.{service}": service for service in SERVICES},
+HEARD: dict[str, tuple[str, ...]] = {
+    subjects.PROPOSAL: ("binder",),
+    subjects.FEASIBLE: ("scorer",),
+    subjects.SETTLED: ("filter",),
+    subjects.LIST_AGAIN: ("watcher", SCHEDULER),
+    **{f"allot.lease.{service}": (service,) for service in SERVICES},
 }
 """Who listens on what."""
 
