@@ -88,7 +88,7 @@ class Source(Protocol):
 
     async def active(self, services: Sequence[str]) -> dict[str, str] | None:
         """The active replica of each of these services, "" for none; None of a file, and where that
-        is not told.
+        is not told. Where they run as one process, that one stands for the services that have none.
         """
         ...
 
@@ -351,11 +351,18 @@ class LiveSource:
     async def active(self, services: Sequence[str]) -> dict[str, str] | None:
         from allotment.adapters.log.jetstream import ApiError
         from allotment.adapters.log.lease import active_holders
+        from allotment.adapters.log.nats_users import PARTS, SCHEDULER
 
         try:
-            return await active_holders(self._soon(), services)
+            holders = await active_holders(self._soon(), (*services, SCHEDULER))
         except (ApiError, LogUnavailable):
             return None
+        together = {SCHEDULER: found} if (found := holders.pop(SCHEDULER)) else {}
+        return together | {
+            service: holder
+            for service, holder in holders.items()
+            if holder or not together or service not in PARTS
+        }
 
     def _soon(self) -> "JetStream":
         """For questions that not every key may ask: a server does not answer what it forbids."""
