@@ -8,7 +8,7 @@ import anyio.to_thread
 import pytest
 from tests.waiting import PATIENCE_S, patience
 
-from allotment.adapters.log.bus import Bus, Message
+from allotment.adapters.log.bus import Bus, InsideBus, Message
 from allotment.adapters.log.connection import Connection, NatsUnavailable, connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_client import Credentials
@@ -22,6 +22,19 @@ pytestmark = pytest.mark.anyio
 async def connection(nats_server: NatsServer) -> AsyncIterator[Connection]:
     async with connect(nats_server.url, "bus") as opened:
         yield opened
+
+
+@pytest.fixture(params=["wire", "inside"])
+async def bus(
+    connection: Connection, subject: str, request: pytest.FixtureRequest
+) -> AsyncIterator[Bus]:
+    """Across the wire, and within a process."""
+    if request.param == "wire":
+        yield Bus(connection)
+        return
+    async with anyio.create_task_group() as group:
+        yield InsideBus(connection, None, [subject], group)
+        group.cancel_scope.cancel()
 
 
 class Inbox:
@@ -59,6 +72,41 @@ async def test_messages_arrive_with_their_headers(connection: Connection, subjec
     assert second == Message(f"{subject}.b", b"", {}, "")
 
 
+async def test_messages_arrive_in_order_one_at_a_time(bus: Bus, subject: str) -> None:
+    inbox, busy = Inbox(), anyio.Lock()
+
+    async def take(message: Message) -> None:
+        busy.acquire_nowait()
+        await anyio.lowlevel.checkpoint()
+        await inbox.take(message)
+        busy.release()
+
+    await bus.subscribe(subject, take)
+    sent = [Message(subject, b"%d" % n, {"n": str(n)}, "") for n in range(20)]
+    for each in sent:
+        assert await bus.publish(subject, each.payload, each.headers) is None
+    assert await inbox.await_count(20) == sent
+
+
+async def test_what_is_not_said_inside_crosses_the_wire(
+    connection: Connection, subject: str
+) -> None:
+    async with anyio.create_task_group() as group:
+        bus, other = InsideBus(connection, None, [subject], group), Bus(connection)
+        said, overheard = Inbox(), Inbox()
+        for one in (subject, f"{subject}.out"):
+            await bus.subscribe(one, said.take)
+            await other.subscribe(one, overheard.take)
+        await bus.publish(subject, b"in")
+        await bus.publish(f"{subject}.out", b"out")
+        await other.publish(subject, b"from others")
+        assert {message.payload for message in await said.await_count(2)} == {b"in", b"out"}
+        heard = {message.payload for message in await overheard.await_count(2)}
+        assert heard == {b"out", b"from others"}
+        assert len(said.messages) == 2
+        group.cancel_scope.cancel()
+
+
 async def test_a_queue_gives_each_message_to_one(connection: Connection, subject: str) -> None:
     bus, one, two = Bus(connection), Inbox(), Inbox()
     await bus.subscribe(subject, one.take, "workers")
@@ -90,9 +138,9 @@ async def test_nobody_to_answer_is_a_value(connection: Connection, subject: str)
 
 
 async def test_a_slow_subscriber_loses_its_own_messages_only(
-    connection: Connection, subject: str
+    bus: Bus, connection: Connection, subject: str
 ) -> None:
-    bus, quick, gate = Bus(connection), Inbox(), anyio.Event()
+    quick, gate = Inbox(), anyio.Event()
 
     async def slow(message: Message) -> None:
         await gate.wait()
@@ -108,9 +156,9 @@ async def test_a_slow_subscriber_loses_its_own_messages_only(
 
 
 async def test_a_failing_handler_is_counted_and_goes_on(
-    connection: Connection, subject: str, caplog: pytest.LogCaptureFixture
+    bus: Bus, subject: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bus, inbox = Bus(connection), Inbox()
+    inbox = Inbox()
 
     async def handle(message: Message) -> None:
         await inbox.take(message)
@@ -125,8 +173,8 @@ async def test_a_failing_handler_is_counted_and_goes_on(
     assert "planted" in caplog.text
 
 
-async def test_unsubscribed_means_silence(connection: Connection, subject: str) -> None:
-    bus, gone, here = Bus(connection), Inbox(), Inbox()
+async def test_unsubscribed_means_silence(bus: Bus, subject: str) -> None:
+    gone, here = Inbox(), Inbox()
     subscription = await bus.subscribe(subject, gone.take)
     await bus.subscribe(subject, here.take)
     await subscription.unsubscribe()

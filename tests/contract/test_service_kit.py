@@ -26,6 +26,7 @@ from allotment.adapters.telemetry.log import Logger, LogSink, one_line
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.adapters.telemetry.traces import start_tracing
 from allotment.core.metrics.cards import Gauge
+from allotment.core.metrics.histograms import Histogram
 
 PROGRAM = """
 import gc, logging, sys, time
@@ -316,6 +317,31 @@ def test_a_metric_that_cannot_be_read_takes_no_other_with_it(accept: str) -> Non
     assert failed[0] == "allot_raises: ZeroDivisionError: integer division or modulo by zero"
     readings["no_number"] = 2
     assert "allot_no_number 2" in metrics.encode(accept)[0].decode()
+
+
+def test_services_of_one_process_add_up_what_they_count_by_one_name() -> None:
+    metrics = ServiceMetrics("allotment-scheduler")
+    metrics.parts = ("allotment-scorer", "allotment-binder")
+    metrics.expose_sequences(lambda: 9, lambda: 8)
+    for number, stage in ((1, "a"), (2, "b")):
+        times = Histogram("allot_times", "x", (1.0,), ("stage",), unit_us=1)
+        times.observe(1, stage)
+        times.observe(number, "both")
+        metrics.expose_histograms([times])
+        metrics.expose("allot_dropped_total", "x", lambda n=number: n, kind="counter")  # type: ignore[misc]
+        metrics.expose("allot_is_on", "x", lambda: 1)
+    text = metrics.encode("")[0].decode()
+    for line in (
+        'allot_ledger_seq{service="allotment-scorer"} 8.0',
+        'allot_ledger_seq{service="allotment-binder"} 8.0',
+        'allot_times_count{stage="a"} 1.0',
+        'allot_times_count{stage="b"} 1.0',
+        'allot_times_sum{stage="both"} 3.0',
+        "allot_dropped_total 3.0",
+        "allot_is_on 1.0",
+    ):
+        assert f"\n{line}\n" in text, line
+    assert text.count("# TYPE allot_times ") == 1
 
 
 def test_metrics_read_plain_numbers_when_scraped() -> None:

@@ -21,6 +21,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import anyio
+import pytest
 import yaml
 
 from allotment.adapters.log.connection import connect
@@ -35,6 +36,8 @@ Json = dict[str, Any]
 ROLES = ("watcher", "filter", "scorer", "binder")
 TOGETHER = ("scheduler",)
 """The same as one process."""
+LAYOUTS = [pytest.param(ROLES, id="apart"), pytest.param(TOGETHER, id="together")]
+"""For fixtures of tests that hold for both."""
 KUBE_ROLES = ("watcher", "binder", "controller", "scheduler")
 POLL_S = 0.05
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -200,6 +203,8 @@ class Stack:
             arguments += ["--kubeconfig", str(self.directory / "kubeconfig")]
         if role in ("watcher", "controller", "scheduler"):
             arguments += ["--scheduler-names", "allotment,volcano"]
+        if role in TOGETHER and "watcher" in self.scheduling:
+            arguments += ["--roles", "filter,scorer,binder"]
         for part in ROLES if role in TOGETHER else (role,):
             arguments += self.options.get(part, ())
         process = self.launch(name, arguments)

@@ -46,8 +46,8 @@ class Tenant:
         return bool(self.call("GET", f"{PODS}/{name}")["status"]["phase"] == "Running")
 
 
-@pytest.fixture
-def tenant(tmp_path: Path) -> Iterator[Tenant]:
+@pytest.fixture(params=[(), ("--one-process",)], ids=["apart", "together"])
+def tenant(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Tenant]:
     def allot(*words: str) -> str:
         """In a process of its own: what local mode leaves running is no child of this one."""
         command = [sys.executable, "-m", "allotment_cli.main", *words]
@@ -59,7 +59,7 @@ def tenant(tmp_path: Path) -> Iterator[Tenant]:
         return done.stdout
 
     try:
-        found = json.loads(allot("up", "--detach", "--no-inspector", "-o", "json"))
+        found = json.loads(allot("up", "--detach", "--no-inspector", "-o", "json", *request.param))
         yield Tenant(found["apiserver"])
     finally:
         allot("down")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.audit import assert_not_oversold, assert_sound
-from tests.e2e.stack import ROLES, TOGETHER, Stack, vgpu
+from tests.e2e.stack import LAYOUTS, ROLES, TOGETHER, Stack, vgpu
 from tests.waiting import PATIENCE_S
 
 NODES = """
@@ -23,7 +23,7 @@ ROOM = 4 * 4 * 10
 DOWN_S = 0.5
 
 
-@pytest.fixture(params=[ROLES, TOGETHER], ids=["apart", "together"])
+@pytest.fixture(params=LAYOUTS)
 def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
     keep = ["--snapshot-dir", str(tmp_path / "snapshots")]
     services: Sequence[str] = request.param
@@ -67,9 +67,13 @@ def settled(stack: Stack) -> None:
 
 @pytest.mark.parametrize(
     ("stack", "role"),
-    [*((ROLES, role) for role in ROLES), *((TOGETHER, role) for role in TOGETHER)],
+    [
+        *((ROLES, role) for role in ROLES),
+        (TOGETHER, "scheduler"),
+        (("watcher", "scheduler"), "scheduler"),
+    ],
     indirect=["stack"],
-    ids=[*ROLES, *TOGETHER],
+    ids=[*ROLES, "together", "all but the watcher"],
 )
 def test_killed_in_the_midst_of_200_pods(stack: Stack, role: str) -> None:
     create(stack, 0, 60)

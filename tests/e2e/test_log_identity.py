@@ -13,7 +13,7 @@ from allotment.adapters.log.connection import connect
 from allotment.adapters.log.jetstream import JetStream
 from allotment_proto.subjects import STREAM
 from tests.e2e.audit import assert_sound
-from tests.e2e.stack import Json, Stack, vgpu
+from tests.e2e.stack import KUBE_ROLES, LAYOUTS, Json, Stack, vgpu
 
 NODES = """
 - prefix: g
@@ -25,9 +25,9 @@ NODES = """
 IDENTITY = "/api/v1/namespaces/allotment-system/configmaps/allotment-log"
 
 
-@pytest.fixture
-def stack(tmp_path: Path) -> Iterator[Stack]:
-    with Stack(tmp_path, NODES) as running:
+@pytest.fixture(params=LAYOUTS)
+def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
+    with Stack(tmp_path, NODES, services=request.param) as running:
         yield running
 
 
@@ -54,7 +54,7 @@ def trouble(stack: Stack, service: str) -> str:
 
 def restart(stack: Stack, *, store: Path | None) -> None:
     """All services and NATS end; NATS begins again with this store, or with none."""
-    services = ("watcher", "filter", "scorer", "binder")
+    services = stack.scheduling
     for service in services:
         stack.kill(service)
     stack.nats.stop()
@@ -82,17 +82,17 @@ def test_a_lost_log_is_not_begun_anew_until_somebody_says_so(stack: Stack) -> No
     end = len(stack.records())
     stack.until(lambda: kept(stack)["seq"] >= end, "its record is kept")
 
+    asking = [service for service in stack.scheduling if service in KUBE_ROLES]
     restart(stack, store=None)
-    for service in ("watcher", "binder"):
+    for service in asking:
         stack.until(lambda one=service: "LogLost" in trouble(stack, one), f"{service} says so")  # type: ignore[misc]
         assert "delete configmap allotment-log" in trouble(stack, service)
     assert not has_stream(stack)
-    assert not stack.is_ready("filter")
-    assert not stack.is_ready("scorer")
+    assert not any(map(stack.is_ready, stack.scheduling))
 
     restart(stack, store=early)  # an old backup: a log of the same name, and shorter
     stack.create_pod("after", vgpu(1000))
-    for service in ("watcher", "binder"):
+    for service in asking:
         stack.until(lambda one=service: "LogLost" in trouble(stack, one), f"{service} says so")  # type: ignore[misc]
     assert "after" not in stack.bound()
 

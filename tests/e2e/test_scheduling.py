@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.audit import assert_sound, held
-from tests.e2e.stack import Json, Stack, vgpu
+from tests.e2e.stack import LAYOUTS, Json, Stack, vgpu
 from tests.waiting import PATIENCE_S
 
 NODES = """
@@ -33,9 +33,12 @@ SIX = (
 )
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with Stack(tmp_path_factory.mktemp("scheduling"), NODES) as running:
+@pytest.fixture(scope="module", params=LAYOUTS)
+def stack(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Stack]:
+    directory = tmp_path_factory.mktemp("scheduling")
+    with Stack(directory, NODES, services=request.param) as running:
         yield running
 
 

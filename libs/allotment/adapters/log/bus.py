@@ -223,11 +223,9 @@ class InsideBus(Bus):
                 pending_messages_max=pending_messages_max,
                 pending_bytes_max=pending_bytes_max,
             )
-        receivers = self._receivers[subject]
         receiver = _Inside(self._connection, callback, self._refusals, pending_messages_max)
-        receivers.append(receiver)
-        receiver.on_end = lambda: receivers.remove(receiver)
-        self._group.start_soon(receiver.run)
+        self._receivers[subject].append(receiver)
+        self._group.start_soon(receiver.run, self._receivers[subject])
         return receiver
 
 
@@ -242,8 +240,8 @@ class _Inside(Subscription):
         messages_max: int,
     ) -> None:
         super().__init__(connection, callback, refusals)
-        self.on_end: Callable[[], None] = lambda: None
         self._dropped = 0
+        self._scope = anyio.CancelScope()
         self._in, self._out = anyio.create_memory_object_stream[Message](messages_max)
 
     @property
@@ -256,12 +254,15 @@ class _Inside(Subscription):
         except anyio.WouldBlock:
             self._dropped += 1
 
-    async def run(self) -> None:
-        """Deliver until `unsubscribe`."""
-        async with self._out:
-            async for message in self._out:
-                await self._handle(message)
+    async def run(self, receivers: "list[_Inside]") -> None:
+        """Deliver until `unsubscribe`; then this is no longer one of the receivers."""
+        async with self._in, self._out:
+            try:
+                with self._scope:
+                    async for message in self._out:
+                        await self._handle(message)
+            finally:
+                receivers.remove(self)
 
     async def unsubscribe(self) -> None:
-        self.on_end()
-        self._in.close()
+        self._scope.cancel()
