@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from allotment.core.explain.doctor import ERROR, WARNING, Finding, findings
-from allotment.core.explain.doctor.log import Copy, Limit, LogStream, of_leases, of_log
+from allotment.core.explain.doctor.log import Copy, Limit, LogStream, as_run, of_leases, of_log
 from allotment.core.explain.doctor.standstill import Work, of_standstill, work_of
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Setting
@@ -224,6 +224,18 @@ def test_services_of_which_no_replica_is_active() -> None:
     (all_of_them,) = of_leases(dict.fromkeys(roles, ""))
     assert all_of_them.subject == "service watcher, filter, scorer, binder"
     assert "full disk" in all_of_them.message
+
+
+def test_services_in_one_process_need_no_replicas_of_their_own() -> None:
+    roles = ("watcher", "filter", "scorer", "binder")
+    none = dict.fromkeys((*roles, "controller"), "")
+    assert as_run({**none, "scheduler": "s"}) == {"controller": "", "scheduler": "s"}
+    assert as_run({**none, "scheduler": "s", "watcher": "w"}).keys() == {
+        *("controller", "scheduler", "watcher")
+    }
+    assert as_run({**none, "scheduler": ""}) == none
+    apart = {**dict.fromkeys(roles, "x"), "scorer": ""}
+    assert as_run({**apart, "scheduler": ""}) == apart
 
 
 def test_settings_that_lose_history_and_copies_that_lag() -> None:

@@ -351,18 +351,12 @@ class LiveSource:
     async def active(self, services: Sequence[str]) -> dict[str, str] | None:
         from allotment.adapters.log.jetstream import ApiError
         from allotment.adapters.log.lease import active_holders
-        from allotment.adapters.log.nats_users import PARTS, SCHEDULER
+        from allotment.core.explain.doctor import SCHEDULER, as_run
 
         try:
-            holders = await active_holders(self._soon(), (*services, SCHEDULER))
+            return as_run(await active_holders(self._soon(), (*services, SCHEDULER)))
         except (ApiError, LogUnavailable):
             return None
-        together = {SCHEDULER: found} if (found := holders.pop(SCHEDULER)) else {}
-        return together | {
-            service: holder
-            for service, holder in holders.items()
-            if holder or not together or service not in PARTS
-        }
 
     def _soon(self) -> "JetStream":
         """For questions that not every key may ask: a server does not answer what it forbids."""

@@ -12,7 +12,6 @@ import click
 import msgspec
 
 from allotment.adapters.log.jetstream import parse_time_ns
-from allotment.adapters.log.nats_users import PARTS
 from allotment.adapters.log.stream_rules import check_stream
 from allotment.adapters.service.moments import AtTime, since_text
 from allotment.answers import local
@@ -439,7 +438,7 @@ async def _of_nats(source: logs.Source, now_ms: int) -> list[Finding]:
 
     async with anyio.create_task_group() as group:
         group.start_soon(ask, "storage", source.storage)
-        group.start_soon(ask, "active", partial(source.active, PARTS))
+        group.start_soon(ask, "active", partial(source.active, SCHEDULING))
     stream = _stream_of(info, asked["storage"], now_ms)
     if ends_s := source.certificate_ends_s:
         stream = stream._replace(certificate_left_s=ends_s - now_ms // 1000)

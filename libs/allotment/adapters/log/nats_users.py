@@ -32,9 +32,8 @@ from allotment_proto import subjects
 READER = "reader"
 """The command line: reads the log, and may ask the watcher to list again."""
 SCHEDULER = "scheduler"
-PARTS = ("watcher", "filter", "scorer", "binder")
-"""The scheduler is these services as one process; a cluster that runs them apart does not use its
-key."""
+"""Watcher, filter, scorer and binder as one process; a cluster that runs them apart does not use
+its key."""
 INSPECTOR = "inspector"
 """The web pages and the traces that are made of the log: all that they do on NATS is to read it."""
 ADMIN = "admin"

@@ -35,7 +35,7 @@ from allotment.adapters.service.world import (
     watch_readiness,
 )
 from allotment.core.errors import AllotError
-from allotment.core.explain.doctor import SCHEDULING
+from allotment.core.explain.doctor import SCHEDULER, SCHEDULING, as_run
 from allotment.core.logport import LogUnavailable, Record
 from allotment_proto.subjects import STREAM
 
@@ -134,9 +134,11 @@ async def _watch_leases(jetstream: JetStream, active: dict[str, str]) -> None:
     """Keep `active` true; what is not told is not known."""
     while True:
         try:
-            active.update(await active_holders(jetstream, SCHEDULING))
+            found = as_run(await active_holders(jetstream, (*SCHEDULING, SCHEDULER)))
         except (ApiError, LogUnavailable):
-            active.clear()
+            found = {}
+        active.clear()
+        active.update(found)
         await anyio.sleep(LEASES_PAUSE_S)
 
 

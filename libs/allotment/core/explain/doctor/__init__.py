@@ -32,10 +32,12 @@ from allotment.core.explain.doctor.finding import (
 )
 from allotment.core.explain.doctor.keeping_off import of_keeping_off
 from allotment.core.explain.doctor.log import (
+    SCHEDULER,
     SCHEDULING,
     Copy,
     Limit,
     LogStream,
+    as_run,
     of_leases,
     of_log,
 )
@@ -50,6 +52,7 @@ __all__ = [
     "ERROR",
     "IDLE_AFTER_S",
     "PLATFORM",
+    "SCHEDULER",
     "SCHEDULING",
     "TENANT",
     "WARNING",
@@ -63,6 +66,7 @@ __all__ = [
     "Open",
     "Source",
     "Summary",
+    "as_run",
     "counted",
     "findings",
     "in_order",

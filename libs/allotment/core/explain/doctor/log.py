@@ -15,6 +15,8 @@ _MIB = 1 << 20
 _NOBODY_ACTIVE = "NobodyActive"
 SCHEDULING = ("watcher", "filter", "scorer", "binder")
 """Without an active one of each of these services no pod is scheduled."""
+SCHEDULER = "scheduler"
+"""All of them, or all but the watcher, as one process."""
 _FULL_REMEDY = (
     "enlarge the log: a larger volume and max_file_store of NATS if these are used up, then allot "
     "log limit SIZE; no record is lost meanwhile"
@@ -58,6 +60,15 @@ class LogStream(NamedTuple):
 def of_log(stream: LogStream) -> list[Finding]:
     """The problems of the log's stream."""
     return [*_fullness(stream), *_settings(stream), *_copies(stream), *_certificate(stream)]
+
+
+def as_run(holders: Mapping[str, str]) -> dict[str, str]:
+    """The services that are expected to be active, of all and `SCHEDULER`: where that is active, it
+    stands for those without a replica of their own. By service its active replica, "" for none.
+    """
+    is_one = bool(holders.get(SCHEDULER))
+    absent = SCHEDULING if is_one else (SCHEDULER,)
+    return {name: holder for name, holder in holders.items() if holder or name not in absent}
 
 
 def of_leases(holders: Mapping[str, str]) -> list[Finding]:
