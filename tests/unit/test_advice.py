@@ -366,7 +366,7 @@ def test_a_node_opens_one_round_for_all_that_wait(monkeypatch: pytest.MonkeyPatc
         world.tell(build.pod(f"w{number}", request, name=f"w{number}", queue="team-b"))
         refused = msgspec.structs.replace(request, extended=((NUMBER, 1),))
         world.tell(build.pod(f"r{number}", refused, name=f"r{number}", queue="team-a"))
-    opened, reckoned = opened_rounds(monkeypatch), calls(monkeypatch, "open_books")
+    opened, reckoned = opened_rounds(monkeypatch), calls(monkeypatch, "limits_of")
     found = explain_node(world.state, "n1", 1_000)
     assert [each.verdict for each in found.answers] == ["fits"] * 80
     assert len(opened) == 1

@@ -7,13 +7,13 @@ from allotment.core import explain
 
 DOORS = {
     ("allotment.core.queues.round.verdict", "*"),
-    ("allotment.core.queues.round.guaranteed", "*"),
+    ("allotment.core.queues.round.quota", "*"),
     ("allotment.core.queues.answers", "No"),
     ("allotment.core.queues.round.guaranteed", "*"),
     ("allotment.core.queues.reservations", "Hold"),
 }
-"""What `explain` may import of the queues: the questions, what is guaranteed, and two
-types of answers."""
+"""What `explain` may import of the queues: the questions, what is guaranteed, what queues may have,
+and two types of answers."""
 
 QUEUES = "allotment.core.queues"
 

@@ -8,7 +8,7 @@ from allotment.adapters.service.moments import moment_text
 from allotment.answers import objects
 from allotment.answers.folding import Folded
 from allotment.answers.source import Source
-from allotment.core.explain.schema import QueueExplanation, QueueGroup, QueueHolder, Reason
+from allotment.core.explain.schema import QueueExplanation, QueueGroup, Reason
 from allotment.core.explain.words import (
     amount_text,
     kept_text,
@@ -16,6 +16,7 @@ from allotment.core.explain.words import (
     plugin_text,
     reason_text,
 )
+from allotment.core.queues.round.quota import QueueHolder
 from allotment.core.units import age_text
 from allotment_cli.options import completion
 from allotment_cli.read.explaining import Asked, answer, explanation_options

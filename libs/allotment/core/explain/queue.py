@@ -4,14 +4,14 @@ The limits are those of the active plugin: they come from the same books that th
 on.
 """
 
+from msgspec.structs import replace
+
 from allotment.core.explain.pod_views import owner_of
 from allotment.core.explain.schema import (
     QUEUE_SCHEMA,
     AsOf,
-    Limit,
     QueueExplanation,
     QueueGroup,
-    QueueHolder,
     Reason,
     Subject,
     kept_of,
@@ -47,14 +47,14 @@ def explain_queue(state: ClusterState, name: str, as_of_ms: int) -> QueueExplana
         refuses=None if found.refuses is None else reason_of(found.refuses),
         groups=dict(found.phases),
         queues=place_among(found.queues, name),
-        limits=tuple(Limit(**limit._asdict()) for limit in found.limits),
+        limits=found.limits,
         waiting=tuple(
             _group(state, job, position, as_of_ms, whys)
             for position, job in enumerate(found.waiting, start=1)
         ),
         kept=kept_of(found.holds),
         holders=tuple(
-            QueueHolder(**each._asdict(), owner=owner_of(state, each.namespace, each.name))
+            replace(each, owner=owner_of(state, each.namespace, each.name))
             for each in found.holders
         ),
         units=memory_units(state.devices),

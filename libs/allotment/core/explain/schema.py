@@ -12,6 +12,7 @@ import msgspec
 
 from allotment.core.queues.answers import No
 from allotment.core.queues.reservations import Hold
+from allotment.core.queues.round.quota import QueueHolder, QueueLimit
 from allotment.core.reasons import quota_text
 from allotment_proto.events import QuotaShort
 
@@ -558,22 +559,6 @@ class GangExplanation(_Sparse, frozen=True, kw_only=True):
     leaving: tuple[Leaving, ...] = ()
 
 
-class Limit(_Sparse, frozen=True, kw_only=True):
-    """One resource of a queue. Without `most` nothing limits it; `capability`, `guarantee` and
-    `card_quota` are what the Queue says, `most` and `deserved` what the plugin makes of it.
-    """
-
-    resource: str
-    allocated: int
-    promised: int = 0
-    request: int
-    deserved: int | None = None
-    most: int | None = None
-    capability: int | None = None
-    guarantee: int | None = None
-    card_quota: int | None = None
-
-
 class QueueGroup(_Sparse, frozen=True, kw_only=True):
     """A group, or a pod without one, that waits in a queue, and why. For a group that was created
     for pods, and is named by a uid, `owner` names their owner.
@@ -590,22 +575,6 @@ class QueueGroup(_Sparse, frozen=True, kw_only=True):
     passed: int = 0
     since_seconds: int = 0
     reason: Reason | None = None
-    owner: str = ""
-
-
-class QueueHolder(_Sparse, frozen=True, kw_only=True):
-    """A group, or a pod without one, that uses a part of a queue's quota: how much its `pods` with
-    a place use, and what it was admitted for and does not use yet.
-    """
-
-    queue: str
-    namespace: str
-    name: str
-    is_pod: bool = False
-    phase: str = ""
-    pods: int
-    allocated: dict[str, int] = {}
-    promised: dict[str, int] = {}
     owner: str = ""
 
 
@@ -626,7 +595,7 @@ class QueueExplanation(_Sparse, frozen=True, kw_only=True):
     refuses: Reason | None = None
     groups: dict[str, int] = {}
     queues: Place | None = None
-    limits: tuple[Limit, ...] = ()
+    limits: tuple[QueueLimit, ...] = ()
     waiting: tuple[QueueGroup, ...] = ()
     kept: tuple[Kept, ...] = ()
     holders: tuple[QueueHolder, ...] = ()

@@ -16,11 +16,7 @@ from typing import NamedTuple
 from allotment.core.ledger.model import ClusterState
 from allotment.core.metrics.cards import Gauge, Rows
 from allotment.core.queues.model import QueueView
-from allotment.core.queues.plugins.base import Plugin
-from allotment.core.queues.plugins.capacity import Capacity
-from allotment.core.queues.plugins.card import CapacityCard
 from allotment.core.queues.plugins.drf import dominant_share
-from allotment.core.queues.plugins.proportion import Proportion
 from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.resources import (
     CPU,
@@ -30,6 +26,7 @@ from allotment.core.queues.resources import (
     Resources,
     largest_share,
 )
+from allotment.core.queues.round.quota import reckoned
 from allotment.core.queues.session import Session
 from allotment.core.queues.shares import open_books
 from allotment_proto.events import Decided, Event, Evicted
@@ -37,8 +34,6 @@ from allotment_proto.events import Decided, Event, Evicted
 PREFIX = "volcano"
 _QUEUE_LABEL = "queue_name"
 _MICRO = 1_000_000
-_QUOTA_PLUGINS = ("capacity", "capacity-card", "proportion")
-"""Whose books are shown, the first of them that is active."""
 _AMOUNTS = {
     "allocated": "what the queue's pods hold",
     "request": "what the queue's pods hold and ask for",
@@ -180,36 +175,25 @@ class Preemptions:
 
 
 def _queues(session: Session) -> list[_Queue]:
-    names = sorted(session.world.queues)
-    plugin = next(filter(None, (session.plugin(name) for name in _QUOTA_PLUGINS)), None)
     own = open_books(session.world)
-    return [_queue(session, plugin, session.queue(name), own[name]) for name in names]
+    return [
+        _queue(session, session.queue(name), own[name]) for name in sorted(session.world.queues)
+    ]
 
 
-def _queue(session: Session, plugin: Plugin | None, view: QueueView, own: QueueBook) -> _Queue:
+def _queue(session: Session, view: QueueView, own: QueueBook) -> _Queue:
     """One queue; `own` is what its pods have and ask for, without those of queues below it."""
-    amounts = {"capacity": view.capability}
-    match plugin:
-        case Capacity():
-            amounts["deserved"] = plugin.tree.deserved[view.name]
-            amounts["real_capacity"] = plugin.tree.capability[view.name]
-        case Proportion():
-            amounts["deserved"] = plugin.deserved.get(view.name, NOTHING)
-            amounts["real_capacity"] = plugin.capability[view.name]
-        case CapacityCard():
-            amounts["deserved"] = amounts["real_capacity"] = plugin.capability[view.name]
-        case _:
-            pass
-    if isinstance(plugin, Capacity | CapacityCard | Proportion):
-        book = plugin.books[view.name]
-        amounts |= {"allocated": book.allocated, "inqueue": book.inqueue}
-    amounts.setdefault("allocated", own.allocated)
-    amounts["request"] = amounts["allocated"].plus(own.pending)
-    due = amounts.get("deserved", NOTHING)
+    found = reckoned(session, view.name)
+    allocated, due = found.book.allocated, NOTHING
+    amounts = {"capacity": view.capability, "allocated": allocated}
+    amounts["request"] = allocated.plus(own.pending)
+    if found.most is not None and found.deserved is not None:
+        due = found.most if found.is_strict else found.deserved
+        amounts |= {"deserved": due, "real_capacity": found.most, "inqueue": found.book.inqueue}
     return _Queue(
         view,
         amounts,
-        Fraction(largest_share(amounts["allocated"], due)),
+        Fraction(largest_share(allocated, due)),
         session.overused(view.name) is not None,
     )
 

@@ -6,12 +6,12 @@ What others may use:
 * `round.rounds`: a round run. `round.verdict`: what it would decide. `round.objections`: why its
   outcome may no longer be written. `round.deadlines`, `round.members`, `round.outcome`: a group's
   time, its phase, which of its pods wait. `round.views`: groups and queues as plain values.
-  `round.guaranteed`: what queues are guaranteed of the cluster.
+  `round.guaranteed`: what queues are guaranteed of the cluster. `round.quota`: what each has and
+  may have.
 * `session`, `work`, `reckoning`, `shares`: a round's working copies, and what each queue has.
 * `model`, `resources`, `answers`: what groups, queues and the cluster are, and what plugins answer.
-* `plugins.registry`, `plugins.base`: the plugins, and what one is. `plugins.capacity`,
-  `plugins.card`, `plugins.drf`, `plugins.proportion`: those whose shares are shown.
-  `plugins.card_claims`, `plugins.sla`, `plugins.task_topology`: the annotations of three.
+* `plugins.registry`, `plugins.base`: the plugins, and what one is. `plugins.drf`: the shares of
+  groups. `plugins.card_claims`, `plugins.sla`, `plugins.task_topology`: the annotations of three.
 * `eligible`: which pods may preempt. `phases`, `texts`: the conditions of groups and pods.
 * `reservations`: what is held for big groups. `timings`: the steps of a round.
 

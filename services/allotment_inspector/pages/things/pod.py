@@ -19,7 +19,7 @@ from allotment.core.explain.life import (
     PodExplanation,
     Relative,
 )
-from allotment.core.explain.schema import Held
+from allotment.core.explain.schema import Held, Step
 from allotment.core.explain.views import PERHAPS, cards_of, model_text
 from allotment.core.explain.words import (
     because_texts,
@@ -63,15 +63,6 @@ _VERBS = {
 }
 
 
-class FunnelStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One step of the way from all nodes to those that fit, and what the others lacked."""
-
-    text: str
-    left: int
-    lost: int
-    reasons: dict[str, int]
-
-
 class PartOf(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A holder of a part of a card, and how much it holds, in words."""
 
@@ -112,7 +103,7 @@ class PodPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     why: str
     nodes: int
     fit: int
-    funnel: tuple[FunnelStep, ...]
+    funnel: tuple[Step, ...]
     closest: tuple[NearCard, ...]
     card: Bit | None
     others: tuple[PartOf, ...]
@@ -395,11 +386,11 @@ def _facts(life: Life, found: PodExplanation | None) -> Iterator[Fact]:
     yield fact("Trace", life.trace_id, is_id=True)
 
 
-def _funnel(found: PodExplanation) -> Iterator[FunnelStep]:
+def _funnel(found: PodExplanation) -> Iterator[Step]:
     for step in found.funnel:
         if step.lost or step.step == "all":
             text = step_text(step, found.request)
-            yield FunnelStep(text=text, left=step.left, lost=step.lost, reasons=step.reasons)
+            yield msgspec.structs.replace(step, text=text)
 
 
 def _closest(found: PodExplanation) -> Iterator[NearCard]:

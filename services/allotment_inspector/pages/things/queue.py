@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.schema import Limit, QueueExplanation, QueueGroup, QueueHolder, Reason
+from allotment.core.explain.schema import QueueExplanation, QueueGroup, Reason
 from allotment.core.explain.words import (
     amount_text,
     kept_text,
@@ -13,6 +13,7 @@ from allotment.core.explain.words import (
     plugin_text,
     reason_text,
 )
+from allotment.core.queues.round.quota import QueueHolder, QueueLimit
 from allotment_inspector.history import Moment
 from allotment_inspector.pages.parts.found import NotFound, not_found
 from allotment_inspector.said import (
@@ -163,7 +164,7 @@ def _facts(found: QueueExplanation) -> Iterator[Fact]:
     yield Fact(label="UID", bits=said(found.subject.uid), is_id=True)
 
 
-def limit_row(limit: Limit, units: Mapping[str, int]) -> LimitRow:
+def limit_row(limit: QueueLimit, units: Mapping[str, int]) -> LimitRow:
     """A limit of a queue, with amounts as text and lengths of a bar in ten-thousandths."""
 
     def text(amount: int | None) -> str:

@@ -37,7 +37,8 @@ from allotment.core.ledger.claims import mismatch, unreadable
 from allotment.core.ledger.model import ENDED, ClusterState, Node, Pod
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.queues.round.guaranteed import guaranteed, guaranteed_text
-from allotment.core.queues.round.verdict import Holder, quota_waits
+from allotment.core.queues.round.quota import QueueHolder
+from allotment.core.queues.round.verdict import quota_waits
 from allotment.core.reasons import (
     CARDS_QUARANTINED,
     GUARANTEE_TOO_LARGE,
@@ -491,6 +492,6 @@ def _of_quotas(state: ClusterState) -> Iterator[Finding]:
         )
 
 
-def _holder_text(holder: Holder) -> str:
+def _holder_text(holder: QueueHolder) -> str:
     name = f"{'pod ' * holder.is_pod}{holder.namespace}/{holder.name}"
     return f"{name} ({holder.pods} pod{'s' * (holder.pods > 1)})"

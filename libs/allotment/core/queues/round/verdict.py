@@ -8,7 +8,6 @@ differ from the decision. Nothing is decided here and nothing stays assumed.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -39,29 +38,27 @@ from allotment.core.queues.model import (
     Task,
 )
 from allotment.core.queues.order import in_line, is_due
-from allotment.core.queues.plugins.capacity import Capacity
-from allotment.core.queues.plugins.card import CapacityCard
-from allotment.core.queues.plugins.proportion import Proportion
-from allotment.core.queues.reckoning import QueueBook
 from allotment.core.queues.reservations import Hold, HoldsInForce, holds_in_force
 from allotment.core.queues.resources import (
-    CPU,
-    MEMORY,
     MILLI,
-    NOTHING,
-    PODS,
-    Resources,
-    largest_share,
     total_of,
 )
 from allotment.core.queues.round.bounding import Bounding
 from allotment.core.queues.round.holds import holds_now
 from allotment.core.queues.round.kept import KeptRoom
 from allotment.core.queues.round.places import Places
+from allotment.core.queues.round.quota import (
+    FIRST,
+    QueueHolder,
+    QueueLimit,
+    holders_of,
+    limits_of,
+    reckoned,
+    whole,
+)
 from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.victims import keeping
 from allotment.core.queues.session import Session, best_effort, why_unplaced
-from allotment.core.queues.shares import open_books, share_of
 from allotment.core.queues.work import Job
 from allotment.core.reasons import (
     GROUP_MISSING,
@@ -80,7 +77,6 @@ _QUEUES_NAMED = 8
 """How many queues are listed if one does not exist and no name is similar."""
 _GUESSED_MAX = 64
 """The most queues whose names are searched for a similar one, because all are compared."""
-_FIRST = (CPU, MEMORY)
 
 
 class PodVerdict(NamedTuple):
@@ -177,33 +173,6 @@ class WaitingJob(NamedTuple):
     """The last answer to it, or what its admission would answer now."""
 
 
-class Holder(NamedTuple):
-    """A group, or a pod without one, that has a part of a queue's quota."""
-
-    queue: str
-    namespace: str
-    name: str
-    is_pod: bool
-    phase: str
-    pods: int
-    allocated: dict[str, int]
-    promised: dict[str, int]
-
-
-class ResourceLimit(NamedTuple):
-    """One resource of a queue, as the plugin that limits it counts it. `most` None: no limit."""
-
-    resource: str
-    allocated: int
-    promised: int
-    request: int
-    deserved: int | None
-    most: int | None
-    capability: int | None
-    guarantee: int | None
-    card_quota: int | None
-
-
 class Tried(NamedTuple):
     """What a round does with the pods that are due: for each one placed, by uid, how many of how
     many nodes it fits; and the uids of those rejected for the first time.
@@ -225,10 +194,10 @@ class QueueVerdict(NamedTuple):
     phases: Mapping[str, int]
     """Its groups by phase, without lone pods."""
     queues: tuple[str, ...]
-    limits: tuple[ResourceLimit, ...]
+    limits: tuple[QueueLimit, ...]
     waiting: tuple[WaitingJob, ...]
     holds: tuple[Hold, ...]
-    holders: tuple[Holder, ...]
+    holders: tuple[QueueHolder, ...]
     """The holders of its quota, the largest part first; only if a job waits for some of it."""
 
 
@@ -249,7 +218,7 @@ class QuotaWait(NamedTuple):
     """
 
     waiting: tuple[str, ...]
-    holders: tuple[Holder, ...]
+    holders: tuple[QueueHolder, ...]
 
 
 class _Opened(NamedTuple):
@@ -260,19 +229,6 @@ class _Opened(NamedTuple):
     holds: tuple[Hold, ...]
     waiting: dict[str, list[Job]]
     """By queue, in order."""
-
-
-class _Reckoned(NamedTuple):
-    """What the plugin that limits a queue makes of it."""
-
-    plugin: str
-    book: QueueBook
-    request: Resources
-    most: Resources | None = None
-    """None: there is no limit."""
-    deserved: Resources | None = None
-    is_strict: bool = False
-    """CPU and memory that are not set are limited to 0, other names have no limit."""
 
 
 def tried_now(state: ClusterState) -> Tried:
@@ -436,7 +392,7 @@ def group_verdict(state: ClusterState, key: str) -> GroupVerdict | Outside:
         no=no,
         short=_short_of_group(opened, job, no),
         wants=tuple(Counter(due).items()),
-        least={} if job.view.min_resources is None else _whole(job.view.min_resources),
+        least={} if job.view.min_resources is None else whole(job.view.min_resources),
     )
 
 
@@ -454,14 +410,14 @@ def queue_verdict(state: ClusterState, name: str) -> QueueVerdict:
         view=queue,
         parent="" if name == ROOT else queue.parent,
         children=tuple(sorted(session.world.children.get(name, ()))),
-        plugin=_reckoned(session, name).plugin,
+        plugin=reckoned(session, name).plugin,
         refuses=refuses,
         phases=_phases(session, name),
         queues=_queues(opened),
-        limits=_limits(session, name),
+        limits=limits_of(session, name),
         waiting=tuple(_waiting(opened, job) for job in opened.waiting.get(name, ())),
         holds=tuple(h for h in opened.holds if name in (h.queue, jobs[h.job].queue)),
-        holders=_holders(session, name) if is_short else (),
+        holders=holders_of(session, name) if is_short else (),
     )
 
 
@@ -482,7 +438,9 @@ def queue_room(state: ClusterState, name: str) -> QueueRoom:
         lone.setdefault((fact.namespace, fact.name), []).append(uid)
     return QueueRoom(
         tuple(sorted(leaves, key=session.queue_key)),
-        tuple(_pods_of(state, holder, lone) for holder in _holders(session, name)) if known else (),
+        tuple(_pods_of(state, holder, lone) for holder in holders_of(session, name))
+        if known
+        else (),
         _left(session, name) if known else {},
     )
 
@@ -490,8 +448,8 @@ def queue_room(state: ClusterState, name: str) -> QueueRoom:
 def _left(session: Session, name: str) -> dict[str, int]:
     return {
         limit.resource: max(limit.most - limit.allocated, 0)
-        // (1 if limit.resource in _FIRST else MILLI)
-        for limit in _limits(session, name)
+        // (1 if limit.resource in FIRST else MILLI)
+        for limit in limits_of(session, name)
         if limit.most is not None
     }
 
@@ -502,7 +460,7 @@ def round_outcome(state: ClusterState, batch: Sequence[str]) -> Outcome:
 
 
 def _pods_of(
-    state: ClusterState, holder: Holder, lone: Mapping[tuple[str, str], Sequence[str]]
+    state: ClusterState, holder: QueueHolder, lone: Mapping[tuple[str, str], Sequence[str]]
 ) -> tuple[str, ...]:
     """The pods of a quota's holder that have a place; `lone` are pods without a group that hold
     something, by namespace and name.
@@ -530,7 +488,7 @@ def quota_waits(state: ClusterState) -> dict[str, QuotaWait]:
     """By queue, the jobs that wait for quota that others hold."""
     opened = _open(state)
     return {
-        name: QuotaWait(tuple(map(_name_of, jobs)), _holders(opened.session, name))
+        name: QuotaWait(tuple(map(_name_of, jobs)), holders_of(opened.session, name))
         for name, jobs in sorted(_waiting_for_quota(opened).items())
     }
 
@@ -573,7 +531,7 @@ def _short_of_group(opened: _Opened, job: Job, no: No | None) -> tuple[QuotaShor
     short = _short(opened, no)
     if job.phase in WAITING or not short:
         return short
-    held = {limit.resource: limit.allocated for limit in _limits(opened.session, short[0].queue)}
+    held = {limit.resource: limit.allocated for limit in limits_of(opened.session, short[0].queue)}
     waiting = [t for t in job.tasks.values() if job.status[t.uid] is Status.PENDING]
     wanted = max(job.view.min_member - job.ready_count, 1)
     wants = total_of([task.request for task in waiting[:wanted]])
@@ -770,101 +728,3 @@ def _waiting_for_quota(opened: _Opened) -> dict[str, list[Job]]:
             if no is not None and no.code in QUOTA_CODES:
                 found.setdefault(no.queue or job.queue, []).append(job)
     return found
-
-
-def _holders(session: Session, name: str) -> tuple[Holder, ...]:
-    """The holders of the quota of a queue, or of those below it, the largest part first."""
-    most = _reckoned(session, name).most or session.world.cluster.total
-    found: list[tuple[Fraction, str, Holder]] = []
-    for job in session.jobs.values():
-        share = share_of(job.view)
-        has = share.allocated.plus(share.inqueue)
-        if (share.allocated or share.inqueue) and name in session.world.chain(job.queue):
-            holder = Holder(
-                queue=job.queue,
-                namespace=job.view.namespace,
-                name=job.view.name,
-                is_pod=job.uid.startswith(SINGLE),
-                phase=job.phase.value,
-                pods=job.allocated_count,
-                allocated=_whole(share.allocated),
-                promised=_whole(share.inqueue),
-            )
-            found.append((-Fraction(largest_share(has, most)), job.uid, holder))
-    return tuple(holder for _, _, holder in sorted(found, key=lambda entry: entry[:2]))
-
-
-def _whole(amounts: Resources) -> dict[str, int]:
-    named = sorted(amounts.named, key=lambda name: (name not in _FIRST, name))
-    return {name: int(amounts[name]) for name in named if amounts[name] and name != PODS}
-
-
-def _reckoned(session: Session, name: str) -> _Reckoned:
-    """The books of a queue, and the limits of the first plugin that sets some."""
-    asked = open_books(session.world)[name]
-    capacity, card = session.plugin("capacity"), session.plugin("capacity-card")
-    proportion = session.plugin("proportion")
-    if isinstance(capacity, Capacity):
-        tree, book = capacity.tree, capacity.books[name]
-        return _Reckoned(
-            capacity.name, book, asked.request, tree.capability[name], tree.deserved[name]
-        )
-    if isinstance(card, CapacityCard):
-        queue, book = session.queue(name), card.books[name]
-        deserved = queue.deserved.plus(queue.card_quota or NOTHING)
-        return _Reckoned(
-            card.name, book, book.request, card.capability[name], deserved, is_strict=True
-        )
-    if isinstance(proportion, Proportion):
-        book, due = proportion.books[name], proportion.deserved.get(name, NOTHING)
-        return _Reckoned(proportion.name, book, book.request, proportion.capability[name], due)
-    return _Reckoned("", asked, asked.request)
-
-
-def _limits(session: Session, name: str) -> tuple[ResourceLimit, ...]:
-    queue, found = session.queue(name), _reckoned(session, name)
-    at_gate = [
-        job.view.min_resources
-        for job in session.world.at_gate(())
-        if job.phase in WAITING
-        and not job.tasks
-        and job.view.min_resources is not None
-        and name in session.world.chain(job.queue)
-    ]
-    found = found._replace(request=found.request.plus(total_of(at_gate)))
-    quota = queue.card_quota or NOTHING
-    book = found.book
-    configured = {*queue.capability, *queue.deserved, *queue.guarantee, *quota}
-    used = {*book.allocated.named, *found.request.named, *book.inqueue.named} - {PODS}
-    names = sorted(configured | used, key=lambda n: (n not in _FIRST, n))
-    held = book.allocated.plus(found.request).plus(book.inqueue)
-    limited = {*_FIRST, *configured, *session.world.listed(name, held)}
-    return tuple(
-        ResourceLimit(
-            resource=n,
-            allocated=int(book.allocated.amount(n)),
-            promised=int(book.inqueue.amount(n)),
-            request=int(found.request.amount(n)),
-            deserved=None if found.deserved is None else _of(found.deserved, n, found.is_strict),
-            most=None if n not in limited else _most(found, n, quota),
-            capability=_of(queue.capability, n),
-            guarantee=_of(queue.guarantee, n),
-            card_quota=_of(quota, n),
-        )
-        for n in names
-    )
-
-
-def _most(found: _Reckoned, name: str, quota: Resources) -> int | None:
-    """The most of a name that the queue may have: card quotas limit CPU, memory and cards, other
-    plugins what the cluster has.
-    """
-    if found.most is None:
-        return None
-    if found.is_strict and name not in (*_FIRST, *quota):
-        return None
-    return int(found.most.amount(name))
-
-
-def _of(amounts: Resources, name: str, is_strict: bool = False) -> int | None:
-    return int(amounts[name]) if name in amounts else 0 if is_strict and name in _FIRST else None
