@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -74,15 +75,29 @@ def running(texts: Sequence[str], folder: Path) -> Iterator[list[tuple[str, str]
         for number, text in enumerate(texts):
             conf = folder / f"server-{number}.conf"
             conf.write_text(f"{text}\nports_file_dir: {json.dumps(str(folder))}\n")
-            process = subprocess.Popen(
-                [find_binary().path, "-c", conf, "--pid", folder / f"{number}.pid"],
-                env={**os.environ, "SERVER_NAME": f"nats-{number}"},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            stack.callback(end, process)
-            processes.append(process)
+            processes.append(start(stack, folder, number))
         yield [addresses_of(folder, process) for process in processes]
+
+
+def start(stack: contextlib.ExitStack, folder: Path, number: int) -> "subprocess.Popen[bytes]":
+    """The server with the configuration `server-NUMBER.conf`, until the stack ends."""
+    conf, pid = folder / f"server-{number}.conf", folder / f"{number}.pid"
+    process = subprocess.Popen(
+        [find_binary().path, "-c", conf, "--pid", pid],
+        env={**os.environ, "SERVER_NAME": f"nats-{number}"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    stack.callback(end, process)
+    return process
+
+
+def restart(stack: contextlib.ExitStack, folder: Path, number: int) -> str:
+    """End that server as Kubernetes does and start it again; its client address, which is new."""
+    pid = int((folder / f"{number}.pid").read_text())
+    os.kill(pid, signal.SIGTERM)
+    os.waitpid(pid, 0)
+    return addresses_of(folder, start(stack, folder, number))[0]
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

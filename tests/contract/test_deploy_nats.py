@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
+import msgspec
 import pytest
 import yaml
 from tests.contract.manifests import ROOT
@@ -15,6 +17,7 @@ from tests.contract.nats_shipped import (
     admit,
     credentials_of,
     on_loopback,
+    restart,
     running,
     with_certificates,
 )
@@ -26,12 +29,13 @@ from tests.contract.nats_three import (
 )
 from tests.waiting import PATIENCE_S, patience
 
-from allotment.adapters.log.connection import Connection, connect
+from allotment.adapters.log.connection import Connection, NatsUnavailable, connect
 from allotment.adapters.log.jetstream import JetStream
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.monitor import check_synced
+from allotment.adapters.log.nats_client import Credentials
 from allotment.adapters.log.nats_server import find_binary
-from allotment.adapters.log.nats_users import READER, inbox_of
+from allotment.adapters.log.nats_users import READER, inbox_of, seed_file, write_keys
 from allotment.adapters.log.versions import check_server_version
 from allotment.core.logport import Landed, LogMisconfigured, LogUnavailable
 from allotment_proto import subjects
@@ -150,6 +154,53 @@ async def test_a_reader_gets_each_record_once_while_the_leader_is_killed(tmp_pat
                     appended = await log.append(subjects.CONFIG, b"x", msg_id=f"{number}")
                     assert isinstance(appended, Landed)
     assert seen == list(range(1, 61))
+
+
+@pytest.mark.anyio
+@pytest.mark.slow
+async def test_keys_are_replaced_while_records_are_appended(tmp_path: Path) -> None:
+    """In the order of "New keys" in deploy/README.md: a server, the services, the other servers."""
+    seeds = admit(tmp_path)
+    old_seed = tmp_path / "old.nk"
+    with contextlib.ExitStack() as stack, patience():
+        servers = three_servers(stack, tmp_path)
+        urls = [url for url, _ in servers]
+        old_seed.write_bytes(seed_file(seeds, "watcher").read_bytes())
+        old = {**by_watcher(tmp_path), "credentials": known_by(tmp_path, old_seed)}
+        async with connect(urls, "old", **old) as connection:
+            log = await open_when_formed(connection, servers[0][1])
+            write_keys(seeds)
+            urls[2] = restart(stack, tmp_path, 2)
+            await appends(log, "while the first server has new keys")
+            with pytest.raises(NatsUnavailable, match=r"(?i)authorization"):
+                async with connect(urls[:2], "early", **by_watcher(tmp_path)):
+                    pass
+            for _ in range(5):  # the client tries the servers in a random order
+                async with connect(urls, "new", **by_watcher(tmp_path)) as replaced:
+                    assert replaced.server == urlsplit(urls[2]).netloc
+            async with connect(urls, "new", **by_watcher(tmp_path)) as replaced:
+                await appends(log, "before the service is replaced")
+                log = await open_when_formed(replaced, servers[0][1])
+                await appends(log, "after it")
+        async with connect(urls, "new", **by_watcher(tmp_path)) as replaced:
+            log = await open_when_formed(replaced, servers[0][1])
+            for number in (1, 0):
+                urls[number] = restart(stack, tmp_path, number)
+                await appends(log, f"while server {number} has new keys")
+            with pytest.raises(NatsUnavailable, match=r"(?i)authorization"):
+                async with connect(urls, "late", **old):
+                    pass
+
+
+async def appends(log: JetStreamLog, when: str) -> None:
+    for number in range(20):
+        landed = await log.append(subjects.CONFIG, b"x", msg_id=f"{when} {number}")
+        assert isinstance(landed, Landed), (when, number, landed)
+
+
+def known_by(folder: Path, seed: Path) -> Credentials:
+    known = credentials_of(folder, "watcher")
+    return msgspec.structs.replace(known, nkey_seed_file=str(seed))
 
 
 async def open_when_formed(connection: Connection, monitor_url: str) -> JetStreamLog:

@@ -169,7 +169,7 @@ async def seed_in(client: KubeClient, namespace: str, user: str) -> str | None:
     except (KeyError, binascii.Error, UnicodeDecodeError) as error:
         raise AllotError(
             f"secret {namespace}/{name} has no key under {SEED}",
-            "make it again: allot nats-users | kubectl replace -f -",
+            'replace the keys: "New keys" in deploy/README.md',
         ) from error
 
 

@@ -32,8 +32,8 @@ def nats_users(namespace: str) -> None:
     """Make a key for each user of NATS and print them as manifests.
 
     Each service gets a Secret of its own, the servers a ConfigMap with the public keys. The Job of
-    the manifests creates the first keys (allot nats-setup). To replace them: allot nats-users |
-    kubectl replace -f -, then restart NATS and the services.
+    the manifests creates the first keys (allot nats-setup). How to replace them without a pause:
+    "New keys" in deploy/README.
     """
     keys = new_keys()
     manifests = [manifest("ConfigMap", PUBLIC, namespace, {PUBLIC_KEYS.name: keys_conf(keys)})]

@@ -377,8 +377,8 @@ async def connect(
 
     `name` is shown in the server's monitoring. `inbox_prefix` should be the service's own, so that
     its permissions can be narrow. Raises NatsUnavailable when there is no connection within
-    `connect_within_s` (None: wait for ever), when the server refuses the credentials or when its
-    certificate is not accepted.
+    `connect_within_s` (None: wait for ever), when every server refuses the credentials or has a
+    certificate that is not accepted.
     """
     given = [servers] if isinstance(servers, str) else list(servers)
     connection = Connection(name, ping_interval_s)
@@ -391,9 +391,16 @@ async def connect(
         "max_outstanding_pings": 2,
         "flush_timeout": 1.0,
     }
+    refusals = itertools.count(1)
     try:
         with anyio.move_on_after(connect_within_s) as attempt:
-            connection.on_refused = attempt.cancel
+
+            def give_up() -> None:
+                """While keys are replaced, one server after the other accepts the new ones."""
+                if next(refusals) >= len(given):
+                    attempt.cancel()
+
+            connection.on_refused = give_up
             try:
                 await connection._open(given, inbox_prefix, options)
             except ModuleNotFoundError as error:
