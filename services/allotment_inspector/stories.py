@@ -5,6 +5,7 @@ the pods of one name, so that a pod's story in a long log is as fast as in a sho
 """
 
 from collections.abc import Sequence
+from functools import partial
 from heapq import merge
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from allotment.core.explain.pod import explain, with_services
 from allotment.core.explain.pod_story import PodLife, PodStory
 from allotment.core.explain.pod_views import generated_base
 from allotment.core.explain.timeline import life_of, neighbours
+from allotment.core.ledger.model import ClusterState
 from allotment_inspector.history import Entry, Moment
 from allotment_proto.events import Envelope
 
@@ -101,10 +103,14 @@ def _followed(moment: Moment, namespace: str, name: str, uids: Sequence[str]) ->
         )
         for seq, entry, found in steps:
             state = state if found is None else found
-            story.follow(seq, entry.time_ms, _envelope(entry), state)
+            story.follow(seq, entry.time_ms, _envelope(entry), partial(_same, state))
         return story
 
     return moment.memo.get(("story", namespace, name, *uids, "", *own, 0, *kin), follow)
+
+
+def _same(state: ClusterState) -> ClusterState:
+    return state
 
 
 def _envelope(entry: Entry) -> Envelope:

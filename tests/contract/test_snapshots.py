@@ -1,5 +1,6 @@
 """Snapshots are a cache: a bad one is skipped with a reason, and never stops a start."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,6 +105,7 @@ def torn(directory: Path) -> Path:
     directory.mkdir()
     path = directory / "writing-torn"
     path.write_bytes(b"half")
+    os.utime(path, (0, 0))
     return path
 
 

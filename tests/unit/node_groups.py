@@ -31,5 +31,5 @@ def job(world: World, name: str, pods: int, queue: str, **changes: Any) -> list[
 def explained(world: World, uid: str) -> Explanation:
     story = PodStory("default", uid)
     seen = Envelope(v=1, at_ms=0, by="test", events=(world.state.pods[uid].fact,))
-    story.follow(world.state.seq, 0, seen, world.state)
+    story.follow(world.state.seq, 0, seen, lambda: world.state)
     return explain(world.state, story, 0, node="n1")

@@ -50,7 +50,7 @@ def explained(
     for record in log.records:
         envelope = decode_envelope(record.payload)
         apply_all(state, envelope.events, record.seq)
-        story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
+        story.follow(record.seq, record.time_ns // 1_000_000, envelope, lambda: state)
     return explain(state, story, log.now_ms, node=node)
 
 
@@ -251,7 +251,7 @@ def of_world(world: World, uid: str) -> PodExplanation:
     log = Recorder()
     log.append(f"allot.log.pod.{uid}", "w", fact)
     record = log.records[0]
-    story.follow(1, 0, decode_envelope(record.payload), world.state)
+    story.follow(1, 0, decode_envelope(record.payload), lambda: world.state)
     return explain(world.state, story, 1_000)
 
 

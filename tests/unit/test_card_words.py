@@ -96,7 +96,7 @@ def test_that_a_part_of_a_name_will_do_is_said() -> None:
     apply(state, fact, state.seq + 1)
     story = PodStory("default", "pod-a")
     seen = Envelope(v=1, at_ms=0, by="t", events=(fact,))
-    story.follow(state.seq, 0, seen, state)
+    story.follow(state.seq, 0, seen, lambda: state)
     texts = explain(state, story, 0).status.notes
     assert (
         "no card model is called H20: it stands for models with it as a part of their name "

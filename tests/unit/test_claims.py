@@ -218,7 +218,7 @@ def test_every_way_to_ask_says_that_a_claim_differs_and_from_what() -> None:
     for seq, payload in enumerate(log.payloads, 1):
         (event,) = events_of(payload)
         apply(state, event, seq)
-        told.follow(seq, 0, Envelope(v=1, at_ms=0, by="test", events=(event,)), state)
+        told.follow(seq, 0, Envelope(v=1, at_ms=0, by="test", events=(event,)), lambda: state)
         lines.append(line(event) + book.note(event, seq))
     assert [said in text for text in lines] == [False] * 5 + [True] * 2
     assert told.latest is not None

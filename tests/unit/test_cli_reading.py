@@ -15,7 +15,6 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from allotment.answers import folding, pods
 from allotment.answers.source import FileSource
 from allotment.core.explain.difference import differences
 from allotment.core.explain.node import explain_node
@@ -530,32 +529,6 @@ def test_the_usual_namespace_is_looked_up_once_for_all_names(
         found = completion.pods(ctx, command.params[0], "ll")
         assert "llama" in {item.value for item in found}
     assert len(asked) == 1
-
-
-def test_what_a_decision_read_is_kept_on_the_way_and_the_same_as_read_again(
-    log: Path, recorded: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    placed = [
-        f"{pod.fact.namespace}/{pod.fact.name}"
-        for pod in recorded.state.pods.values()
-        if pod.allocation is not None and pod.allocation.seq
-    ]
-    folds: list[object] = []
-
-    async def counted(*given: Any) -> Any:
-        folds.append(given)
-        return await folding.fold(*given)
-
-    monkeypatch.setattr(pods, "fold", counted)
-
-    def told() -> list[str]:
-        return [allot("explain", n, "--file", str(log), "-o", "json").stdout for n in placed]
-
-    kept, folds_less = told(), len(folds)
-    monkeypatch.setattr(pods._Bases, "foresee", lambda *_: None)
-    assert told() == kept
-    assert len(folds) - folds_less > folds_less
-    assert len(placed) > 2
 
 
 def test_what_every_pod_tolerates_is_no_part_of_what_one_asks_for(tmp_path: Path) -> None:

@@ -71,7 +71,9 @@ def test_a_claim_that_nobody_can_read_is_named_with_the_cards_that_it_costs_a_sh
     events: tuple[Event, ...] = (node("n1", 2), held)
     for seq, event in enumerate(events, 1):
         apply(state, event, seq)
-        story.follow(seq, 900_000, Envelope(v=1, at_ms=900_000, by="x", events=(event,)), state)
+        story.follow(
+            seq, 900_000, Envelope(v=1, at_ms=900_000, by="x", events=(event,)), lambda: state
+        )
     (found,) = findings(state, NOW_MS)
     assert (found.code, found.subject) == ("ClaimUnreadable", "pod default/pod-a")
     assert "may be on any of these cards of node n1" in found.message
@@ -126,7 +128,9 @@ def bound_and_waiting(others: int, story: PodStory | None = None) -> ClusterStat
     for seq, event in enumerate(events, 1):
         apply(state, event, seq)
         if story is not None:
-            story.follow(seq, 900_000, Envelope(v=1, at_ms=900_000, by="x", events=(event,)), state)
+            story.follow(
+                seq, 900_000, Envelope(v=1, at_ms=900_000, by="x", events=(event,)), lambda: state
+            )
     return state
 
 

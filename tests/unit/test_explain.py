@@ -36,7 +36,7 @@ def explained(log: Recorder, namespace: str, name: str, node: str | None = None)
     for record in log.records:
         envelope = decode_envelope(record.payload)
         apply_all(state, envelope.events, record.seq)
-        story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
+        story.follow(record.seq, record.time_ns // 1_000_000, envelope, lambda: state)
     before = None if story.placed is None else fold(log.records[: story.placed.decided.basis])
     return explain(state, story, log.now_ms, before=before, node=node)
 

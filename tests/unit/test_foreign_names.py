@@ -58,7 +58,7 @@ def changes(log: Recorder) -> tuple[Counterfactual, ...]:
     for record in log.records:
         envelope = decode_envelope(record.payload)
         apply_all(state, envelope.events, record.seq)
-        story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
+        story.follow(record.seq, record.time_ns // 1_000_000, envelope, lambda: state)
     return explain(state, story, log.now_ms).counterfactuals
 
 

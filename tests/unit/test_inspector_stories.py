@@ -45,7 +45,7 @@ def whole_story(
     for record in records[:seq]:
         envelope = decode_envelope(record.payload, record.subject)
         apply_all(state, envelope.events, record.seq)
-        story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
+        story.follow(record.seq, record.time_ns // 1_000_000, envelope, lambda: state)
     kin = None if story.latest is None else story.before.get(story.latest.uid)
     if kin is None:
         return story, state, None

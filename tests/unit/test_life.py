@@ -36,7 +36,7 @@ def collected(log: Recorder, namespace: str, name: str) -> tuple[PodStory, Clust
     for record in log.records:
         envelope = decode_envelope(record.payload)
         apply_all(state, envelope.events, record.seq)
-        story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
+        story.follow(record.seq, record.time_ns // 1_000_000, envelope, lambda: state)
     return story, state
 
 

@@ -49,7 +49,7 @@ def on_demand(records: list[Record], seen: PodObserved) -> list[SpanView]:
     for record in records:
         envelope = decode_envelope(record.payload)
         apply_all(state, envelope.events, record.seq)
-        story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
+        story.follow(record.seq, record.time_ns // 1_000_000, envelope, lambda: state)
     last_ms = records[-1].time_ns // 1_000_000
     return spans_of(life_of(state, story.lives[seen.uid], last_ms))
 

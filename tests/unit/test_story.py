@@ -47,7 +47,7 @@ def follow(log: Recorder, namespace: str, name: str) -> PodLife:
     for record in log.records:
         envelope = decode_envelope(record.payload)
         apply_all(state, envelope.events, record.seq)
-        story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
+        story.follow(record.seq, record.time_ns // 1_000_000, envelope, lambda: state)
     assert story.latest is not None
     return story.latest
 

@@ -1,9 +1,11 @@
 """Read the log up to a moment, and fold it: every answer starts here.
 
-From its beginning, or from what an earlier command kept in the user's cache; both end in the same
-state. A question that must see every record as it takes effect always starts at the beginning.
+From its beginning, or from the nearest state that an earlier command kept in the user's cache; both
+end in the same state. A question that must see every record as it takes effect always starts at the
+beginning.
 """
 
+import zlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, TypeVar
@@ -28,11 +30,14 @@ from allotment_proto import subjects
 from allotment_proto.codec import UNREADABLE, UndecodableError, decode_envelope
 from allotment_proto.events import Envelope
 
-KEEP_AFTER_EVENTS = 50_000
-"""A fold of so many events is worth keeping."""
+APART_EVENTS = 20_000
+"""At least so many events between two states that are kept, and twice as many as there are pods:
+then keeping one costs less than the fold before it.
+"""
 LOOK_BACK_RECORDS = 100_000
 """How far back is searched for when a problem began."""
 CHUNK_RECORDS = 2048
+_LEVEL = 1
 
 Observer = Callable[[Record, Envelope, ClusterState], None]
 """Called with every record after it took effect."""
@@ -135,18 +140,19 @@ async def _fold(
     last_seq, until_ns = await end_of(source, at)
     state, kept = ClusterState(), _Kept(0, 0, (), b"")
     if after is not None:
-        state, kept = after.state, _Kept(after.time_ms, after.time_ms, after.unreadable, b"")
-    elif observer is None and source.snapshots is not None:
-        state, kept = await _restore(source, source.snapshots, last_seq, until_ns)
+        state, kept = after.state, _Kept(after.time_ms, 0, after.unreadable, b"")
+    if observer is None and source.snapshots is not None:
+        beyond_seq = state.seq + (_apart(state) if state.seq else 0)
+        found = await _restore(source, source.snapshots, last_seq, until_ns, beyond_seq)
+        if found is not None:
+            after, (state, kept) = None, found
     unreadable = list(kept.unreadable)
-    last: Record | None = None
     time_ms, latest_ms, events = kept.time_ms, kept.latest_ms, 0
     async with aclosing(reading(source, state.seq + 1, last_seq)) as batches:
         async for batch in batches:
             for record in batch:
                 if until_ns is not None and record.time_ns >= until_ns:
                     return Folded(state, state.seq, until_ns // 1_000_000 - 1, tuple(unreadable))
-                last = record
                 time_ms = record.time_ns // 1_000_000
                 latest_ms = max(latest_ms, time_ms)
                 if foreseer is not None:
@@ -157,10 +163,19 @@ async def _fold(
                 events += len(envelope.events)
                 if observer is not None:
                     observer(record, envelope, state)
-    folded = Folded(state, state.seq, time_ms, tuple(unreadable))
-    if at is None and events >= KEEP_AFTER_EVENTS and source.snapshots is not None and last:
-        await _keep(source, source.snapshots, folded, latest_ms, digest_of(last))
-    return folded
+                is_worth = events * (4 if record.seq == last_seq else 1) >= _apart(state)
+                if is_worth and after is None:
+                    folded = Folded(state, state.seq, time_ms, tuple(unreadable))
+                    await _keep(source, folded, latest_ms, digest_of(record))
+                    events = 0
+    return Folded(state, state.seq, time_ms, tuple(unreadable))
+
+
+def _apart(state: ClusterState) -> int:
+    """How many events are folded between two states that are kept; at the end of a fold a quarter
+    of them is worth it.
+    """
+    return max(APART_EVENTS, 2 * len(state.pods))
 
 
 class End(NamedTuple):
@@ -190,33 +205,44 @@ async def reading(source: Source, first_seq: int, last_seq: int) -> AsyncGenerat
 
 
 async def _restore(
-    source: Source, snapshots: SnapshotStore, last_seq: int, until_ns: int | None
-) -> tuple[ClusterState, _Kept]:
-    """The newest kept fold that is not beyond the moment; what cannot be used is skipped."""
-    nothing = ClusterState(), _Kept(0, 0, (), b"")
-    found = await snapshots.load(last_seq, digests_of(source))
-    if found is None:
-        return nothing
-    try:
-        kept = msgspec.msgpack.decode(found[1], type=_Kept)
-        if until_ns is not None and (kept.latest_ms + 1) * 1_000_000 > until_ns:
-            return nothing
-        return snapshot.decode(kept.state), kept
-    except (*UNREADABLE, snapshot.SnapshotError) as error:
-        source.screen.note(
-            f"the cache of this log is from another release and is not used: {error}"
-        )
-        return nothing
+    source: Source,
+    snapshots: SnapshotStore,
+    last_seq: int,
+    until_ns: int | None,
+    beyond_seq: int,
+) -> tuple[ClusterState, _Kept] | None:
+    """The nearest kept fold that is not beyond the moment; what cannot be used is skipped. None if
+    none reaches beyond a sequence.
+    """
+    bounds = [last_seq]
+    if until_ns is not None:
+        bounds.append(min(last_seq, await source.kept.seq_before(until_ns // 1_000_000)))
+    for bound in bounds:
+        if await snapshots.newest(bound) <= beyond_seq:
+            break
+        found = await snapshots.load(bound, digests_of(source), bound)
+        try:
+            if found is None:
+                break
+            kept = msgspec.msgpack.decode(zlib.decompress(found[1]), type=_Kept)
+            if until_ns is None or (kept.latest_ms + 1) * 1_000_000 <= until_ns:
+                return snapshot.decode(kept.state), kept
+        except (*UNREADABLE, zlib.error, snapshot.SnapshotError) as error:
+            source.screen.note(
+                f"the cache of this log is from another release and is not used: {error}"
+            )
+            break
+    return None
 
 
-async def _keep(
-    source: Source, snapshots: SnapshotStore, folded: Folded, latest_ms: int, record: str
-) -> None:
+async def _keep(source: Source, folded: Folded, latest_ms: int, record: str) -> None:
     """For the next command. A cache: that it cannot be written is worth a word, no more."""
-    image = snapshot.encode(folded.state)
-    kept = _Kept(folded.time_ms, latest_ms, folded.unreadable, image)
+    if source.snapshots is None:
+        return
+    kept = _Kept(folded.time_ms, latest_ms, folded.unreadable, snapshot.encode(folded.state))
     try:
-        await snapshots.save(folded.seq, msgspec.msgpack.encode(kept), record)
+        packed = zlib.compress(msgspec.msgpack.encode(kept), _LEVEL)
+        await source.snapshots.save(folded.seq, packed, record)
     except OSError as error:
         source.screen.note(
             f"the cache of this log cannot be written; each command reads the log again: {error}"

@@ -1,25 +1,31 @@
 """A pod's answers: why it is where it is or waits, and its life."""
 
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from functools import partial
+
+import anyio.from_thread
+import anyio.to_thread
 import msgspec
 
+from allotment.adapters.log.kept import KeptLog
 from allotment.adapters.service.moments import At, AtSequence
-from allotment.answers.folding import Folded, Foreseer, Observer, dated, fold, fold_at
+from allotment.answers.folding import Folded, Observer, dated, fold, fold_at
 from allotment.answers.names import near, no_such_node
 from allotment.answers.source import Source
 from allotment.core.errors import AllotError
+from allotment.core.explain.concerned import LOST, NODE, POD, Thing, around, family_of
 from allotment.core.explain.doctor import SCHEDULING, of_leases
 from allotment.core.explain.life import Life, PodExplanation
 from allotment.core.explain.pod import explain as explain_pod
 from allotment.core.explain.pod import with_services
-from allotment.core.explain.pod_story import PodLife, PodStory
+from allotment.core.explain.pod_story import LIVES_KEPT, PodLife, PodStory
 from allotment.core.explain.timeline import life_of, neighbours
-from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.reasons import QUEUED
-from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import Decided, Envelope
+from allotment_proto.events import Envelope, Event, PodObserved
 
 
 async def explain(
@@ -33,8 +39,6 @@ async def explain(
 ) -> PodExplanation:
     """Explain the latest pod of a name at a moment (None: now), or the `previous` one; with `node`
     every step for the cards of that node. Raises `AllotError` if there is none.
-
-    For a placed pod the log is read again up to what its decision read.
     """
     asked = Asked(source, namespace, name, node, previous)
     return await asked.explained(await asked.folded(moment))
@@ -52,17 +56,18 @@ class Asked:
         previous: bool = False,
     ) -> None:
         self._story = story = PodStory(namespace, name)
-        self._bases = _Bases(story)
-        self.observe, self.foresee = _following(story), self._bases.foresee
+        self.observe = _following(story)
+        self._before: Folded | None = None
+        """What the decision about its place read."""
         self._source = source
         self._node = node
         self._previous = previous
         self._is_now = False
 
     async def folded(self, moment: str | At | None) -> Folded:
-        """Fold to a moment, following the story. Raises `AllotError` if no pod had the name."""
+        """Fold to a moment and follow the story to it. Raises `AllotError` without such a pod."""
         self._is_now = moment is None
-        return await _followed(self._source, self._story, moment, self.foresee)
+        return await _followed(self._source, self._story, moment)
 
     async def explained(self, folded: Folded, *, advised: bool = True) -> PodExplanation:
         """The explanation at the end of a fold through which the story was followed."""
@@ -70,8 +75,10 @@ class Asked:
         if node is not None and node not in state.nodes:
             raise no_such_node(node, state.nodes, folded.seq)
         told = _told_of(story, folded, self._previous)
-        placed = told.placed
-        before = None if placed is None else await self._bases.state(source, placed.decided.basis)
+        basis = None if told.placed is None else told.placed.decided.basis
+        if basis is not None and (self._before is None or self._before.seq != basis):
+            self._before = await fold(source, AtSequence(basis))
+        before = None if basis is None or self._before is None else self._before.state
         kin = await _kin_of(source, story, told, folded)
         with source.screen.waiting("trying what would make it fit"):
             found = explain_pod(
@@ -110,17 +117,98 @@ async def life(
     return life_of(folded.state, told, folded.time_ms, predecessor=before, successor=after)
 
 
-async def _followed(
-    source: Source, story: PodStory, moment: str | At | None, foreseer: Foreseer | None = None
-) -> Folded:
-    """The fold that a story was followed through. Raises `AllotError` if no pod had its name."""
-    folded = await fold_at(source, moment, _following(story), foreseer=foreseer)
+async def _followed(source: Source, story: PodStory, moment: str | At | None) -> Folded:
+    """The state at a moment, to which a story was followed. Raises `AllotError` if no pod had its
+    name.
+    """
+    folded = await fold_at(source, moment)
+    await _follow(source, story, folded.seq)
     if story.latest is None:
         raise AllotError(
             f"pod {story.namespace}/{story.name} is not in the log up to seq {folded.seq}",
             _similar(folded, story.namespace, story.name),
         )
     return folded
+
+
+async def _follow(source: Source, story: PodStory, last_seq: int) -> None:
+    """Follow a story to a record that the log has."""
+    records = await records_of(source, story.namespace, story.name, last_seq, is_story=True)
+    then = _Then(source)
+
+    def follow() -> None:
+        for record in records:
+            try:
+                envelope = decode_envelope(record.payload, record.subject)
+            except UndecodableError:
+                continue
+            at = partial(then.state, record.seq)
+            story.follow(record.seq, record.time_ns // 1_000_000, envelope, at)
+
+    await anyio.to_thread.run_sync(follow)
+
+
+class _Then:
+    """States of the past, each from the one before or from the nearest that is kept."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._folded: Folded | None = None
+
+    def state(self, seq: int) -> ClusterState:
+        """The state after a record, to be asked for in order, in a worker thread."""
+        if self._folded is None or self._folded.seq != seq:
+            self._folded = anyio.from_thread.run(self._bring, seq)
+        return self._folded.state
+
+    async def _bring(self, seq: int) -> Folded:
+        return await fold(self._source, AtSequence(seq), after=self._folded)
+
+
+async def records_of(
+    source: Source, namespace: str, name: str, last_seq: int, *, is_story: bool = False
+) -> list[Record]:
+    """The records of a log, up to one that it has, that belong to the pods of a name: about them,
+    their groups, pods that they displace or make room for, and nodes of theirs that went. For a
+    story the newest pods are enough, with the pods whose place they took, or that took theirs.
+    """
+    kept = source.kept
+    uids = await kept.uids_of(f"{namespace}/{name}", last_seq)
+    known = await kept.about([(POD, uid) for uid in uids], last_seq)
+    if is_story:
+        known = dict([each for each in known.items() if each[1]][-LIVES_KEPT:])
+    events: list[Event] = []
+    while True:
+        records = await kept.records(seq for seqs in known.values() for seq in seqs)
+        events = [event for record in records for event in _events_of(record)]
+        new = around(namespace, name, events).difference(known)
+        if not new:
+            break
+        known.update(await _about(kept, new, last_seq))
+    if is_story:
+        own = {uid for kind, uid in known if kind == POD} & set(uids)
+        families = {family_of(e) for e in events if isinstance(e, PodObserved) and e.uid in own}
+        kin = [u for each in families - {""} for u in await kept.uids_of(each, last_seq)]
+        known.update(await kept.about([(POD, uid) for uid in kin], last_seq))
+    return await kept.records(seq for seqs in known.values() for seq in seqs)
+
+
+async def _about(kept: KeptLog, things: Collection[Thing], last_seq: int) -> dict[Thing, list[int]]:
+    """The records about some things; of a node that went, with the first ones of its return."""
+    nodes = [(NODE, name) for kind, name in things if kind == LOST]
+    found = await kept.about([*things, *nodes], last_seq)
+    for node in nodes:
+        seqs, lost = found.pop(node), found[LOST, node[1]]
+        back = (bisect_right(seqs, seq) for seq in lost)
+        found[LOST, node[1]] = [*lost, *(seqs[at] for at in back if at < len(seqs))]
+    return found
+
+
+def _events_of(record: Record) -> Sequence[Event]:
+    try:
+        return decode_envelope(record.payload, record.subject).events
+    except UndecodableError:
+        return ()
 
 
 def _told_of(story: PodStory, folded: Folded, previous: bool) -> PodLife:
@@ -135,57 +223,20 @@ def _told_of(story: PodStory, folded: Folded, previous: bool) -> PodLife:
 
 
 async def _kin_of(source: Source, story: PodStory, told: PodLife, folded: Folded) -> PodLife | None:
-    """The life of the pod of the same owner whose place a pod took; read again for it alone."""
+    """The life of the pod of the same owner whose place a pod took."""
     kin = story.before.get(told.uid)
     if kin is None:
         return None
     other = PodStory(kin.namespace, kin.name)
-    await fold(source, AtSequence(folded.seq), _following(other))
+    await _follow(source, other, folded.seq)
     return other.lives.get(kin.uid)
 
 
 def _following(story: PodStory) -> Observer:
     def observe(record: Record, envelope: Envelope, state: ClusterState) -> None:
-        story.follow(record.seq, record.time_ns // 1_000_000, envelope, state)
+        story.follow(record.seq, record.time_ns // 1_000_000, envelope, lambda: state)
 
     return observe
-
-
-class _Bases:
-    """The state that the decision about a pod's place read, kept on the way where it is the one
-    right before the decision: then the log need not be read a second time.
-    """
-
-    def __init__(self, story: PodStory) -> None:
-        self._story = story
-        self._seq = 0
-        self._image = b""
-
-    def foresee(self, record: Record, state: ClusterState) -> None:
-        """Before a record takes effect."""
-        if record.subject != subjects.DECISION:
-            return
-        latest = self._story.latest
-        if latest is None or latest.uid.encode() not in record.payload:
-            return
-        for event in _decisions(record):
-            if not any(placement.uid == latest.uid for placement in event.placements):
-                continue
-            if event.basis == state.seq:
-                self._seq, self._image = state.seq, snapshot.encode(state)
-
-    async def state(self, source: Source, basis: int) -> ClusterState:
-        if self._image and self._seq == basis:
-            return snapshot.decode(self._image)
-        return (await fold(source, AtSequence(basis))).state
-
-
-def _decisions(record: Record) -> list[Decided]:
-    try:
-        events = decode_envelope(record.payload, record.subject).events
-    except UndecodableError:
-        return []
-    return [event for event in events if isinstance(event, Decided)]
 
 
 def _similar(folded: Folded, namespace: str, name: str) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from allotment.adapters.log import exported
+from allotment.adapters.log.kept import KeptLog
 from allotment.adapters.log.snapshots import SnapshotDirectory, SnapshotStore
 from allotment.answers import kubeconfig
 from allotment.answers.kubeconfig import Choice
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from allotment.adapters.log.connection import Connection
     from allotment.adapters.log.jetstream import JetStream
 
-BATCH_RECORDS = 1024
+STATES_BYTES_MAX = 1 << 30
 CONNECT_WITHIN_S = 5.0
 ALLOWED_WITHIN_S = 2.0
 DEFAULT_HOME = "~/.allotment"
@@ -56,9 +57,12 @@ class Key(NamedTuple):
 
 
 class Source(Protocol):
-    """A log that can be read, more than once. `snapshots` is where folds of it may be kept."""
+    """A log that can be read, more than once. `snapshots` is where folds of it may be kept, `kept`
+    what was read of it before.
+    """
 
     snapshots: SnapshotStore | None
+    kept: KeptLog
     screen: Screen
 
     def now_ms(self) -> int:
@@ -104,6 +108,7 @@ class FileSource:
         self.screen = screen
         self.records = list(exported.read_file(path))
         self.snapshots: SnapshotStore | None = None
+        self.kept = KeptLog(exported.ExportedLog(self.records))
 
     def now_ms(self) -> int:
         return self.records[-1].time_ns // 1_000_000 if self.records else 0
@@ -111,11 +116,8 @@ class FileSource:
     async def last_seq(self) -> int:
         return len(self.records)
 
-    async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
-        first = max(first_seq, 1) - 1
-        last = min(last_seq, len(self.records))
-        for start in range(first, last, BATCH_RECORDS):
-            yield self.records[start : min(start + BATCH_RECORDS, last)]
+    def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+        return self.kept.read(first_seq, last_seq)
 
     async def stream_info(self) -> dict[str, Any] | None:
         return None
@@ -237,8 +239,16 @@ async def _live(url: str, key: Key, screen: Screen) -> AsyncIterator[Source]:
                     " (see its /readyz)",
                 )
             cache = _cache_of(log.identity)
-            snapshots = SnapshotDirectory(cache, log_identity=log.identity)
-            yield LiveSource(log, snapshots, jetstream, screen)
+            kept = KeptLog(log, cache, log.identity)
+            snapshots = SnapshotDirectory(
+                cache, log_identity=log.identity, bytes_max=STATES_BYTES_MAX
+            )
+            try:
+                yield LiveSource(log, kept, snapshots, jetstream, screen)
+            finally:
+                await kept.close()
+                if kept.trouble:
+                    screen.note(f"what was read of the log cannot be kept: {kept.trouble}")
     except NatsUnavailable as error:
         raise AllotError(
             f"NATS cannot be reached: {error}", "check --nats; for local mode ask allot status"
@@ -317,19 +327,21 @@ def _cache_of(identity: str) -> Path:
 
 
 class LiveSource:
-    """A log that grows; what is read is read from the server each time."""
+    """A log that grows; each record is read from the server once."""
 
     def __init__(
         self,
         log: Log,
+        kept: KeptLog,
         snapshots: SnapshotStore | None,
         jetstream: "JetStream",
         screen: Screen,
     ) -> None:
         self.screen = screen
         self.snapshots = snapshots
+        self.kept = kept
         self.last_seq = log.last_seq
-        self.read = log.read
+        self.read = kept.read
         self.follow = log.follow
         self._jetstream = jetstream
 

@@ -155,9 +155,7 @@ async def _watch(
         asked = pods.Asked(source, namespace, name, node)
         folded = await asked.folded(None)
         show(await asked.explained(folded))
-        await watch(
-            source, folded, asked.explained, show, observer=asked.observe, foreseer=asked.foresee
-        )
+        await watch(source, folded, asked.explained, show, observer=asked.observe)
 
 
 def _next(found: PodExplanation) -> str:

@@ -1,6 +1,6 @@
 """`allot log`: the allocation log, one line an event; whole, or one object's story."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +13,7 @@ from allotment.adapters.log import exported
 from allotment.adapters.service.moments import At, AtSequence, moment_text
 from allotment.answers import moments
 from allotment.answers.folding import end_of
+from allotment.answers.pods import records_of
 from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
 from allotment.core.explain import concerned, story
@@ -294,8 +295,7 @@ async def _show(
         shown = 0
         end = await end_of(source, None if at is None else moments.parse(at, now_ms))
         last_seq = end.last_seq
-        batches = source.follow(0) if follow else source.read(1, last_seq)
-        async with aclosing(batches):
+        async with aclosing(_batches(source, subject, last_seq, follow=follow)) as batches:
             async for batch in batches:
                 for record in batch:
                     if end.until_ns is not None and record.time_ns >= end.until_ns:
@@ -308,6 +308,19 @@ async def _show(
             note(f"nothing of that kind in the log up to seq {last_seq}")
         elif output == "text" and isinstance(subject, concerned.PodSubject) and not follow:
             suggest(f"allot explain pod {subject.namespace}/{subject.name}")
+
+
+async def _batches(
+    source: Source, subject: concerned.Subject, last_seq: int, *, follow: bool
+) -> AsyncGenerator[list[Record]]:
+    """The records in which the subject may occur."""
+    if isinstance(subject, concerned.PodSubject) and not follow:
+        yield await records_of(source, subject.namespace, subject.name, last_seq)
+        return
+    batches = source.follow(0) if follow else source.read(1, last_seq)
+    async with aclosing(batches):
+        async for batch in batches:
+            yield batch
 
 
 def _one(record: Record, wanted: Asked, output: str, collected: list[LogLine]) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from allotment.answers.folding import Folded, Foreseer, Observer, take
+from allotment.answers.folding import Folded, Observer, take
 from allotment.answers.source import Source
 from allotment.core.errors import AllotError
 from allotment_cli.show.output import DOCUMENTS, emit
@@ -44,18 +44,15 @@ async def watch(
     show: Callable[[Any], None],
     *,
     observer: Observer | None = None,
-    foreseer: Foreseer | None = None,
 ) -> None:
     """Show what `look` finds after the records that are new, if it is something else than before.
-    `foreseer` and `observer` hear of each record, as in `fold_at`.
+    `observer` is called with each record, as in `fold_at`.
     """
     state, clock_ms = folded.state, folded.time_ms
     known = _facts(await look(folded, advised=False))
     async with aclosing(source.follow(folded.seq)) as batches:
         async for batch in batches:
             for record in batch:
-                if foreseer is not None:
-                    foreseer(record, state)
                 envelope = take(state, record)
                 if envelope is not None and observer is not None:
                     observer(record, envelope, state)

@@ -17,8 +17,10 @@ of events and facts take no part in garbage collection at all (`gc=False`). The 
 checked in full when the fold has caught up, and after that one node every 20 records, in turn.
 The watcher reads its first list page by page and keeps facts instead of whole pods (a policy or
 device configuration that reads them otherwise makes it list again), and what it reported shares
-the fact objects with the fold. The CLI keeps a fold of 50,000 events or more in
-`$XDG_CACHE_HOME/allotment` for its next question, by the identity of the log. `tests/model.py`
+the fact objects with the fold. The CLI keeps what it read in `$XDG_CACHE_HOME/allotment`, by the
+identity of the log: the records in stretches, of each stretch whom they concern (`kept.py`), and
+states every 20,000 events or more. So a question about a pod folds from the nearest state before
+its records, and reads only these. `tests/model.py`
 keeps a plain list of shares with arithmetic of its own; property tests hold the fold's holders
 and free amounts equal to it (`tests/picture.py`) at every sequence.
 """

@@ -7,6 +7,7 @@ log it belongs to is skipped with a reason.
 import hashlib
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +17,12 @@ from allotment_proto.codec import UNREADABLE
 
 _FORMAT = 1
 _TORN = "writing-"
+_TORN_S = 3600
+"""After so long no other process is still writing a file."""
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """A file that was skipped. `reason`: "corrupt", "another_log", "newer_than_log"
+    """A file that was skipped. `reason`: "corrupt", "another_log", "newer_than_log", "gone"
     or "another_history".
     """
 
@@ -51,12 +54,13 @@ class Sealed(NamedTuple):
 def seal(path: Path, log_identity: str, seq: int, payload: bytes, record: str = "") -> None:
     """Write `payload`, which belongs to the log up to `seq`. Raises OSError.
 
-    What an interrupted writer left in the directory is removed.
+    What a writer left in the directory that was interrupted long ago is removed.
     """
     directory = path.parent
     directory.mkdir(parents=True, exist_ok=True)
     for torn in directory.glob(f"{_TORN}*"):
-        torn.unlink()
+        if _age_s(torn) > _TORN_S:
+            torn.unlink(missing_ok=True)
     digest = hashlib.sha256(payload).hexdigest()
     header = _Header(_FORMAT, log_identity, seq, len(payload), digest, record)
     handle, temporary = tempfile.mkstemp(prefix=_TORN, dir=directory)
@@ -72,9 +76,19 @@ def seal(path: Path, log_identity: str, seq: int, payload: bytes, record: str = 
         raise
 
 
+def _age_s(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0
+
+
 def unseal(path: Path, log_identity: str, last_seq: int) -> Sealed | Ignored:
     """What a file holds; of a log that has reached `last_seq`."""
-    line, _, payload = path.read_bytes().partition(b"\n")
+    try:
+        line, _, payload = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return Ignored(str(path), "gone", "another process removed it")
     try:
         header = msgspec.json.decode(line, type=_Header)
     except UNREADABLE as error:

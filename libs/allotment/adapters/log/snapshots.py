@@ -12,6 +12,7 @@ names the last record it was made from by its digest, and is loaded only where t
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -57,38 +58,56 @@ class SnapshotStore(Protocol):
         """
         ...
 
-    async def load(self, last_seq: int, digest_at: DigestAt) -> tuple[int, bytes] | None:
-        """The newest sound snapshot not ahead of `last_seq` that stands on a record of the log; see
-        `ignored` for the others.
+    async def load(
+        self, last_seq: int, digest_at: DigestAt, until_seq: int | None = None
+    ) -> tuple[int, bytes] | None:
+        """The newest sound snapshot of a log that has reached `last_seq`, of those not beyond
+        `until_seq`, that stands on a record of the log; see `ignored` for the others.
         """
+        ...
+
+    async def newest(self, until_seq: int) -> int:
+        """Where the newest snapshot up to a sequence stands, by its name; 0 if there is none."""
         ...
 
 
 class SnapshotDirectory:
-    """Snapshots as files in a directory of one process's own, the last two of them kept.
+    """Snapshots as files in a directory, the last two of them kept; with `bytes_max` more, and
+    every second of the older ones is removed each time that they take more than that.
 
     `log_identity` is `JetStreamLog.identity`: a snapshot belongs to one log, and a log that was
     created again may well reach the same sequences.
     """
 
-    def __init__(self, directory: Path, *, log_identity: str) -> None:
+    def __init__(self, directory: Path, *, log_identity: str, bytes_max: int = 0) -> None:
         self.ignored: tuple[Ignored, ...] = ()
+        self._bytes_max = bytes_max
         self._directory = directory
         self._log_identity = log_identity
 
     async def save(self, seq: int, payload: bytes, record: str) -> None:
         await anyio.to_thread.run_sync(self._save, seq, payload, record)
 
-    async def load(self, last_seq: int, digest_at: DigestAt) -> tuple[int, bytes] | None:
+    async def newest(self, until_seq: int) -> int:
+        names = await anyio.to_thread.run_sync(self._newest_first)
+        return next((seq for path in names if (seq := _seq_of(path)) <= until_seq), 0)
+
+    async def load(
+        self, last_seq: int, digest_at: DigestAt, until_seq: int | None = None
+    ) -> tuple[int, bytes] | None:
         ignored = []
         try:
             for path in await anyio.to_thread.run_sync(self._newest_first):
+                if until_seq is not None and _seq_of(path) > until_seq:
+                    continue
                 found = await anyio.to_thread.run_sync(unseal, path, self._log_identity, last_seq)
                 if not isinstance(found, Ignored):
                     found = await _on_its_record(path, found, digest_at)
                 if not isinstance(found, Ignored):
                     return found.seq, found.payload
                 ignored.append(found)
+                if self._bytes_max:  # many are kept: the next load need not read this one
+                    await anyio.to_thread.run_sync(partial(path.unlink, missing_ok=True))
         finally:
             self.ignored = tuple(ignored)
         return None
@@ -96,9 +115,15 @@ class SnapshotDirectory:
     def _save(self, seq: int, payload: bytes, record: str) -> None:
         name = f"snapshot-{seq:020d}"
         seal(self._directory / name, self._log_identity, seq, payload, record)
-        kept = [path for path in self._newest_first() if path.name <= name]
-        for path in set(self._newest_first()) - set(kept[:KEPT]):
-            path.unlink()  # older ones, and those ahead of us: they are of a log that is no more
+        paths = self._newest_first()
+        if self._bytes_max:
+            sizes = (path.stat().st_size for path in paths if path.exists())
+            spare = paths[KEPT + 1 :: 2] if sum(sizes) > self._bytes_max else []
+        else:  # older ones, and those ahead of us: they are of a log that is no more
+            spare = [path for path in paths if path.name > name]
+            spare += [path for path in paths if path.name <= name][KEPT:]
+        for path in spare:
+            path.unlink(missing_ok=True)
 
     def _newest_first(self) -> list[Path]:
         if not self._directory.is_dir():
@@ -106,6 +131,10 @@ class SnapshotDirectory:
         return sorted(
             (path for path in self._directory.iterdir() if _NAME.fullmatch(path.name)), reverse=True
         )
+
+
+def _seq_of(path: Path) -> int:
+    return int(path.name.removeprefix("snapshot-"))
 
 
 async def _on_its_record(path: Path, found: Sealed, digest_at: DigestAt) -> Sealed | Ignored:

@@ -9,6 +9,9 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
+import msgspec
+
+from allotment.core.explain.pod_views import generated_base
 from allotment.core.ledger.model import ENDED, SINGLE
 from allotment_proto.events import (
     BindFailed,
@@ -75,6 +78,19 @@ def preemptor(eviction: Eviction) -> Thing:
 def gaining(event: Decided, eviction: Eviction) -> Iterator[Nomination]:
     """The pods that gain by an eviction of this decision."""
     return (n for n in event.nominations if n.preemptor == eviction.preemptor)
+
+
+def key_of(thing: Thing) -> str:
+    """A thing as one text."""
+    return " ".join(thing)
+
+
+def family_of(fact: PodObserved) -> str:
+    """What the pods of one owner have in common that take each other's place: the owner and the
+    beginning of their generated names. Empty for a pod without such a name.
+    """
+    base = generated_base(fact.name)
+    return f"{fact.owner}/{base}" if fact.owner and base else ""
 
 
 class Everything:
@@ -262,6 +278,25 @@ class NodeSubject:
 
 
 Subject = Everything | PodSubject | GroupSubject | NodeSubject
+
+
+class StretchIndex(msgspec.Struct, array_like=True):
+    """Whom the records of a stretch of the log concern. Give it every event of it in order."""
+
+    about: dict[str, list[int]] = {}
+    """By `key_of` a thing, the sequences of its records."""
+    uids: dict[str, dict[str, None]] = {}
+    """The pods by ``<namespace>/<name>``, and by `family_of` them; the oldest first."""
+
+    def note(self, event: Event, seq: int) -> None:
+        """Note an event of the record at that sequence."""
+        for thing in concerned(event):
+            seqs = self.about.setdefault(key_of(thing), [])
+            if not seqs or seqs[-1] != seq:
+                seqs.append(seq)
+        if isinstance(event, PodObserved):
+            for name in (f"{event.namespace}/{event.name}", family_of(event)):
+                self.uids.setdefault(name, {})[event.uid] = None
 
 
 class RecordIndex:

@@ -100,7 +100,7 @@ class Lives:
             for uid in self._about(event):
                 kept = self._kept.get(uid)
                 if kept is not None:
-                    kept.story.follow(event, moment, state)
+                    kept.story.follow(event, moment, lambda: state)
                     self._note(uid, kept, moment)
                     if not isinstance(event, Evicted | PodGone):  # a gang has many victims
                         self._concern(uid, kept, kept.story.things)
@@ -164,10 +164,10 @@ class Lives:
     def _observed(self, event: PodObserved, moment: Moment, state: ClusterState) -> None:
         kept = self._kept.get(event.uid)
         if kept is not None:
-            kept.story.observed(event, moment, state)
+            kept.story.observed(event, moment, lambda: state)
         elif self._is_followed(event, state):
             kept = self._kept[event.uid] = _Kept(PodLife(event, moment))
-            kept.story.begin(state)
+            kept.story.begin(lambda: state)
         else:
             return
         self._note(event.uid, kept, moment)

@@ -40,8 +40,11 @@ class Gap(NamedTuple):
 
 
 def present(state: ClusterState) -> list[Node]:
-    """The nodes that are there."""
-    return [node for node in state.nodes.values() if node.fact is not None]
+    """The nodes that are there, by name: a state that was read from a snapshot, which has them in
+    another order, gets the same words.
+    """
+    there = (node for node in state.nodes.values() if node.fact is not None)
+    return sorted(there, key=lambda node: node.name)
 
 
 def emptied(node: Node) -> Node:

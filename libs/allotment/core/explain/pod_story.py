@@ -5,23 +5,28 @@ pods before and after each. What they collected becomes a `life.Life` in `told`.
 """
 
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
 from allotment.core import reasons
 from allotment.core.explain import life
 from allotment.core.explain.acknowledgement import is_acknowledged
-from allotment.core.explain.concerned import GROUP, LOST, NODE, POD, Thing, gaining, preemptor
-from allotment.core.explain.pod_views import (
-    generated_base,
-    group_cause,
-    pod_status,
-    preemptor_name,
+from allotment.core.explain.concerned import (
+    GROUP,
+    LOST,
+    NODE,
+    POD,
+    Thing,
+    family_of,
+    gaining,
+    preemptor,
 )
+from allotment.core.explain.pod_views import group_cause, pod_status, preemptor_name
 from allotment.core.explain.story import corrected_text
 from allotment.core.explain.why import Why, Whys
-from allotment.core.ledger.claims import mismatch, unreadable
-from allotment.core.ledger.model import ENDED, ClusterState, Pod
+from allotment.core.ledger.claims import claimed, mismatch, unreadable
+from allotment.core.ledger.model import BOUND, ENDED, ClusterState, Pod
 from allotment.core.reasons import problem_text, refusal_text
 from allotment_proto.events import (
     BindFailed,
@@ -42,10 +47,13 @@ from allotment_proto.events import (
 )
 from allotment_proto.volcano import keys
 
+StateThen = Callable[[], ClusterState]
+"""The state right after the record that is followed; asked for only where the story needs it."""
+
 _ATTEMPTS_KEPT = 64
 _PHASES_KEPT = 64
 _MOMENTS_KEPT = 256
-_LIVES_KEPT = 4
+LIVES_KEPT = 4
 """Pods of one name that are remembered, the newest."""
 _WAITING_AS_OWNER_KEPT = 1024
 
@@ -164,6 +172,8 @@ class PodLife:
         self.waited_for = ""
         self.queue = fact.queue
         self._claim = ""
+        self._agreed: object = None
+        """What it claimed when the books agreed, until something may have changed them."""
         self._acknowledged = False
 
     @property
@@ -185,7 +195,7 @@ class PodLife:
         node = LOST if self.node_gone is None else NODE, self.node
         return {*((POD, uid) for uid in pods), (GROUP, self.fact.group), node}
 
-    def begin(self, state: ClusterState) -> None:
+    def begin(self, at: StateThen) -> None:
         """After the first observation took effect."""
         fact, moment = self.fact, self.first
         if fact.node:
@@ -199,10 +209,10 @@ class PodLife:
         self._came_on("Pending", moment)
         if fact.deleting:
             self._is_deleted(moment)
-        self._look_why(moment, state)
-        self._look_at_claim(moment, state)
+        self._look_why(moment, at)
+        self._look_at_claim(moment, at)
 
-    def observed(self, event: PodObserved, moment: Moment, state: ClusterState) -> None:
+    def observed(self, event: PodObserved, moment: Moment, at: StateThen) -> None:
         """The pod as it is now, after the observation took effect."""
         earlier = self.fact
         if 0 < event.rv < earlier.rv:
@@ -220,29 +230,31 @@ class PodLife:
         if event.gated != earlier.gated:
             gates = "scheduling gates keep it from being tried"
             self.moments.append(_say(moment, gates if event.gated else "no longer gated"))
-        self._look_why(moment, state)
-        self._look_at_claim(moment, state)
+        self._look_why(moment, at)
+        self._look_at_claim(moment, at)
 
-    def follow(self, event: object, moment: Moment, state: ClusterState) -> None:
+    def follow(self, event: object, moment: Moment, at: StateThen) -> None:
         """Any other event, after its record took effect."""
         match event:
             case Decided():
-                self._decided(event, moment, state)
+                self._decided(event, moment, at)
             case Bound() if event.uid == self.uid:
                 if self.bound is None:
                     self._is_bound(_say(moment, f"bound to {event.node}"))
             case BindFailed() if event.uid == self.uid:
                 said = f"not bound to {event.node}: {event.code}: {event.message}"
                 self.moments.append(_say(moment, said))
-                self.placed = self.bound = None
-                self._look_why(moment, state)
+                self.placed = self.bound = self._agreed = None
+                self._look_why(moment, at)
             case Corrected() if event.uid == self.uid:
+                self._agreed = None
                 self.moments.append(_say(moment, corrected_text(event)))
             case Evicted():
                 self._evicted(event, moment)
             case PodGone():
                 self._is_gone(event, moment)
             case NodeGone() if event.name == self.node and self.node and not self._is_over():
+                self._agreed = None
                 self.node_gone = _say(moment, f"its node {event.name} is gone")
                 self.moments.append(self.node_gone)
             case NodeObserved() if self.node_gone is not None and event.name == self.node:
@@ -250,7 +262,7 @@ class PodLife:
                     self.node_gone = None
                     self.moments.append(_say(moment, f"its node {event.name} is back"))
             case GroupObserved() | GroupGone() if _key(event) == self.fact.group:
-                self._look_why(moment, state)
+                self._look_why(moment, at)
             case _:
                 pass
 
@@ -381,24 +393,24 @@ class PodLife:
         elif event.uid in self.displaced and event.code != reasons.POD_ENDED:
             self._displaced_is(event.uid, "stays", reason)
 
-    def _decided(self, event: Decided, moment: Moment, state: ClusterState) -> None:
+    def _decided(self, event: Decided, moment: Moment, at: StateThen) -> None:
         is_tried = self.uid in event.batch and not self._is_over()
         if is_tried:
-            self._attempted(event, moment, state)
+            self._attempted(event, moment, at)
         if event.evictions:
-            self._take_evictions(event, moment, state)
+            self._take_evictions(event, moment, at)
         if self.eviction is not None and self.eviction.gains:
-            self._take_gains(self.eviction.gains, event, moment.seq, state)
+            self._take_gains(self.eviction.gains, event, moment.seq, at)
         group = self.fact.group
         if is_tried or (group and any(a.group == group for a in event.admissions)):
-            self._look_why(moment, state, is_tried=is_tried)
+            self._look_why(moment, at, is_tried=is_tried)
 
-    def _take_evictions(self, event: Decided, moment: Moment, state: ClusterState) -> None:
+    def _take_evictions(self, event: Decided, moment: Moment, at: StateThen) -> None:
         """Whom this decision evicts for the pod or its group, or for whom it evicts the pod."""
         mine = {(POD, self.uid), (GROUP, self.fact.group)}
         for eviction in event.evictions:
             if eviction.uid == self.uid and self.deleting is None and not self._is_over():
-                whom = preemptor_name(state, eviction.preemptor)
+                whom = preemptor_name(at(), eviction.preemptor)
                 self.eviction = EvictionHere(
                     moment=moment,
                     eviction=eviction,
@@ -423,18 +435,21 @@ class PodLife:
                 )
 
     def _take_gains(
-        self, gains: dict[str, life.Gain], event: Decided, seq: int, state: ClusterState
+        self, gains: dict[str, life.Gain], event: Decided, seq: int, at: StateThen
     ) -> None:
         for placement in event.placements:
             gain = gains.get(placement.uid)
-            if gain is None or gain.decision is not None or state.voided.get(placement.uid) == seq:
+            if gain is None or gain.decision is not None or at().voided.get(placement.uid) == seq:
                 continue
             gains[placement.uid] = msgspec.structs.replace(gain, node=placement.node, decision=seq)
 
-    def _look_why(self, moment: Moment, state: ClusterState, *, is_tried: bool = False) -> None:
+    def _look_why(self, moment: Moment, at: StateThen, *, is_tried: bool = False) -> None:
         """Record what the pod waits for from now on."""
+        if self.deleting is not None or self._is_over() or self.fact.node:
+            return
+        state = at()
         pod = state.pods.get(self.uid)
-        if pod is None or self.deleting is not None or self._is_over():
+        if pod is None:
             return
         if pod.allocation is not None or pod.fact.node:
             return
@@ -452,21 +467,31 @@ class PodLife:
             span.attempts += 1
             span.last_attempt = moment
 
-    def _look_at_claim(self, moment: Moment, state: ClusterState) -> None:
+    def _look_at_claim(self, moment: Moment, at: StateThen) -> None:
         """Record once when the pod's annotations differ from its booking, or are unreadable."""
-        pod = state.pods.get(self.uid)
+        fact = self.fact
+        if fact.phase in ENDED:
+            self._claim = ""
+            return
+        claim = fact.node, claimed(fact), fact.holdings, fact.shares_pct, fact.standing
+        if fact.broken is None and claim == self._agreed:
+            return
+        pod = at().pods.get(self.uid)
         problem = None if pod is None else mismatch(pod) or unreadable(pod)
         said = "" if problem is None else problem_text(problem)
         if said and said != self._claim:
             self.moments.append(_say(moment, said))
         self._claim = said
+        held = None if pod is None else pod.allocation
+        is_sure = problem is None and held is not None and held.phase == BOUND and not held.broken
+        self._agreed = claim if is_sure and fact.broken is None else None
 
-    def _attempted(self, event: Decided, moment: Moment, state: ClusterState) -> None:
-        attempt = self._judge(event, moment, state)
+    def _attempted(self, event: Decided, moment: Moment, at: StateThen) -> None:
+        attempt = self._judge(event, moment, at)
         self.attempts.append(attempt)
         self.attempts_total += 1
         if attempt.outcome == PLACED and attempt.placement is not None:
-            self.placed, self.refused, self.bound = attempt, None, None
+            self.placed, self.refused, self.bound, self._agreed = attempt, None, None, None
             span = self.span
             if span is not None and span.name == life.WAITING:
                 self.waited_for = _waited(span)
@@ -475,7 +500,7 @@ class PodLife:
         elif attempt.outcome == REFUSED:
             self.refused = attempt
 
-    def _judge(self, event: Decided, moment: Moment, state: ClusterState) -> Attempt:
+    def _judge(self, event: Decided, moment: Moment, at: StateThen) -> Attempt:
         def attempt(
             outcome: str,
             placement: Placement | None = None,
@@ -497,7 +522,7 @@ class PodLife:
 
         for placement in event.placements:
             if placement.uid == self.uid:
-                void = state.voided.get(self.uid) == moment.seq
+                void = at().voided.get(self.uid) == moment.seq
                 return attempt(VOID if void else PLACED, placement)
         for dropped in event.dropped:
             if dropped.placement.uid == self.uid:
@@ -505,6 +530,7 @@ class PodLife:
         for refusal in event.refusals:
             if refusal.uid == self.uid:
                 return attempt(REFUSED, refusal=refusal)
+        state = at()
         pod = state.pods.get(self.uid)
         if pod is not None and pod.refusal is not None and self.refused is not None:
             return attempt(UNCHANGED, refusal=self.refused.refusal)
@@ -552,28 +578,28 @@ class PodStory:
         """The decision that put it where it is or was."""
         return None if self.latest is None else self.latest.placed
 
-    def follow(self, seq: int, time_ms: int, envelope: Envelope, state: ClusterState) -> None:
-        """One record, after `apply_all` let it take effect on `state`."""
+    def follow(self, seq: int, time_ms: int, envelope: Envelope, at: StateThen) -> None:
+        """One record, after it took effect."""
         moment = Moment(seq=seq, time_ms=time_ms, by=envelope.by)
         for event in envelope.events:
             if isinstance(event, PodObserved):
-                self._observed(event, moment, state)
+                self._observed(event, moment, at)
             elif self.lives:
                 for told in self.lives.values():
-                    told.follow(event, moment, state)
+                    told.follow(event, moment, at)
             if isinstance(event, PodGone):
                 self._owners.gone(event)
 
-    def _observed(self, event: PodObserved, moment: Moment, state: ClusterState) -> None:
+    def _observed(self, event: PodObserved, moment: Moment, at: StateThen) -> None:
         if (event.namespace, event.name) == (self.namespace, self.name):
             known = self.lives.get(event.uid)
             if known is not None:
-                known.observed(event, moment, state)
+                known.observed(event, moment, at)
             else:
                 self.lives[event.uid] = new = PodLife(event, moment, asks_nodes=self._asks_nodes)
-                while len(self.lives) > _LIVES_KEPT:
+                while len(self.lives) > LIVES_KEPT:
                     del self.lives[next(iter(self.lives))]
-                new.begin(state)
+                new.begin(at)
         follows = self._owners.observed(event, moment)
         if follows is not None:
             if event.uid in self.lives:
@@ -600,7 +626,8 @@ class _Owners:
 
     def observed(self, event: PodObserved, moment: Moment) -> Kin | None:
         """The pod whose place this one takes, if it is new and takes one."""
-        if not event.owner:
+        key = family_of(event)
+        if not key:
             return None
         is_leaving = event.phase == "Failed" or (event.deleting and event.phase != "Succeeded")
         if event.uid in self._known:
@@ -609,10 +636,8 @@ class _Owners:
             elif event.phase == "Succeeded":
                 del self._known[event.uid]
             return None
-        base = generated_base(event.name)
-        if not base or event.phase in ENDED or event.deleting:
+        if event.phase in ENDED or event.deleting:
             return None
-        key = f"{event.owner}/{base}"
         kin = Kin(uid=event.uid, namespace=event.namespace, name=event.name, seen=moment)
         self._known[event.uid] = key, kin
         vacant = self._vacant.get(key)

@@ -1,0 +1,115 @@
+"""A pod's answers from few records and kept states are those of every record folded in order."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from allotment.adapters.log import kept
+from allotment.adapters.service.moments import AtSequence
+from allotment.answers import folding, pods
+from allotment.answers.folding import take
+from allotment.core.explain.concerned import PodSubject
+from allotment.core.explain.life import Life, PodExplanation
+from allotment.core.explain.pod import explain
+from allotment.core.explain.pod_story import PodLife, PodStory
+from allotment.core.explain.records import LogLine, Wanted
+from allotment.core.explain.story import Claims
+from allotment.core.explain.timeline import life_of, neighbours
+from allotment.core.ledger.model import ClusterState
+from allotment.core.logport import Record
+from allotment_proto.codec import decode_envelope
+from allotment_proto.events import PodObserved
+from tests.kept import KeptSource
+from tests.recorded import names, read_log
+
+PODS_MAX = 12
+
+
+@pytest.fixture(autouse=True)
+def small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that short logs have many stretches and states."""
+    monkeypatch.setattr(kept, "STRETCH_RECORDS", 40)
+    monkeypatch.setattr(kept, "FRAME_RECORDS", 7)
+    monkeypatch.setattr(kept, "WORTH_RECORDS", 10)
+    monkeypatch.setattr(folding, "_apart", lambda state: 15)
+
+
+def pods_of(records: list[Record]) -> list[tuple[str, str]]:
+    """Some pods of a log, those that were seen first and last among them."""
+    events = (event for r in records for event in decode_envelope(r.payload, r.subject).events)
+    found = list({(e.namespace, e.name): None for e in events if isinstance(e, PodObserved)})
+    return found[: PODS_MAX // 2] + found[PODS_MAX // 2 :][-PODS_MAX // 2 :]
+
+
+class Whole:
+    """Answers of a log by every record, each with the state after it."""
+
+    def __init__(self, records: list[Record], namespace: str, name: str) -> None:
+        self.story = PodStory(namespace, name)
+        self.state = ClusterState()
+        self.records = records
+        for record in records:
+            envelope = take(self.state, record)
+            assert envelope is not None
+            time_ms = record.time_ns // 1_000_000
+            self.story.follow(record.seq, time_ms, envelope, lambda: self.state)
+
+    def kin(self, told: PodLife) -> PodLife | None:
+        kin = self.story.before.get(told.uid)
+        if kin is None:
+            return None
+        return Whole(self.records, kin.namespace, kin.name).story.lives.get(kin.uid)
+
+    def life(self) -> Life:
+        told = self.story.latest
+        assert told is not None
+        before, after = neighbours(self.state, self.story, told, self.kin(told))
+        now_ms = self.records[-1].time_ns // 1_000_000
+        return life_of(self.state, told, now_ms, predecessor=before, successor=after)
+
+    def explanation(self) -> PodExplanation:
+        told = self.story.latest
+        assert told is not None
+        before = None
+        if told.placed is not None:
+            before = ClusterState()
+            for record in self.records[: told.placed.decided.basis]:
+                take(before, record)
+        now_ms = self.records[-1].time_ns // 1_000_000
+        found = explain(
+            self.state, self.story, now_ms, before=before, kin=self.kin(told), told=told
+        )
+        return msgspec.structs.replace(found, problems=())
+
+
+def lines_of(records: list[Record], namespace: str, name: str) -> list[LogLine]:
+    """What `log --pod` shows of these records."""
+    wanted = Wanted(PodSubject(namespace, name), (), Claims())
+    found = []
+    for record in records:
+        envelope = decode_envelope(record.payload, record.subject)
+        ms = record.time_ns // 1_000_000
+        found += wanted.lines(record.seq, ms, record.subject, envelope, shown=True)
+    return found
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("log", names())
+@pytest.mark.parametrize("is_kept", [False, True], ids=["in memory", "kept"])
+async def test_few_records_give_the_same_answers_as_all(
+    log: str, is_kept: bool, tmp_path: Path
+) -> None:
+    records = read_log(log)
+    last = len(records)
+    for seq in sorted({last, last * 3 // 4, last // 2, last // 4}):
+        until = records[:seq]
+        for namespace, name in pods_of(until):
+            source = KeptSource(records, tmp_path if is_kept else None)
+            whole = Whole(until, namespace, name)
+            assert await pods.life(source, namespace, name, AtSequence(seq)) == whole.life()
+            told = await pods.explain(source, namespace, name, AtSequence(seq))
+            assert msgspec.structs.replace(told, problems=()) == whole.explanation()
+            few = await pods.records_of(source, namespace, name, seq)
+            assert lines_of(few, namespace, name) == lines_of(until, namespace, name)
+            await source.kept.close()
