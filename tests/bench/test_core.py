@@ -39,14 +39,14 @@ def test_the_same_seed_ends_in_the_same_state_whoever_ranks() -> None:
     assert check(fast.state) == []
 
 
-def test_with_a_queue_pods_are_lone_pods_of_it_as_the_watcher_tells_them() -> None:
+def test_with_queues_pods_are_lone_pods_of_them_as_the_watcher_tells_them() -> None:
     random = Random(1)
-    found = Churn(5, shapes(8, random), random, Policy(), has_queue=True)
+    found = Churn(5, shapes(8, random), random, Policy(), queues=3)
     decide = found.decider(Board(found.state))
     assert sum(found.step(decide) for _ in range(20)) > 0
     views = Views(found.state)
     views.follow()
-    assert {pod.fact.queue for pod in found.state.pods.values()} == {DEFAULT_QUEUE}
+    assert {pod.fact.queue for pod in found.state.pods.values()} == {DEFAULT_QUEUE, "q1", "q2"}
     assert all(job.is_single for job in views.jobs.values())
 
 

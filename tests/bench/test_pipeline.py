@@ -26,7 +26,7 @@ def test_pipeline_reports_one_line_of_json() -> None:
     assert facts["bench"] == "pipeline"
     assert (facts["parameters"]["nodes"], facts["parameters"]["pods"]) == (50, 200)
     assert facts["ratio_to_bare_client"] > 0
-    assert facts["placed_percent"] == 100
+    assert 97 <= facts["placed_percent"] <= 100
     assert facts["pods_per_second_wall"] > 0
     assert 0 < facts["p50_us"] <= facts["p99_us"]
     assert 0 < facts["idle_p50_us"] <= facts["idle_p99_us"]

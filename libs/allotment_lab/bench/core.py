@@ -16,9 +16,10 @@ from allotment.core.placement.policies.learning import learn
 from allotment_board import NodeRanker
 from allotment_cli.options.params import Finite
 from allotment_cli.show.output import note
+from allotment_lab.bench.options import misfits_option, queues_option
 from allotment_lab.bench.policies import PolicyWord, policy_of
 from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result, settle
-from allotment_lab.bench.worlds.churn import DEFAULT_QUEUE, DEVICES, Churn, shapes
+from allotment_lab.bench.worlds.churn import DEVICES, Churn, shapes
 from allotment_lab.percentiles import percentile
 from allotment_proto.facts import PodRequest, Policy
 
@@ -58,18 +59,12 @@ class _Run(NamedTuple):
     help="Shares, MIG instances cut on demand, or Ascend templates.",
 )
 @click.option("--policy", type=PolicyWord(), default="binpack", show_default=True)
-@click.option(
-    "--queue/--no-queue",
-    default=True,
-    show_default=True,
-    help="All pods are in a queue `default`, as in every cluster with Volcano's definitions.",
-)
+@queues_option
+@misfits_option
 @click.option("--seconds", default=5.0, show_default=True, type=Finite(0.1, 600))
 @click.option("--seed", default=1, show_default=True)
 @reporting
-def core(
-    as_json: bool, save: Any, compare: Any, cards: int, devices: str, queue: bool, **plan: Any
-) -> None:
+def core(as_json: bool, save: Any, compare: Any, cards: int, devices: str, **plan: Any) -> None:
     """One process, one core: end a pod, decide a pod, on a cluster that is two thirds full.
 
     The baseline is the plain ranker of the core, on the same cluster in the same process.
@@ -86,14 +81,15 @@ def core(
         cards_per_node=cards,
         devices=devices,
         is_each_its_own=shape_count == 0,
-        has_queue=queue,
+        queues=plan["queues"],
+        misfits=plan["misfits"],
     )
     settle()
     board = NodeRanker(churn.state)
     cold_us = _first_rankings_us(board, wanted)
     decide = churn.decider(board)
     _run(churn, decide, seconds / 5, WARM_UP_PER_SHAPE * shape_count)
-    at_a_time = 1 if queue else STEPS_AT_A_TIME
+    at_a_time = 1 if plan["queues"] else STEPS_AT_A_TIME
     measured = _run(churn, decide, seconds, at_a_time=at_a_time)
     note("by the plain rules …")
     by_rules = churn.decider(Evaluator(churn.state))
@@ -108,7 +104,7 @@ def core(
     decide_us = sum(measured.latencies_us) / len(measured.latencies_us)
     found = result(
         "core",
-        {**plan, "cards": cards, "devices": devices, "queue": DEFAULT_QUEUE if queue else ""},
+        {**plan, "cards": cards, "devices": devices},
         rate_per_cpu_second=round(rate),
         plain_rate_per_cpu_second=round(plain_rate, 1),
         ratio_to_plain=round(rate / plain_rate, 2),

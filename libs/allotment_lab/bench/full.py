@@ -16,6 +16,7 @@ from allotment.core.queues.round.rounds import Rounds
 from allotment_board import NodeRanker
 from allotment_cli.show.output import note
 from allotment_filter.groups import Groups
+from allotment_lab.bench.options import misfits_option, queues_option
 from allotment_lab.bench.policies import PolicyWord, policy_of
 from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result, settle
 from allotment_lab.bench.worlds.churn import Churn, shapes
@@ -78,6 +79,8 @@ class Services:
 @click.option("--shapes", default=16, show_default=True, type=click.IntRange(1, 100))
 @click.option("--ends", default=100, show_default=True, type=click.IntRange(1, 100_000))
 @click.option("--policy", type=PolicyWord(), default="binpack", show_default=True)
+@queues_option
+@misfits_option
 @click.option("--seed", default=1, show_default=True)
 @reporting
 def full(
@@ -87,7 +90,8 @@ def full(
     random = Random(plan["seed"])
     note(f"filling {nodes} nodes × {CARDS} cards …")
     wanted = shapes(plan["shapes"], random, most_cards=CARDS)
-    churn = Churn(nodes, wanted, random, policy_of(plan["policy"]), has_queue=True, fill=FILL)
+    policy, misfits = policy_of(plan["policy"]), plan["misfits"]
+    churn = Churn(nodes, wanted, random, policy, queues=plan["queues"], misfits=misfits, fill=FILL)
     settle()
     board = NodeRanker(churn.state)
     services = Services(churn, board, parks=True)

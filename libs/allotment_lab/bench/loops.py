@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import anyio
 import click
@@ -27,7 +28,7 @@ from allotment_lab.bench.pipeline import STAGES
 from allotment_lab.bench.pipeline_load import NAMESPACE, write_at_once
 from allotment_lab.bench.policies import policy_of
 from allotment_lab.bench.results import Result, have_compiled, publish, reporting, result
-from allotment_lab.bench.worlds.churn import CARDS, DEFAULT_QUEUE, GIB, queue_fact
+from allotment_lab.bench.worlds.churn import CARDS, GIB, queue_facts, queue_name
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import (
     CpuClock,
@@ -53,7 +54,7 @@ from allotment_proto.events import (
 )
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, PodRequest
 
-REPLICAS = 2
+REPLICAS, QUEUES = 2, 10
 SILENCE_S = 300.0
 LOW, HIGH = 0, 1000
 CARD_MIB = 15_360
@@ -117,7 +118,7 @@ async def _measure(plan: Plan, directory: Path) -> Result:
 def _cluster(plan: Plan) -> Iterator[Event]:
     policy = policy_of(str(DEFAULT_POLICY))
     yield PolicyLoaded(policy=policy, source="bench", text_sha256="")
-    yield queue_fact()
+    yield from queue_facts(QUEUES)
     yield PriorityClassObserved(uid="high", name="high", rv=1, value=HIGH)
     for node in range(plan.nodes):
         cards = tuple(
@@ -146,7 +147,7 @@ def _pod(uid: str, request: PodRequest, priority: int, **more: Any) -> PodObserv
         name=uid,
         rv=1,
         created_ms=1,
-        queue=DEFAULT_QUEUE,
+        queue=queue_name(crc32(uid.encode()) % QUEUES),
         scheduler="allotment",
         request=request,
         priority=priority,

@@ -22,10 +22,11 @@ from allotment.adapters.log.nats_server import NatsServer
 from allotment.core.errors import AllotError
 from allotment_cli.options.params import Finite
 from allotment_cli.show.output import note
+from allotment_lab.bench.options import misfits_option, queues_option
 from allotment_lab.bench.pipeline_load import Load, write_at_once
 from allotment_lab.bench.policies import PolicyWord, policy_of
 from allotment_lab.bench.results import Result, have_compiled, publish, reporting, result
-from allotment_lab.bench.worlds.churn import DEFAULT_QUEUE, node_fact, queue_fact, shapes
+from allotment_lab.bench.worlds.churn import node_fact, queue_facts, shapes
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import (
     CpuClock,
@@ -58,7 +59,8 @@ class Plan(NamedTuple):
     live: int | None
     batch_max: int | None
     policy: str
-    queue: bool
+    queues: int
+    misfits: int
     seed: int
 
 
@@ -82,12 +84,8 @@ class Plan(NamedTuple):
 )
 @click.option("--batch-max", type=click.IntRange(1), help="The filter's setting.")
 @click.option("--policy", type=PolicyWord(), default="binpack", show_default=True)
-@click.option(
-    "--queue/--no-queue",
-    default=True,
-    show_default=True,
-    help="All pods are in a queue `default`, as in every cluster with Volcano's definitions.",
-)
+@queues_option
+@misfits_option
 @click.option("--seed", default=1, show_default=True)
 @reporting
 def pipeline(as_json: bool, save: Any, compare: Any, **plan: Any) -> None:
@@ -138,8 +136,7 @@ async def _with_server(plan: Plan, directory: Path, server: NatsServer) -> Resul
     wanted = shapes(plan.shapes, random)
     async with connect(server.url, "bench") as connection, anyio.create_task_group() as group:
         log = await JetStreamLog.open(connection, monitor_url=server.monitor_url)
-        queue = DEFAULT_QUEUE if plan.queue else ""
-        load = Load(log, wanted, plan.live or plan.nodes, random, queue)
+        load = Load(log, wanted, plan.live or plan.nodes, random, plan.queues, plan.misfits)
         note(f"writing {plan.nodes} nodes …")
         await write_at_once(log, _cluster(plan, random))
         group.start_soon(load.write)
@@ -154,8 +151,7 @@ async def _with_server(plan: Plan, directory: Path, server: NatsServer) -> Resul
 
 def _cluster(plan: Plan, random: Random) -> Iterator[Event]:
     yield PolicyLoaded(policy=policy_of(plan.policy), source="bench", text_sha256="")
-    if plan.queue:
-        yield queue_fact()
+    yield from queue_facts(plan.queues)
     for number in range(plan.nodes):
         yield node_fact(number, random)
 

@@ -15,6 +15,7 @@ from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.recorder import Recorder
 from allotment.core.errors import AllotError
 from allotment.core.logport import LogMisconfigured, Record
+from allotment_lab.bench.worlds.churn import misfit, queue_name
 from allotment_proto import subjects
 from allotment_proto.codec import encode
 from allotment_proto.events import Envelope, Event, PodGone, PodObserved
@@ -85,9 +86,10 @@ class Load:
         wanted: Sequence[PodRequest],
         live: int,
         random: Random,
-        queue: str = "",
+        queues: int = 0,
+        misfits: int = 0,
     ) -> None:
-        """`queue` is what the pods say of theirs; empty where the cluster has none."""
+        """The pods are in so many queues (`queue_name`), and so many of a hundred fit nowhere."""
         self.decisions: list[Landed] = []
         self.placed = 0
         self.refused = 0
@@ -95,7 +97,7 @@ class Load:
         self.wanted = wanted
         self._weights = [1 / request.devices[0].count for request in wanted]
         self._live = live
-        self._queue = queue
+        self._queues, self._misfits = queues, misfits
         self._random = random
         self._pods = 0
         self._running: deque[str] = deque()
@@ -128,7 +130,10 @@ class Load:
         return [fact.uid for fact in facts]
 
     def pick(self, count: int) -> list[PodRequest]:
-        return self._random.choices(self.wanted, self._weights, k=count)
+        """Requests of so many pods."""
+        picked = self._random.choices(self.wanted, self._weights, k=count)
+        draw = self._random.randrange
+        return [misfit(each) if draw(100) < self._misfits else each for each in picked]
 
     async def settled(self, timeout_s: float) -> None:
         """Wait until every pod so far was decided. Raises AllotError if nothing moves."""
@@ -201,7 +206,7 @@ class Load:
             name=f"pod-{self._pods}",
             rv=1,
             created_ms=self._pods,
-            queue=self._queue,
+            queue=queue_name(self._pods % self._queues) if self._queues else "",
             scheduler="allotment",
             phase="Pending",
             request=request,

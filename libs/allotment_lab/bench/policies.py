@@ -18,7 +18,7 @@ DEVICE_POLICY = "deviceshare.SchedulePolicy"
 
 
 class PolicyWord(click.ParamType[str]):
-    """A name of a device policy under the built-in configuration, or a file with another one."""
+    """A name of a device policy under local mode's configuration, or a file with another one."""
 
     name = "policy"
 
@@ -36,11 +36,11 @@ class PolicyWord(click.ParamType[str]):
 
 
 def policy_of(word: str, fail: Callable[[str], object] | None = None) -> Policy:
-    """The policy of a word that was accepted."""
-    if word in POLICIES:
-        return Policy(device_policy=word)
+    """The policy of a word that was accepted: local mode's own with a device policy of that name,
+    or the file's.
+    """
     try:
-        text = Path(word).read_text(encoding="utf-8")
+        text = _named(word) if word in POLICIES else Path(word).read_text(encoding="utf-8")
         policy = parse(text, word, Policy().scheduler_names).policy
         # These benches have no device plugin, which would be waited for without an end.
         return msgspec.structs.replace(policy, plugin_backlog=0)
@@ -59,10 +59,15 @@ def file_of(word: str, directory: Path) -> Path:
     """
     if word not in POLICIES:
         return Path(word)
+    written = directory / f"{word}.conf"
+    written.write_text(_named(word), encoding="utf-8")
+    return written
+
+
+def _named(word: str) -> str:
+    """Local mode's configuration, which has all five actions, with a device policy of that name."""
     found = yaml.safe_load(DEFAULT_POLICY.read_text(encoding="utf-8"))
     plugins = [plugin for tier in found["tiers"] for plugin in tier["plugins"]]
     (deviceshare,) = (plugin for plugin in plugins if plugin["name"] == "deviceshare")
     deviceshare["arguments"][DEVICE_POLICY] = word
-    written = directory / f"{word}.conf"
-    written.write_text(yaml.safe_dump(found, sort_keys=False), encoding="utf-8")
-    return written
+    return yaml.safe_dump(found, sort_keys=False)

@@ -8,7 +8,7 @@ Everything goes through `apply`, as it does in the services. The scatter's cards
 binpack picks them whatever the policy is: plain loops that look ahead would take minutes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from random import Random
 
@@ -53,6 +53,7 @@ MODELS = (
 WORDS = ("A100", "L40S", "T4", "H100")
 FILL = 0.66
 CARDS = 8
+MISFIT_CARDS = 1_000
 DEFAULT_QUEUE = "default"
 MISSES_MAX = 10_000
 DRAWN_AT_A_TIME = 256
@@ -150,9 +151,22 @@ def node_fact(
     )
 
 
-def queue_fact() -> QueueObserved:
-    """The queue that pods without one are in."""
-    return QueueObserved(uid="queue-default", name=DEFAULT_QUEUE, rv=1)
+def queue_facts(count: int) -> Iterator[QueueObserved]:
+    """So many queues, named by `queue_name`."""
+    for number in range(count):
+        name = queue_name(number)
+        yield QueueObserved(uid=f"queue-{name}", name=name, rv=1, created_ms=1, weight=1)
+
+
+def queue_name(number: int) -> str:
+    """The first queue is the one that pods without a queue are in."""
+    return f"q{number}" if number else DEFAULT_QUEUE
+
+
+def misfit(request: PodRequest) -> PodRequest:
+    """The request for more cards than any node has."""
+    device = msgspec.structs.replace(request.devices[0], count=MISFIT_CARDS)
+    return msgspec.structs.replace(request, devices=(device,))
 
 
 class Churn:
@@ -168,16 +182,18 @@ class Churn:
         cards_per_node: int = CARDS,
         devices: str = DEVICES[0],
         is_each_its_own: bool = False,
-        has_queue: bool = False,
+        queues: int = 0,
+        misfits: int = 0,
         fill: float = FILL,
     ) -> None:
         """The policy's mix is recorded as an event, as services learn it. With `is_each_its_own` no
-        two pods have an equal request. With `has_queue` there is a queue `default`, so that
-        decisions are made by rounds over queues. `fill` is the part of the cards' memory that is
-        taken first.
+        two pods have an equal request. With `queues` decisions are made by rounds over queues.
+        Of a hundred pods that come later `misfits` fit nowhere. `fill` is the part of the cards'
+        memory that is taken first.
         """
         self.state = ClusterState()
         self._is_each_its_own = is_each_its_own
+        self._queues, self._misfits = queues, 0
         self._random = random
         self._wanted = wanted
         self._weights = list(accumulate(1 / request.devices[0].count for request in wanted))
@@ -190,9 +206,10 @@ class Churn:
         self._apply(PolicyLoaded(policy=filling, source="bench", text_sha256=""))
         for number in range(nodes):
             self._apply(node_fact(number, random, cards_per_node, devices))
-        if has_queue:
-            self._apply(queue_fact())
+        for queue in queue_facts(queues):
+            self._apply(queue)
         self._fill(fill)
+        self._misfits = misfits
         if filling != policy:
             self._apply(PolicyLoaded(policy=policy, source="bench", text_sha256=""))
             self._apply(
@@ -256,6 +273,8 @@ class Churn:
                 self._wanted, cum_weights=self._weights, k=DRAWN_AT_A_TIME
             )
         request = self._drawn.pop()
+        if self._misfits and self._random.randrange(100) < self._misfits:
+            request = misfit(request)
         if self._is_each_its_own:
             memory_bytes = request.memory_bytes + self._pods
             request = msgspec.structs.replace(request, memory_bytes=memory_bytes)
@@ -272,7 +291,7 @@ class Churn:
             name=uid,
             rv=1,
             created_ms=self._pods,
-            queue=DEFAULT_QUEUE if self.state.is_batched else "",
+            queue=queue_name(self._pods % self._queues) if self._queues else "",
             scheduler="allotment",
             phase="Pending",
             request=request,

@@ -1,9 +1,9 @@
 """A long log as production writes it, made quickly: the material of `allot bench replay`.
 
-A cluster of nodes with eight cards each, then rounds: pods arrive, one decision places them, their
-Bindings are known, they are seen running, and as many old ones are gone once enough are alive. All
-records go through the codec, facts gather in records of up to 500 as the watcher's do. Placements
-fit (they are put on random cards with room), so the fold upholds every one of them.
+A cluster of nodes with eight cards each, then pod after pod: it arrives, a decision places it, its
+Binding is known, it is seen running, and an old one is gone once enough are alive. All records go
+through the codec, with one event in each, as where pods come one at a time. Placements fit (they
+are put on random cards with room), so the fold upholds every one of them.
 """
 
 from collections.abc import Iterator
@@ -39,19 +39,16 @@ GIB = 1 << 30
 CARDS = 8
 SLOTS = 10
 MEMORY_MIB = 81_920
-ROUND_PODS = 250
 TRIES_MAX = 10_000
-FACTS_PER_RECORD = 500
 COUNTS = (1,) * 12 + (2, 2, 4, 8)
 START_MS = 1_795_183_200_000
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One record to be: its subject, its bytes, and how many events they hold."""
+    """One record to be, of one event: its subject and its bytes."""
 
     subject: str
     payload: bytes
-    events: int
 
 
 class _Running(msgspec.Struct, gc=False):
@@ -78,42 +75,38 @@ class LongLog:
         """Records until there were at least `events` events; may be called again for more."""
         if self._seq == 0:
             policy = PolicyLoaded(policy=Policy(), source="bench", text_sha256="")
-            yield self._entry(subjects.CONFIG, (policy,))
-            yield from self._facts([self._node(number) for number in range(self._nodes)])
+            yield self._entry(subjects.CONFIG, policy)
+            for number in range(self._nodes):
+                yield self._entry(subjects.FACTS, self._node(number))
         target = self.events + events if self._running else events
         while self.events < target:
-            yield from self._round()
+            yield from self._life()
 
-    def _round(self) -> Iterator[Entry]:
-        pods = [self._pod() for _ in range(ROUND_PODS)]
-        yield from self._facts([pod.pending for pod in pods])
+    def _life(self) -> Iterator[Entry]:
+        pod = self._pod()
+        yield self._entry(subjects.FACTS, pod.pending)
         decided = Decided(
             cycle=f"scorer-0/{self._seq}",
             basis=self._seq,
             checked=self._seq,
             policy=1,
-            batch=tuple(pod.pending.uid for pod in pods),
-            placements=tuple(self._placement(pod) for pod in pods),
+            batch=(pod.pending.uid,),
+            placements=(self._placement(pod),),
         )
-        yield self._entry(subjects.DECISION, (decided,))
-        decision = self._seq
-        bound = tuple(
-            Bound(
-                uid=pod.pending.uid,
-                namespace=pod.pending.namespace,
-                name=pod.pending.name,
-                node=_node_name(pod.node),
-                decision=decision,
-            )
-            for pod in pods
+        yield self._entry(subjects.DECISION, decided)
+        bound = Bound(
+            uid=pod.pending.uid,
+            namespace=pod.pending.namespace,
+            name=pod.pending.name,
+            node=_node_name(pod.node),
+            decision=self._seq,
         )
         yield self._entry(subjects.OUTCOME, bound)
-        facts: list[Event] = [self._seen(pod) for pod in pods]
-        self._running += pods
-        self.placed += len(pods)
+        yield self._entry(subjects.FACTS, self._seen(pod))
+        self._running.append(pod)
+        self.placed += 1
         while len(self._running) > self._live:
-            facts.append(self._end())
-        yield from self._facts(facts)
+            yield self._entry(subjects.FACTS, self._end())
 
     def _pod(self) -> _Running:
         random = self._random
@@ -219,15 +212,11 @@ class LongLog:
             inventories=(Inventory("vgpu", "hami-core", cards),),
         )
 
-    def _facts(self, facts: list[Event]) -> Iterator[Entry]:
-        for start in range(0, len(facts), FACTS_PER_RECORD):
-            yield self._entry(subjects.FACTS, tuple(facts[start : start + FACTS_PER_RECORD]))
-
-    def _entry(self, subject: str, events: tuple[Event, ...]) -> Entry:
+    def _entry(self, subject: str, event: Event) -> Entry:
         self._seq += 1
-        self.events += len(events)
-        envelope = Envelope(at_ms=START_MS + self._seq, by="bench/0", events=events)
-        return Entry(subject, encode(envelope), len(events))
+        self.events += 1
+        envelope = Envelope(at_ms=START_MS + self._seq, by="bench/0", events=(event,))
+        return Entry(subject, encode(envelope))
 
 
 def _shape(random: Random, number: int) -> PodRequest:
