@@ -19,7 +19,15 @@ from tests.waiting import patience
 from allotment.adapters.log.certificates import CA, CERTIFICATE, KEY
 from allotment.adapters.log.connection import NatsUnavailable, connect
 from allotment.adapters.log.nats_client import Credentials
-from allotment.adapters.log.nats_users import PUBLIC_KEYS, SEED, USERS, inbox_of, secret_of
+from allotment.adapters.log.nats_users import (
+    PUBLIC_KEYS,
+    SEED,
+    USERS,
+    Key,
+    inbox_of,
+    public_keys,
+    secret_of,
+)
 from allotment_cli.main import main
 from allotment_cli.setup.nats_setup import SECRET
 from allotment_cli.setup.nats_users import PUBLIC
@@ -131,6 +139,19 @@ async def test_nothing_that_exists_is_changed(cluster: Cluster) -> None:
     assert await cluster.contents() == made
 
 
+async def test_a_lost_key_is_replaced(cluster: Cluster) -> None:
+    """Otherwise the pods that mount it would wait for ever."""
+    await cluster.run()
+    made = await cluster.contents()
+    await cluster.delete("secrets", secret_of("filter"))
+    done = await cluster.run()
+    assert "NATS users filter; if NATS runs already, restart it" in done.stdout
+    found = await cluster.contents()
+    assert {name for name in made if found[name] != made[name]} == {PUBLIC, secret_of("filter")}
+    public = public_keys(found[PUBLIC][PUBLIC_KEYS.name])
+    assert public["filter"] == Key.of(found[secret_of("filter")][SEED]).public
+
+
 async def test_an_interrupted_run_is_completed(cluster: Cluster) -> None:
     await cluster.run()
     made = await cluster.contents()
@@ -153,7 +174,7 @@ async def test_a_user_of_a_newer_release_gets_a_key(cluster: Cluster) -> None:
     await cluster.delete("secrets", secret_of("inspector"))
     await cluster.put("configmaps", PUBLIC, {"data": {PUBLIC_KEYS.name: older}})
     done = await cluster.run()
-    assert f"keys created in {NAMESPACE} for the NATS users inspector\n" in done.stdout
+    assert f"keys created in {NAMESPACE} for the NATS users inspector;" in done.stdout
     found = await cluster.contents()
     assert {name for name in made if found[name] != made[name]} == {PUBLIC, secret_of("inspector")}
     assert set(older.splitlines()) < set(found[PUBLIC][PUBLIC_KEYS.name].splitlines())

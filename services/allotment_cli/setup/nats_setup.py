@@ -20,6 +20,7 @@ from allotment.adapters.log.certificates import (
     new_certificates,
 )
 from allotment.adapters.log.nats_users import (
+    ADMIN,
     NAMESPACE,
     PUBLIC_KEYS,
     SEED,
@@ -114,34 +115,44 @@ async def create_certificate(client: KubeClient, namespace: str, now: datetime) 
 async def create_keys(client: KubeClient, namespace: str) -> str:
     """Create a key for each user without one; what was done, in a sentence. Raises `AllotError`.
 
-    A user has a key once the ConfigMap for the servers has its public half: the seed may then be
-    kept elsewhere. The ConfigMap is written last, so a run that was interrupted is completed by the
-    next one, which reads the seeds that exist already.
+    The ConfigMap with the public keys is written last. So after an interrupted run the next one
+    completes it from the seeds that exist already.
     """
     servers = KeptText(client, namespace, PUBLIC, PUBLIC_KEYS.name)
     try:
         known = public_keys(await servers.read() or "")
-        missing = [user for user in USERS if user not in known]
-        for user in missing:
-            known[user] = (await _key(client, namespace, user)).public
-        if missing:
-            await servers.write(public_conf(known))
+        made = {}
+        for user in USERS:
+            if user == ADMIN and user in known:
+                continue  # the administrator may keep the seed elsewhere
+            public = await _key(client, namespace, user, known.get(user))
+            if public != known.get(user):
+                made[user] = public
+        if made:
+            await servers.write(public_conf(known | made))
     except TextUnavailable as error:
         raise AllotError(str(error), "check the account's rights on ConfigMaps there") from error
-    if not missing:
+    if not made:
         return f"all NATS users of {namespace} have keys already; none was changed"
-    return f"keys created in {namespace} for the NATS users {', '.join(missing)}"
+    return (
+        f"keys created in {namespace} for the NATS users {', '.join(made)}; if NATS runs already,"
+        f" restart it: kubectl -n {namespace} rollout restart statefulset {SERVICE}"
+    )
 
 
-async def _key(client: KubeClient, namespace: str, user: str) -> Key:
-    """A new key in a Secret of its own, or the existing one."""
+async def _key(client: KubeClient, namespace: str, user: str, known: str | None) -> str:
+    """The public key of a user: of a new Secret, or of the existing one, whose seed is read only if
+    the servers do not know its public key.
+    """
     key = new_key()
     secret = manifest("Secret", secret_of(user), namespace, {SEED: key.seed})
     if await _created(client, namespace, secret):
-        return key
+        return key.public
+    if known is not None:
+        return known
     seed = await seed_in(client, namespace, user)
     try:
-        return Key.of((seed or "").strip())
+        return Key.of((seed or "").strip()).public
     except ValueError as error:
         name = f"{namespace}/{secret_of(user)}"
         raise AllotError(f"secret {name}: {error}", f"delete secret {name}") from error

@@ -27,7 +27,11 @@ class KeptText:
         self._client = client
         self._key = key
         self._folder = f"/api/v1/namespaces/{namespace}/configmaps"
-        self._meta = {"name": name, "namespace": namespace}
+        self._meta = {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/part-of": "allotment"},
+        }
 
     async def read(self) -> str | None:
         """The text, None where the ConfigMap or the key does not exist. Raises TextUnavailable."""
