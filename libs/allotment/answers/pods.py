@@ -195,12 +195,13 @@ async def records_of(
 
 async def _about(kept: KeptLog, things: Collection[Thing], last_seq: int) -> dict[Thing, list[int]]:
     """The records about some things; of a node that went, with the first ones of its return."""
-    nodes = [(NODE, name) for kind, name in things if kind == LOST]
-    found = await kept.about([*things, *nodes], last_seq)
-    for node in nodes:
-        seqs, lost = found.pop(node), found[LOST, node[1]]
-        back = (bisect_right(seqs, seq) for seq in lost)
-        found[LOST, node[1]] = [*lost, *(seqs[at] for at in back if at < len(seqs))]
+    found = await kept.about(things, last_seq)
+    went = {name: seqs for (kind, name), seqs in found.items() if kind == LOST and seqs}
+    if went:
+        nodes = await kept.about([(NODE, name) for name in went], last_seq)
+        for (_, name), seqs in nodes.items():
+            back = (bisect_right(seqs, seq) for seq in went[name])
+            found[LOST, name] += [seqs[at] for at in back if at < len(seqs)]
     return found
 
 

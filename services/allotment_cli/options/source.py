@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from allotment.answers import cluster, kubeconfig, source
-from allotment.answers.cluster import Access, Cluster
+from allotment.answers import kubeconfig, source
 from allotment.answers.kubeconfig import Choice
 from allotment.answers.source import DEFAULT_HOME, Origin, Source
 from allotment_cli.show.progress import TERMINAL
 
 if TYPE_CHECKING:
     from allotment.adapters.log.connection import Connection
+    from allotment.answers.cluster import Access, Cluster
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -127,8 +127,10 @@ def open_as_admin(origin: Origin) -> AbstractAsyncContextManager["Connection"]:
     return source.open_as_admin(named(origin), TERMINAL)
 
 
-def open_cluster(access: Access) -> AbstractAsyncContextManager[Cluster]:
+def open_cluster(access: "Access") -> AbstractAsyncContextManager["Cluster"]:
     """The API server of these options. Raises `AllotError`."""
+    from allotment.answers import cluster  # its client takes long to load
+
     return cluster.open_cluster(access, TERMINAL)
 
 

@@ -31,6 +31,7 @@ WORTH_RECORDS = 1_000
 """So many new records are worth writing."""
 FRAME_RECORDS = 512
 _FRAMES_OPEN = 16
+_INDEXES_OPEN = 128
 _LEVEL = 1
 _NAME = re.compile(r"index-(\d{20})-(\d{20})-(\d{16})")
 
@@ -79,6 +80,7 @@ class KeptLog:
         self._tail = StretchIndex()
         """Of the first `_indexed` of these."""
         self._indexed = 0
+        self._open_indexes: OrderedDict[_Stretch, bytes] = OrderedDict()
         self._packed: tuple[_Stretch, list[bytes]] | None = None
         self._frames: OrderedDict[tuple[_Stretch, int], list[Record]] = OrderedDict()
 
@@ -111,7 +113,7 @@ class KeptLog:
         """By each of these the sequences, in order and up to one that the log has, of the records
         that concern it.
         """
-        indexes = await self._indexes([name for _, name in things], last_seq)
+        indexes = await self._indexes([key_of(thing) for thing in things], last_seq)
         found = {}
         for thing in things:
             seqs = (seq for index in indexes for seq in index.about.get(key_of(thing), ()))
@@ -264,20 +266,20 @@ class KeptLog:
 
     # Indexes
 
-    async def _indexes(self, names: Collection[str], last_seq: int) -> list[StretchIndex]:
-        """The indexes of all stretches that mention any of these names, and of the records after
-        them up to a sequence that the log has.
+    async def _indexes(self, keys: Collection[str], last_seq: int) -> list[StretchIndex]:
+        """The indexes of all stretches that have any of these keys, and of the records after them
+        up to a sequence that the log has.
         """
-        sought = [name.encode() for name in names]
+        sought = [key.encode() for key in keys]
         while True:
             found = []
             for stretch in list(await self._open()):
-                sealed = await self._unseal(stretch, stretch.index_name)
-                if sealed is None:
+                index = await self._index(stretch)
+                if index is None:
                     await self._drop(stretch)
                     break
-                if any(name in sealed[0] for name in sought):
-                    found.append(msgspec.msgpack.decode(sealed[0], type=StretchIndex))
+                if any(key in index for key in sought):
+                    found.append(msgspec.msgpack.decode(index, type=StretchIndex))
             if self._end + len(self._pending) >= last_seq:
                 break
             async with aclosing(self.read(self._end + len(self._pending) + 1, last_seq)) as rest:
@@ -287,6 +289,17 @@ class KeptLog:
             _note(self._tail, record)
         self._indexed = len(self._pending)
         return [*found, self._tail]
+
+    async def _index(self, stretch: _Stretch) -> bytes | None:
+        index = self._open_indexes.get(stretch)
+        if index is None:
+            sealed = await self._unseal(stretch, stretch.index_name)
+            if sealed is None:
+                return None
+            index = self._open_indexes[stretch] = sealed[0]
+            if len(self._open_indexes) > _INDEXES_OPEN:
+                self._open_indexes.popitem(last=False)
+        return index
 
 
 def _note(index: StretchIndex, record: Record) -> None:
