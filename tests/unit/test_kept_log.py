@@ -10,12 +10,13 @@ import pytest
 
 from allotment.adapters.log import kept
 from allotment.adapters.service.moments import AtSequence
-from allotment.answers import folding, pods
+from allotment.answers import folding, pods, usage
 from allotment.answers.folding import fold
 from allotment.core.explain.concerned import POD
 from allotment.core.explain.life import Life
 from allotment.core.ledger import snapshot
 from allotment.core.logport import Record
+from allotment.core.replay.usage import NAMES
 from tests.kept import KeptSource
 from tests.recording import Recorder, vgpu
 
@@ -169,3 +170,23 @@ async def test_two_commands_at_once_do_not_disturb_each_other(tmp_path: Path) ->
         for first in (60, 90, 130, len(records)):
             group.start_soon(ask, first)
     assert found == [plain] * 4
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("by", [*NAMES, "label=app"])
+async def test_usage_goes_on_from_what_was_added_up_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setattr(usage, "KEEP_AFTER_RECORDS", 40)
+    records = log_of(PODS)
+    for last in (90, 91, 200, 150, len(records)):  # the clock may go back: then from the beginning
+        source = KeptSource(records[:last], tmp_path)
+        assert await usage.measure(source, by=by) == await usage.measure(
+            KeptSource(records[:last], None), by=by
+        )
+        await source.kept.close()
+    assert source.folded < PODS * 3
+    late = await usage.measure(KeptSource(records, tmp_path), AtSequence(30), AtSequence(222), by)
+    assert late == await usage.measure(
+        KeptSource(records, None), AtSequence(30), AtSequence(222), by
+    )

@@ -14,7 +14,7 @@ import msgspec
 
 from allotment.adapters.log.snapshots import SnapshotStore, digests_of
 from allotment.adapters.service.heap import uncollected
-from allotment.adapters.service.moments import At, AtSequence, moment_text
+from allotment.adapters.service.moments import At, AtSequence, AtTime, moment_text
 from allotment.adapters.telemetry.log import one_line
 from allotment.answers import moments
 from allotment.answers.source import Source
@@ -236,17 +236,62 @@ async def _restore(
 
 
 async def _keep(source: Source, folded: Folded, latest_ms: int, record: str) -> None:
+    if source.snapshots is not None:
+        await _save(source, source.snapshots, folded, _kept_of(folded, latest_ms), record)
+
+
+def _kept_of(folded: Folded, latest_ms: int) -> _Kept:
+    return _Kept(folded.time_ms, latest_ms, folded.unreadable, snapshot.encode(folded.state))
+
+
+async def _save(
+    source: Source, store: SnapshotStore, folded: Folded, kept: msgspec.Struct, record: str
+) -> None:
     """For the next command. A cache: that it cannot be written is worth a word, no more."""
-    if source.snapshots is None:
-        return
-    kept = _Kept(folded.time_ms, latest_ms, folded.unreadable, snapshot.encode(folded.state))
     try:
         packed = zlib.compress(msgspec.msgpack.encode(kept), _LEVEL)
-        await source.snapshots.save(folded.seq, packed, record)
+        await store.save(folded.seq, packed, record)
     except OSError as error:
         source.screen.note(
             f"the cache of this log cannot be written; each command reads the log again: {error}"
         )
+
+
+class _KeptWith(msgspec.Struct, frozen=True, array_like=True):
+    """A fold, and what was found on the way to it."""
+
+    kept: _Kept
+    found: bytes
+
+
+async def keep_with(
+    source: Source, folded: Folded, latest_ms: int, name: str, found: bytes
+) -> None:
+    """Keep a fold, of which no record is later than `latest_ms`, with what was found on the way."""
+    if source.snapshots is not None:
+        content = _KeptWith(_kept_of(folded, latest_ms), found)
+        record = await digests_of(source)(folded.seq)
+        await _save(source, source.snapshots.within(name), folded, content, record)
+
+
+async def kept_with(source: Source, at: AtTime, name: str) -> tuple[Folded, bytes] | None:
+    """What `keep_with` kept under a name, if it is not beyond a moment."""
+    if source.snapshots is None:
+        return None
+    last_seq = await source.last_seq()
+    read = await source.snapshots.within(name).load(last_seq, digests_of(source))
+    if read is None:
+        return None
+    try:
+        kept, found = msgspec.structs.astuple(
+            msgspec.msgpack.decode(zlib.decompress(read[1]), type=_KeptWith)
+        )
+        if kept.latest_ms > at.ms:
+            return None
+        state = snapshot.decode(kept.state)
+    except (*UNREADABLE, zlib.error, snapshot.SnapshotError):
+        return None
+    return Folded(state, state.seq, kept.time_ms, kept.unreadable), found
 
 
 Dated = TypeVar("Dated", Finding, OpenProblem)

@@ -7,13 +7,15 @@ import msgspec
 
 from allotment.adapters.service.moments import At, AtSequence, AtTime, moment_text
 from allotment.answers import moments
-from allotment.answers.folding import fold
+from allotment.answers.folding import fold, keep_with, kept_with
 from allotment.answers.source import Source
 from allotment.core.errors import AllotError
 from allotment.core.replay.usage import NAMESPACE, Meter, Usage, name_of
 from allotment.core.units import rfc3339
 
 SCHEMA = "allotment.dev/usage/v1"
+KEEP_AFTER_RECORDS = 5_000
+"""After so many records what was added up since the log began is worth keeping."""
 
 
 class UsageDocument(msgspec.Struct, frozen=True, rename="camel"):
@@ -53,14 +55,21 @@ async def measure(
             f" {moment_text(to_ms)}: nothing lies between",
             "give --from before --to",
         )
-    before = await fold(source, AtTime(from_ms))
+    name = "" if first is not None else f"usage by {by}"
+    known = await kept_with(source, AtTime(to_ms), name) if name else None
+    before = await fold(source, AtTime(from_ms)) if known is None else known[0]
     meter = Meter(before.state, (from_ms, to_ms), name_of(by, before.state))
+    if known is not None:
+        meter.go_on(known[1])
+    first_seq = before.seq
     folded = await fold(
         source,
         AtTime(to_ms),
         lambda record, envelope, state: meter.take(record.time_ns // 1_000_000),
         after=before,
     )
+    if name and folded.seq - first_seq >= KEEP_AFTER_RECORDS:
+        await keep_with(source, folded, to_ms, name, meter.image())
     return document_of(meter.found()[0], from_ms, to_ms, folded.seq, by)
 
 

@@ -9,6 +9,7 @@ name and its time of creation, and reaches the same sequences with other records
 names the last record it was made from by its digest, and is loaded only where that record stands.
 """
 
+import hashlib
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -70,6 +71,10 @@ class SnapshotStore(Protocol):
         """Where the newest snapshot up to a sequence stands, by its name; 0 if there is none."""
         ...
 
+    def within(self, name: str) -> "SnapshotStore":
+        """Where the last two snapshots of another kind are kept, with more than the state."""
+        ...
+
 
 class SnapshotDirectory:
     """Snapshots as files in a directory, the last two of them kept; with `bytes_max` more, and
@@ -87,6 +92,10 @@ class SnapshotDirectory:
 
     async def save(self, seq: int, payload: bytes, record: str) -> None:
         await anyio.to_thread.run_sync(self._save, seq, payload, record)
+
+    def within(self, name: str) -> "SnapshotDirectory":
+        directory = self._directory / hashlib.sha256(name.encode()).hexdigest()[:16]
+        return SnapshotDirectory(directory, log_identity=self._log_identity)
 
     async def newest(self, until_seq: int) -> int:
         names = await anyio.to_thread.run_sync(self._newest_first)

@@ -9,7 +9,6 @@ so this module need not interpret decisions or Bindings again.
 """
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -81,13 +80,15 @@ class _Held(NamedTuple):
     amounts: _Amounts
 
 
-class _Sums:
+class _Sums(msgspec.Struct):
     """What was added up for one name in one span."""
 
-    def __init__(self) -> None:
-        self.pods: set[str] = set()
-        self.devices = self.memory_mib = self.cpu_milli = self.card_micro = 0
-        self.counted: Counter[str] = Counter()
+    pods: set[str] = set()
+    devices: int = 0
+    memory_mib: int = 0
+    cpu_milli: int = 0
+    card_micro: int = 0
+    counted: dict[str, int] = {}
 
     def add(self, uid: str, amounts: _Amounts, ms: int) -> None:
         self.pods.add(uid)
@@ -96,7 +97,7 @@ class _Sums:
         self.cpu_milli += amounts.cpu_milli * ms
         self.card_micro += amounts.card_micro * ms
         for resource, amount in amounts.extended:
-            self.counted[resource] += amount * ms
+            self.counted[resource] = self.counted.get(resource, 0) + amount * ms
 
     def usage(self, name: str) -> Usage:
         return Usage(
@@ -108,6 +109,13 @@ class _Sums:
             dict(sorted(self.counted.items())),
             self.card_micro,
         )
+
+
+class _Image(msgspec.Struct, frozen=True):
+    """What a meter knows besides its state; of what is held, since when and for what it counts."""
+
+    sums: list[dict[str, _Sums]]
+    held: dict[str, tuple[int, _Amounts]]
 
 
 class Meter:
@@ -128,6 +136,23 @@ class Meter:
         self._held: dict[str, _Held] = {}
         self._cursor = 0
         self._look_anew(edges[0])
+
+    def image(self) -> bytes:
+        """What was added up, to go on from with an equal state (`go_on`)."""
+        held = {uid: (each.since_ms, each.amounts) for uid, each in self._held.items()}
+        return msgspec.msgpack.encode(_Image(self._sums, held))
+
+    def go_on(self, image: bytes) -> None:
+        """Go on from an image of a meter with the same edges, of which the last may be later, and
+        with a state that has the same bookings. Raises `msgspec.MsgspecError` for other bytes.
+        """
+        found = msgspec.msgpack.decode(image, type=_Image)
+        self._sums = found.sums
+        self._held = {
+            uid: _Held(each.allocation, *found.held[uid])
+            for uid, each in self._held.items()
+            if uid in found.held
+        }
 
     def take(self, at_ms: int) -> None:
         """What the record of that time did, once it took effect."""
