@@ -75,13 +75,15 @@ def test_beside_a_cluster_the_bench_plays_the_kubelets_of_its_nodes(tmp_path: Pa
     with process() as url:
         arguments = ("--server", url, "--allocate-ms", str(ALLOCATE_MS))
         found = measured(tmp_path, *arguments)
-        counted = measured(tmp_path, "--server", url, "--ask", "cards", "--pods", "12")
+        asks = ("--server", url, "--ask", "cards", "--pods", "12", "--one-process")
+        counted = measured(tmp_path, *asks)
         with urlopen(f"{url}/api/v1/nodes") as answer:
             assert msgspec.json.decode(answer.read())["items"] == []
     assert (found["parameters"]["server"], found["parameters"]["queue"]) == (url, "")
     assert found["burst_us"]["running_p50"] >= 1000 * ALLOCATE_MS
     assert set(found["cpu_us"]) == {*SERVICES, "load"}
     assert counted["parameters"]["ask"] == "cards"
+    assert set(counted["cpu_us"]) == {"nats", "scheduler", "load"}
 
 
 @pytest.mark.slow
