@@ -20,7 +20,7 @@ from allotment.adapters.service.world import World, refused_reporter
 from allotment.core.explain.acknowledgement import Place
 from allotment.core.explain.story import corrected_text
 from allotment.core.logport import Record
-from allotment.core.reasons import cut, refusal_text
+from allotment.core.reasons import cut, refusal_reason, refusal_text
 from allotment_binder import notices
 from allotment_binder.causes import Causes
 from allotment_binder.decider import DECISION_FAILED, Decider
@@ -214,13 +214,24 @@ class Binder:
             "The pod is retried with growing pauses; other pods are not delayed. This is a bug "
             "in Allotment: report it with the log of the binder or scorer"
         )
-        self.notices.put(notices.Refused(pod.uid, pod.namespace, pod.name, text, is_news=True))
+        self.notices.put(
+            notices.Refused(
+                pod.uid, pod.namespace, pod.name, text, is_news=True, reason=DECISION_FAILED
+            )
+        )
 
     def _tell_refused(self, refusal: Refusal, *, is_news: bool) -> None:
         """Say on the pod why it waits."""
         text = refusal_text(refusal)
         self.causes.put(
-            notices.Refused(refusal.uid, refusal.namespace, refusal.name, text, is_news)
+            notices.Refused(
+                refusal.uid,
+                refusal.namespace,
+                refusal.name,
+                text,
+                is_news,
+                refusal_reason(refusal),
+            )
         )
 
     async def _bind_loop(

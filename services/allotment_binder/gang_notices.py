@@ -7,7 +7,7 @@ its queue does not admit it.
 from collections.abc import Iterator
 
 from allotment.core.ledger.model import ClusterState, Group
-from allotment.core.reasons import gate_text
+from allotment.core.reasons import condition_reason, gate_text
 from allotment_binder.causes import Causes
 from allotment_binder.group_status import tail_of
 from allotment_binder.notices import Notices, Refused
@@ -47,11 +47,12 @@ class GangNotices:
         because = waits_because(group)
         if not because:
             return
+        reason = condition_reason(_code(group))
         for uid in _untold(state, group):
             fact = state.pods[uid].fact
             if self._told.get(uid) != because:
                 self._told[uid] = because
-                self._notices.put(Refused(uid, fact.namespace, fact.name, because, is_news))
+                self._notices.put(Refused(uid, fact.namespace, fact.name, because, is_news, reason))
 
 
 def waits_because(group: Group) -> str:
@@ -59,6 +60,12 @@ def waits_because(group: Group) -> str:
     if group.gate is not None and group.gate.code:
         return f"{group.gate.code}: {gate_text(group.gate)}"
     return "" if group.short is None else tail_of(group.short.message)
+
+
+def _code(group: Group) -> str:
+    """The reason code of the same."""
+    gated = group.gate.code if group.gate is not None else ""
+    return gated or (group.short.code if group.short is not None else "")
 
 
 def _untold(state: ClusterState, group: Group) -> Iterator[str]:

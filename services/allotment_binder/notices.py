@@ -29,6 +29,7 @@ from allotment.adapters.kube.events import (
 from allotment.adapters.kube.result import Unknown
 from allotment.core.jobs.keys import SCHEDULING
 from allotment.core.queues import texts
+from allotment.core.reasons import UNSCHEDULABLE
 from allotment_binder.readers import Readers
 
 WORKERS = 4
@@ -41,7 +42,6 @@ LULL_S = 0.05
 """So long after the last Binding another one may come: between two decisions, or when a device
 plugin has served a pod for which others wait."""
 EVENTS_WAITING_MAX = 20_000
-UNSCHEDULABLE = texts.REASON_UNSCHEDULABLE
 
 
 class Refused(NamedTuple):

@@ -1047,6 +1047,34 @@ OF_GROUP: Final = frozenset(reason.code for reason in TABLE if reason.is_of_grou
 """What the other members of a group get verbatim: it holds for all of them."""
 OF_CLUSTER: Final = frozenset((CLUSTER_OVERUSED, CLUSTER_INSUFFICIENT))
 """What is short in the whole cluster, whatever queues may have."""
+_NODES_HELP: Final = (
+    _cured(Cure.NODE, Cure.POD, Cure.EITHER, Cure.ROOM, Cure.DEVICE, Cure.TRIAL, Cure.HOLD)
+    | _cured(Cure.PLUGIN)
+    | OF_CLUSTER
+    | {NOT_ENOUGH_RESOURCES, SAME_ROLE_FAILED}
+)
+"""Rejections that another node might end."""
+_BUSY: Final = _cured(Cure.SERVED)
+UNSCHEDULABLE: Final = "Unschedulable"
+
+
+def condition_reason(code: str) -> str:
+    """The reason of a waiting pod's condition `PodScheduled`: `Unschedulable`, for which cluster
+    autoscalers add nodes, only where another node might help; else the reason code itself.
+
+    Source: cluster-autoscaler and Karpenter take a pod as pending only with this reason.
+    """
+    return UNSCHEDULABLE if code in _NODES_HELP or code not in REASONS else code
+
+
+def refusal_reason(refusal: Refusal) -> str:
+    """The same of a refusal. Where a node fits and its device plugin is busy with another pod, none
+    has to be added.
+    """
+    if refusal.problem is not None:
+        return condition_reason(refusal.problem.code)
+    served = (code for code, _ in refusal.reasons if code in _BUSY)
+    return next(served, UNSCHEDULABLE)
 
 
 @lru_cache(maxsize=4096)  # thousands of pods are refused for the same counts

@@ -11,9 +11,9 @@ from allotment.core.queues.actions.allocate import DISCARDED, Promised, Turn
 from allotment.core.queues.model import Status
 from allotment.core.queues.plugins.gang import is_ready
 from allotment.core.queues.work import Job
+from allotment.core.reasons import UNSCHEDULABLE
 
 _REASON_SCHEDULABLE = "Schedulable"
-REASON_UNSCHEDULABLE = "Unschedulable"
 _REASON_BIND_ERROR = "SchedulerError"
 READY = "pod group is ready"
 _NOT_READY = "pod group is not ready"
@@ -65,7 +65,7 @@ def job_fit_error(job: Job, attempt: Attempt) -> str:
     if pending:
         reasons: dict[str, int] = {}
         for task in pending:
-            reason = _REASON_SCHEDULABLE if task.uid in attempt.nodes else REASON_UNSCHEDULABLE
+            reason = _REASON_SCHEDULABLE if task.uid in attempt.nodes else UNSCHEDULABLE
             reasons[reason] = reasons.get(reason, 0) + 1
         text += f"; {Status.PENDING.value}: {_histogram(reasons)}"
     if attempt.job_error:
