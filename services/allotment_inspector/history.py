@@ -19,6 +19,7 @@ neither the event loop nor all its records in memory.
 
 import threading
 import time
+import zlib
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import (
@@ -59,8 +60,9 @@ CHECKPOINT_EVENTS = 1_000
 """At least so many events between two checkpoints, and half as many as there are pods: then a
 checkpoint costs less than the fold before it.
 """
-EVENT_NS, IMAGE_BYTE_NS, POD_BYTES = 9_000, 14, 1_000
-"""About what folding an event takes, decoding a byte of a checkpoint, and a pod in one."""
+EVENT_NS, IMAGE_BYTE_NS, POD_BYTES = 9_000, 18, 1_000
+"""About what folding an event takes, unpacking a byte of a checkpoint, and a pod in one."""
+_LEVEL = 1
 MEMO_MAX = 256
 RECENT_BYTES = 8 << 20
 RECENT_RECORDS = 10_000
@@ -253,8 +255,18 @@ class Moment:
 
 
 class _Checkpoint(NamedTuple):
+    """A state, packed: its image has a size of many times these bytes."""
+
     seq: int
-    image: bytes
+    packed: bytes
+    size: int
+
+    @classmethod
+    def of(cls, seq: int, image: bytes) -> "_Checkpoint":
+        return cls(seq, zlib.compress(image, _LEVEL), len(image))
+
+    def state(self) -> ClusterState:
+        return snapshot.decode(zlib.decompress(self.packed))
 
 
 class _Past:
@@ -306,7 +318,7 @@ class History:
         self._began_seq = 0
         """Where the snapshot stands that the fold started from."""
         self._checkpoints: list[_Checkpoint] = []
-        self._stones: OrderedDict[int, bytes] = OrderedDict()
+        self._stones: OrderedDict[int, _Checkpoint] = OrderedDict()
         self._events_since = 0
         self._spacing = 1
         self._recent: deque[Record] = deque()
@@ -351,7 +363,7 @@ class History:
         """The fold starts from a snapshot: what was before is not known yet."""
         self._began_seq, self.is_filled = seq, False
         self.index.first_seq = seq + 1
-        self._keep(_Checkpoint(seq, image))
+        self._keep(_Checkpoint.of(seq, image))
 
     def _take(self, record: Record, envelope: Envelope | None) -> None:
         self.index.take(record, envelope)
@@ -428,7 +440,7 @@ class History:
     def _keep(self, checkpoint: _Checkpoint) -> None:
         place = bisect_right(self._checkpoints, checkpoint.seq, key=lambda c: c.seq)
         self._checkpoints.insert(place, checkpoint)
-        self.checkpoint_bytes += len(checkpoint.image)
+        self.checkpoint_bytes += len(checkpoint.packed)
         while self.checkpoint_bytes > self.bytes_max and len(self._checkpoints) > 1:
             self._thin()
 
@@ -442,7 +454,7 @@ class History:
     def _thin(self) -> None:
         """Leave out every second one, and make them half as often from now on."""
         self._checkpoints = self._checkpoints[1::2]
-        self.checkpoint_bytes = sum(len(found.image) for found in self._checkpoints)
+        self.checkpoint_bytes = sum(len(found.packed) for found in self._checkpoints)
         self._spacing *= 2
         self.thinned += 1
 
@@ -492,8 +504,8 @@ class History:
     async def _bring(self, look: _Look, seq: int) -> None:
         """Bring a state to a sequence: from where it is, from a checkpoint, or from nothing."""
         start = self._start(look.state.seq, seq)
-        if start.image:
-            look.state = await anyio.to_thread.run_sync(snapshot.decode, start.image)
+        if start.packed:
+            look.state = await anyio.to_thread.run_sync(start.state)
         elif look.state.seq != start.seq:
             look.state = ClusterState()
         worth = STONE_WORTH * self._events_apart(len(look.state.pods))
@@ -505,25 +517,25 @@ class History:
             await anyio.to_thread.run_sync(self._advance, look.state, records, stone)
 
     def _start(self, at_seq: int, seq: int) -> _Checkpoint:
-        """The best place to start from: an empty image stands for the state as it is."""
-        found = [_Checkpoint(stone, image) for stone, image in self._stones.items() if stone <= seq]
+        """The best place to start from: an empty one stands for the state as it is."""
+        found = [stone for stone in self._stones.values() if stone.seq <= seq]
         place = bisect_right(self._checkpoints, seq, key=lambda c: c.seq)
         found += self._checkpoints[place - 1 : place] if place else []
-        best = max(found, key=lambda c: c.seq, default=_Checkpoint(0, b""))
+        best = max(found, key=lambda c: c.seq, default=_Checkpoint(0, b"", 0))
         if best.seq <= at_seq <= seq:
-            return _Checkpoint(at_seq, b"")
+            return _Checkpoint(at_seq, b"", 0)
         # To read a state takes as long as to fold about as many events as it has pods.
         is_near = self.index.events_between(at_seq, best.seq) <= 2 * self._events_apart(
             self._pods()
         )
-        return _Checkpoint(at_seq, b"") if at_seq <= seq and is_near else best
+        return _Checkpoint(at_seq, b"", 0) if at_seq <= seq and is_near else best
 
     def _advance(self, state: ClusterState, records: Sequence[Record], stone: int) -> None:
         """Fold records onto a state; at `stone` it is kept."""
         for record in records:
             _apply(state, record)
             if record.seq == stone and (kept := _checkpoint(state)):
-                self._stones[stone] = kept.image
+                self._stones[stone] = kept
                 while len(self._stones) > STEPPING_STONES:
                     self._stones.popitem(last=False)
 
@@ -539,7 +551,7 @@ class History:
                 continue
             nearer = anyio.from_thread.run_sync(self._nearer, state.seq, seq)
             if nearer is not None:
-                state = snapshot.decode(nearer.image)
+                state = nearer.state()
             first = min(state.seq + 1, seq)  # right at a checkpoint the record itself is wanted
             records: list[Record] = []
             for chunk in _chunks(first, seq):
@@ -559,7 +571,7 @@ class History:
         if not passed:
             return None
         found = self._checkpoints[place - 1]
-        size = len(found.image)
+        size = found.size
         events = passed * max(CHECKPOINT_EVENTS, size // (2 * POD_BYTES)) * self._spacing
         return found if events * EVENT_NS > size * IMAGE_BYTE_NS else None
 
@@ -621,7 +633,7 @@ def _apply(state: ClusterState, record: Record) -> Envelope | None:
 def _checkpoint(state: ClusterState) -> _Checkpoint | None:
     """The state, encoded; None if it holds a number that no snapshot can hold."""
     try:
-        return _Checkpoint(state.seq, snapshot.encode(state))
+        return _Checkpoint.of(state.seq, snapshot.encode(state))
     except OverflowError:
         return None
 

@@ -48,7 +48,7 @@ class InspectorSettings(CommonSettings, frozen=True, kw_only=True):
             ge=16,
             le=65536,
         ),
-    ] = 256
+    ] = 64
     file: Annotated[
         Path | None,
         Meta(

@@ -268,18 +268,17 @@ async def keep_with(
     source: Source, folded: Folded, latest_ms: int, name: str, found: bytes
 ) -> None:
     """Keep a fold, of which no record is later than `latest_ms`, with what was found on the way."""
-    if source.snapshots is not None:
+    store = source.snapshots and source.snapshots.within(name)
+    if store is not None:
         content = _KeptWith(_kept_of(folded, latest_ms), found)
         record = await digests_of(source)(folded.seq)
-        await _save(source, source.snapshots.within(name), folded, content, record)
+        await _save(source, store, folded, content, record)
 
 
 async def kept_with(source: Source, at: AtTime, name: str) -> tuple[Folded, bytes] | None:
     """What `keep_with` kept under a name, if it is not beyond a moment."""
-    if source.snapshots is None:
-        return None
-    last_seq = await source.last_seq()
-    read = await source.snapshots.within(name).load(last_seq, digests_of(source))
+    store = source.snapshots and source.snapshots.within(name)
+    read = await store.load(await source.last_seq(), digests_of(source)) if store else None
     if read is None:
         return None
     try:

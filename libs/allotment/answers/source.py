@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from allotment.adapters.log import exported
 from allotment.adapters.log.kept import KeptLog
-from allotment.adapters.log.snapshots import SnapshotDirectory, SnapshotStore
+from allotment.adapters.log.snapshots import SnapshotDirectory, SnapshotMemory, SnapshotStore
 from allotment.answers import kubeconfig
 from allotment.answers.kubeconfig import Choice
 from allotment.answers.screen import UNSEEN, Screen
@@ -107,7 +107,7 @@ class FileSource:
     def __init__(self, path: Path, screen: Screen = UNSEEN) -> None:
         self.screen = screen
         self.records = list(exported.read_file(path))
-        self.snapshots: SnapshotStore | None = None
+        self.snapshots: SnapshotStore | None = SnapshotMemory()
         self.kept = KeptLog(exported.ExportedLog(self.records))
 
     def now_ms(self) -> int:

@@ -71,8 +71,10 @@ class SnapshotStore(Protocol):
         """Where the newest snapshot up to a sequence stands, by its name; 0 if there is none."""
         ...
 
-    def within(self, name: str) -> "SnapshotStore":
-        """Where the last two snapshots of another kind are kept, with more than the state."""
+    def within(self, name: str) -> "SnapshotStore | None":
+        """Where the last two snapshots of another kind are kept, with more than the state; None if
+        only states are kept.
+        """
         ...
 
 
@@ -140,6 +142,29 @@ class SnapshotDirectory:
         return sorted(
             (path for path in self._directory.iterdir() if _NAME.fullmatch(path.name)), reverse=True
         )
+
+
+class SnapshotMemory:
+    """Snapshots of a log that does not change, for as long as this lives."""
+
+    def __init__(self) -> None:
+        self.ignored: tuple[Ignored, ...] = ()
+        self._kept: dict[int, bytes] = {}
+
+    async def save(self, seq: int, payload: bytes, record: str) -> None:
+        self._kept[seq] = payload
+
+    def within(self, name: str) -> None:
+        return None
+
+    async def newest(self, until_seq: int) -> int:
+        return max((seq for seq in self._kept if seq <= until_seq), default=0)
+
+    async def load(
+        self, last_seq: int, digest_at: DigestAt, until_seq: int | None = None
+    ) -> tuple[int, bytes] | None:
+        seq = await self.newest(last_seq if until_seq is None else until_seq)
+        return (seq, self._kept[seq]) if seq else None
 
 
 def _seq_of(path: Path) -> int:
