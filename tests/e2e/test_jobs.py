@@ -7,19 +7,16 @@ import pytest
 
 from tests.e2e.audit import assert_sound, held
 from tests.e2e.jobs import NODES, create
-from tests.e2e.stack import JOBS, LAYOUTS, Json, Stack
+from tests.e2e.stack import JOBS, Json, Stack
 
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 COMMANDS = "/apis/bus.volcano.sh/v1alpha1/namespaces/default/commands"
 LASTING = "allotment.dev/run-duration"
 
 
-@pytest.fixture(scope="module", params=LAYOUTS)
-def running(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Stack]:
-    directory = tmp_path_factory.mktemp("jobs")
-    with Stack(directory, NODES, services=request.param, controlled=True) as stack:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with Stack(tmp_path_factory.mktemp("jobs"), NODES, controlled=True) as stack:
         yield stack
 
 
