@@ -8,14 +8,14 @@ SEEDS ?= 200
 WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # What takes longest begins first, and small files fill the end (tests/conftest.py: in turns).
-FAST := tests/sim tests/property tests/golden tests/recorded tests/unit
+FAST := tests/sim tests/property tests/golden tests/recorded tests/strict tests/unit
 ALL := tests/e2e tests/contract tests/bench $(FAST)
 STAMP := .venv/.installed
 
 # Else each of the hundreds of services that tests start would compile all of the product anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install helm demo check test test-fast compat sim mutants golden recorded schema bench lock clean
+.PHONY: install helm demo check test test-fast test-strict compat sim mutants golden recorded schema bench lock clean
 
 install: $(STAMP)
 
@@ -38,6 +38,10 @@ test: $(STAMP)        ## every test tier that needs no cluster, on all processor
 
 test-fast: $(STAMP)   ## unit, property, golden and simulation only
 	$(PYTEST) $(FAST)
+
+test-strict: $(STAMP) ## determinism: other hash seeds and Pythons: make test-strict WORLDS=200 ARGS="--python /path/to/python"
+	$(BIN)/python -m pytest tests/strict
+	$(BIN)/python -m tests.strict --worlds $(or $(WORLDS),20) $(ARGS)
 
 compat: $(STAMP)      ## ask what Volcano was asked: make compat VECTORS=FILE ARGS="-o json"
 	@test -n "$(VECTORS)" || { echo "make compat needs VECTORS=FILE, a file of Volcano's recorded answers" >&2; exit 2; }
