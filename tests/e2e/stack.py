@@ -203,7 +203,7 @@ class Stack:
             arguments += ["--kubeconfig", str(self.directory / "kubeconfig")]
         if role in ("watcher", "controller", "scheduler"):
             arguments += ["--scheduler-names", "allotment,volcano"]
-        if role in TOGETHER and "watcher" in self.scheduling:
+        if {"watcher", role} == {*self.scheduling}:
             arguments += ["--roles", "filter,scorer,binder"]
         for part in ROLES if role in TOGETHER else (role,):
             arguments += self.options.get(part, ())

@@ -107,6 +107,20 @@ def test_all_four_killed_one_after_the_other(stack: Stack) -> None:
     assert_sound(stack)
 
 
+def test_one_process_continues_what_four_began_also_while_they_run(tmp_path: Path) -> None:
+    with Stack(tmp_path, NODES) as stack:
+        create(stack, 0, 60)
+        stack.start("scheduler", wait=False).announce()
+        create(stack, 60, 120)
+        stack.until(lambda: len(stack.bound()) > 60, "both work")
+        for role in ROLES:
+            stack.kill(role)
+        create(stack, 120, PODS)
+        all_that_fit(stack)
+        settled(stack)
+        assert_sound(stack)
+
+
 def test_nats_killed_midway_comes_back_on_its_store_and_all_goes_on(stack: Stack) -> None:
     create(stack, 0, 100)
     stack.nats.kill()
