@@ -222,7 +222,7 @@ def test_services_of_which_no_replica_is_active() -> None:
     (one,) = of_leases({**dict.fromkeys(roles, "x"), "scorer": ""})
     assert (one.severity, one.subject) == (ERROR, "service scorer")
     (all_of_them,) = of_leases(dict.fromkeys(roles, ""))
-    assert all_of_them.subject == "service watcher, filter, scorer, binder"
+    assert all_of_them.subject == "services watcher, filter, scorer, binder"
     assert "full disk" in all_of_them.message
 
 

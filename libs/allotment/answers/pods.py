@@ -243,4 +243,6 @@ def _following(story: PodStory) -> Observer:
 def _similar(folded: Folded, namespace: str, name: str) -> str:
     known = [f"{p.fact.namespace}/{p.fact.name}" for p in folded.state.pods.values()]
     close = near(namespace, name, known)
-    return f"did you mean {close}?" if close else "see: allot get pods -A"
+    if close:
+        return f"did you mean {close}?"
+    return "see: allot get pods -A. If kubectl shows the pod, ask: allot doctor"

@@ -79,7 +79,7 @@ def of_leases(holders: Mapping[str, str]) -> list[Finding]:
             Finding(
                 severity=ERROR,
                 code=_NOBODY_ACTIVE,
-                subject="service " + ", ".join(idle),
+                subject="services " + ", ".join(idle),
                 message="none of them is active, so no pod is scheduled: none runs, or NATS takes "
                 "no writes, as with a full disk",
                 remedy="check that they run, and what their /readyz says. Look for "
