@@ -2,6 +2,7 @@
 question about a pod costs the same however old the log is.
 """
 
+import os
 from functools import cache
 from pathlib import Path
 
@@ -151,6 +152,19 @@ async def test_a_question_costs_the_same_however_old_the_log_is(tmp_path: Path) 
             folded.append(source.folded)
             assert source.log.read_records <= 1 + kept.WORTH_RECORDS
     assert max(folded) <= 3 * APART  # for the pod and for the end, each less than one distance
+
+
+@pytest.mark.anyio
+async def test_files_that_nothing_uses_are_removed(tmp_path: Path) -> None:
+    records = log_of(PODS)
+    await filled(records, tmp_path)
+    names = names_in(tmp_path)
+    old, new = tmp_path / "records-of-another-format", tmp_path / "index-that-is-being-written"
+    for path in (old, new):
+        path.write_bytes(b"")
+    os.utime(old, (0, 0))
+    await filled(records, tmp_path)
+    assert names_in(tmp_path) == sorted([*names, new.name])
 
 
 @pytest.mark.anyio

@@ -163,7 +163,7 @@ async def _fold(
                 events += len(envelope.events)
                 if observer is not None:
                     observer(record, envelope, state)
-                is_worth = events * (4 if record.seq == last_seq else 1) >= _apart(state)
+                is_worth = events * (8 if record.seq == last_seq else 1) >= _apart(state)
                 if is_worth and after is None:
                     folded = Folded(state, state.seq, time_ms, tuple(unreadable))
                     await _keep(source, folded, latest_ms, digest_of(record))
@@ -172,7 +172,7 @@ async def _fold(
 
 
 def _apart(state: ClusterState) -> int:
-    """How many events are folded between two states that are kept; at the end of a fold a quarter
+    """How many events are folded between two states that are kept; at the end of a fold an eighth
     of them is worth it.
     """
     return max(APART_EVENTS, 2 * len(state.pods))

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import anyio.to_thread
 import msgspec
 
-from allotment.adapters.log.sealed import Ignored, seal, unseal
+from allotment.adapters.log.sealed import Ignored, age_s, seal, unseal
 from allotment.adapters.log.snapshots import digests_of
 from allotment.core.explain.concerned import StretchIndex, Thing, key_of
 from allotment.core.logport import Record, digest_of
@@ -31,9 +31,13 @@ WORTH_RECORDS = 1_000
 """So many new records are worth writing."""
 FRAME_RECORDS = 512
 _FRAMES_OPEN = 16
-_INDEXES_OPEN = 128
+_INDEXES_OPEN, _INDEXES_DECODED = 128, 8
 _LEVEL = 1
-_NAME = re.compile(r"index-(\d{20})-(\d{20})-(\d{16})")
+FORMAT = 1
+"""To be raised with what `StretchIndex` says of a log: then its records are indexed again."""
+_NAME = re.compile(rf"index-{FORMAT}-(\d{{20}})-(\d{{20}})-(\d{{16}})")
+_LEFT_S = 3600
+"""After so long no other process is still writing a file."""
 
 
 class ReadLog(Protocol):
@@ -53,7 +57,7 @@ class _Stretch(NamedTuple):
 
     @property
     def index_name(self) -> str:
-        return f"index-{self.first:020d}-{self.last:020d}-{self.latest_ms:016d}"
+        return f"index-{FORMAT}-{self.first:020d}-{self.last:020d}-{self.latest_ms:016d}"
 
     @property
     def records_name(self) -> str:
@@ -81,6 +85,7 @@ class KeptLog:
         """Of the first `_indexed` of these."""
         self._indexed = 0
         self._open_indexes: OrderedDict[_Stretch, bytes] = OrderedDict()
+        self._recent: OrderedDict[_Stretch, StretchIndex] = OrderedDict()
         self._packed: tuple[_Stretch, list[bytes]] | None = None
         self._frames: OrderedDict[tuple[_Stretch, int], list[Record]] = OrderedDict()
 
@@ -158,12 +163,18 @@ class KeptLog:
     def _listed(self) -> list[_Stretch]:
         if self._directory is None or not self._directory.is_dir():
             return []
-        names = (_NAME.fullmatch(path.name) for path in self._directory.iterdir())
-        listed = [_Stretch(*map(int, name.groups())) for name in names if name]
+        paths = {path.name: path for path in self._directory.iterdir()}
+        names = filter(None, map(_NAME.fullmatch, paths))
+        listed = [_Stretch(*map(int, name.groups())) for name in names]
         found: list[_Stretch] = []
         for each in sorted(listed, key=lambda each: (each.first, -each.last)):
             if each.first == (found[-1].last + 1 if found else 1):
                 found.append(each)
+        used = {name for each in found for name in (each.index_name, each.records_name)}
+        for name, path in paths.items():
+            is_ours = name.startswith(("index-", "records-")) and name not in used
+            if is_ours and age_s(path) > _LEFT_S:
+                path.unlink(missing_ok=True)
         return found
 
     async def _unseal(self, stretch: _Stretch, name: str) -> tuple[bytes, str] | None:
@@ -274,12 +285,12 @@ class KeptLog:
         while True:
             found = []
             for stretch in list(await self._open()):
-                index = await self._index(stretch)
-                if index is None:
+                packed = await self._index(stretch)
+                if packed is None:
                     await self._drop(stretch)
                     break
-                if any(key in index for key in sought):
-                    found.append(msgspec.msgpack.decode(index, type=StretchIndex))
+                if any(key in packed for key in sought):
+                    found.append(self._decoded(stretch, packed))
             if self._end + len(self._pending) >= last_seq:
                 break
             async with aclosing(self.read(self._end + len(self._pending) + 1, last_seq)) as rest:
@@ -299,6 +310,15 @@ class KeptLog:
             index = self._open_indexes[stretch] = sealed[0]
             if len(self._open_indexes) > _INDEXES_OPEN:
                 self._open_indexes.popitem(last=False)
+        return index
+
+    def _decoded(self, stretch: _Stretch, packed: bytes) -> StretchIndex:
+        index = self._recent.pop(stretch, None)
+        if index is None:
+            index = msgspec.msgpack.decode(packed, type=StretchIndex)
+        self._recent[stretch] = index  # the one that was asked last comes last
+        if len(self._recent) > _INDEXES_DECODED:
+            self._recent.popitem(last=False)
         return index
 
 

@@ -59,7 +59,7 @@ def seal(path: Path, log_identity: str, seq: int, payload: bytes, record: str = 
     directory = path.parent
     directory.mkdir(parents=True, exist_ok=True)
     for torn in directory.glob(f"{_TORN}*"):
-        if _age_s(torn) > _TORN_S:
+        if age_s(torn) > _TORN_S:
             torn.unlink(missing_ok=True)
     digest = hashlib.sha256(payload).hexdigest()
     header = _Header(_FORMAT, log_identity, seq, len(payload), digest, record)
@@ -76,7 +76,8 @@ def seal(path: Path, log_identity: str, seq: int, payload: bytes, record: str = 
         raise
 
 
-def _age_s(path: Path) -> float:
+def age_s(path: Path) -> float:
+    """How long ago a file was written; 0 of one that is gone."""
     try:
         return time.time() - path.stat().st_mtime
     except FileNotFoundError:
