@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from allotment.adapters.service.heap import collect_seldom
 from allotment_cli.options.lazy import LazyGroup
 from allotment_cli.show.ending import ended_in_order
 
@@ -140,7 +139,6 @@ class Allot(LazyGroup):
     """The command itself."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        collect_seldom()
         with ended_in_order(ctx):
             return super().invoke(ctx)
 
