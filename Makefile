@@ -9,13 +9,13 @@ WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # What takes longest begins first, and small files fill the end (tests/conftest.py: in turns).
 FAST := tests/sim tests/property tests/golden tests/recorded tests/strict tests/unit
-ALL := tests/e2e tests/contract tests/bench $(FAST)
+ALL := tests/e2e tests/contract tests/apiserver tests/bench $(FAST)
 STAMP := .venv/.installed
 
 # Else each of the hundreds of services that tests start would compile all of the product anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install helm demo check test test-fast test-strict compat sim mutants golden recorded schema bench lock clean
+.PHONY: install helm demo check test test-fast test-apiserver test-strict compat sim mutants golden recorded schema bench lock clean
 
 install: $(STAMP)
 
@@ -38,6 +38,9 @@ test: $(STAMP)        ## every test tier that needs no cluster, on all processor
 
 test-fast: $(STAMP)   ## unit, property, golden and simulation only
 	$(PYTEST) $(FAST)
+
+test-apiserver: $(STAMP) ## local mode's API server and a real one: make test-apiserver KUBEBUILDER_ASSETS=DIR (or KUBECONFIG_UNDER_TEST=FILE)
+	KUBEBUILDER_ASSETS="$(KUBEBUILDER_ASSETS)" KUBECONFIG_UNDER_TEST="$(KUBECONFIG_UNDER_TEST)" $(BIN)/python -m pytest -rs tests/apiserver
 
 test-strict: $(STAMP) ## determinism: other hash seeds and Pythons: make test-strict WORLDS=200 ARGS="--python /path/to/python"
 	$(BIN)/python -m pytest tests/strict

@@ -13,7 +13,7 @@ from allotment_board import machine_code
 from allotment_board.loops import PLAIN, Loops, MachineCode
 
 HERE = Path(__file__).parent
-WAIT_FOR_PROCESSES = frozenset({"e2e", "contract", "bench"})
+WAIT_FOR_PROCESSES = frozenset({"apiserver", "e2e", "contract", "bench"})
 """Tiers whose tests wait most of their time, for processes that they start."""
 
 os.environ["COLUMNS"] = "1000"

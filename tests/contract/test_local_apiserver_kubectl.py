@@ -213,7 +213,8 @@ def test_a_watch_shows_changes_as_they_come(kubectl: Kubectl) -> None:
             assert header.split()[:3] == ["EVENT", "NAME", "READY"]
             assert line.split()[:2] == ["ADDED", "seen"]
             kubectl("delete", "pod", "seen")
-            assert watcher.stdout.readline().split()[:2] == ["DELETED", "seen"]
+            for kind in ("MODIFIED", "DELETED"):
+                assert watcher.stdout.readline().split()[:2] == [kind, "seen"]
         finally:
             watcher.kill()
 

@@ -12,6 +12,7 @@ from allotment_local.apiserver.resources import CONFIG_MAPS as CONFIG_MAP_KEY
 pytestmark = pytest.mark.anyio
 
 PODS = "/api/v1/namespaces/default/pods"
+ENDING = [("MODIFIED", "b"), ("DELETED", "b")]
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
 
@@ -101,7 +102,7 @@ async def test_a_watch_from_nowhere_begins_with_what_is_there() -> None:
             await api.post(PODS, pod("b"))
             await api.patch(f"{PODS}/a", {"metadata": {"labels": {"x": "y"}}})
             await api.call("DELETE", f"{PODS}/b")
-            assert await events.names(3) == [("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
+            assert await events.names(4) == [("ADDED", "b"), ("MODIFIED", "a"), *ENDING]
 
 
 async def test_a_watch_from_a_version_sees_what_came_after_and_only_that() -> None:
@@ -113,10 +114,10 @@ async def test_a_watch_from_a_version_sees_what_came_after_and_only_that() -> No
         await api.post("/api/v1/namespaces/kube-system/pods", pod("elsewhere"))
         await api.call("DELETE", f"{PODS}/b")
         async with api.watch(PODS, resourceVersion=version) as events:
-            assert await events.names(2) == [("ADDED", "b"), ("DELETED", "b")]
+            assert await events.names(3) == [("ADDED", "b"), *ENDING]
         async with api.watch("/api/v1/pods", resourceVersion=version) as events:
-            names = [name for _, name in await events.names(3)]
-            assert names == ["b", "elsewhere", "b"]
+            names = [name for _, name in await events.names(4)]
+            assert names == ["b", "elsewhere", "b", "b"]
 
 
 async def test_a_selector_turns_changes_into_comings_and_goings() -> None:

@@ -4,9 +4,10 @@
 writer hands in a new object whose metadata is its own.
 """
 
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from allotment_local.apiserver.collection import Collection, Entry, Event, EventType
@@ -98,6 +99,17 @@ class Objects:
         """Commit the end of an object, whatever its finalizers say."""
         gone = {**old.obj, "metadata": dict(old.obj["metadata"])}
         return self._commit("DELETED", resource, old.namespace, old.name, gone, old)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Subscribers hear of the writes of this block after the last of them."""
+        before, self._publishing = self._publishing, True
+        try:
+            yield
+        finally:
+            self._publishing = before
+            if not before:
+                self._publish()
 
     def wake_watchers(self) -> None:
         for collection in self._collections.values():

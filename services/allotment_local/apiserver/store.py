@@ -228,8 +228,10 @@ class Store(Objects):
         if not lingers:
             if resource == CUSTOM_RESOURCE_DEFINITIONS:
                 self._cascade.end_custom_resources(old.obj)
-            gone = {**old.obj, "metadata": dict(before)}
-            return self._commit("DELETED", resource, namespace, name, gone, old), True
+            with self.together():
+                if resource == PODS:  # two writes, as of any kind whose end may take a while
+                    old = self.mark_deleted(resource, old, 0)
+                return self.erase(resource, old), True
         if "deletionTimestamp" in before and grace_s >= before.get("deletionGracePeriodSeconds", 0):
             return old, False
         return self.mark_deleted(resource, old, grace_s), False
@@ -237,16 +239,18 @@ class Store(Objects):
     def mark_deleted(
         self, resource: ResourceKey, old: Entry, grace_s: int, **changes: Any
     ) -> Entry:
-        """Set the deletion timestamp: the object's end has begun. A shorter grace period is counted
-        from the beginning, too.
+        """Set the deletion timestamp: the object's end has begun, which counts as a new generation.
+        A shorter grace period is counted from the beginning, too.
         """
         before, begun = old.obj["metadata"], self._clock().timestamp()
         if "deletionTimestamp" in before:
             last = datetime.fromisoformat(before["deletionTimestamp"])
             begun = last.timestamp() - before["deletionGracePeriodSeconds"]
+        elif "generation" in before:
+            before = {**before, "generation": before["generation"] + 1}
         deadline = datetime.fromtimestamp(int(begun) + grace_s, UTC)
         metadata = {
-            **old.obj["metadata"],
+            **before,
             "deletionTimestamp": deadline.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "deletionGracePeriodSeconds": grace_s,
         }

@@ -140,7 +140,7 @@ class _View:
             shown = {**kind, "metadata": metadata, "columnDefinitions": None, "rows": []}
         else:
             kind = {"kind": self._resource.kind, "apiVersion": self._resource.api_version}
-            shown = {**kind, "metadata": {**metadata, "creationTimestamp": None}}
+            shown = {**kind, "metadata": metadata}
         return watch_line("BOOKMARK", encode(shown))
 
 
