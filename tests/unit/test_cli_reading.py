@@ -15,6 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from allotment.answers import folding
 from allotment.answers.source import FileSource
 from allotment.core.explain.difference import differences
 from allotment.core.explain.node import explain_node
@@ -254,7 +255,11 @@ def test_diff_shows_a_configuration_that_was_read_in_between(tmp_path: Path) -> 
         assert "sources" in found
 
 
-def test_the_doctor_reads_the_log_once(tmp_path: Path, records_read: list[int]) -> None:
+@pytest.mark.parametrize("apart", [1, folding.APART_EVENTS])
+def test_the_doctor_compares_with_the_state_of_a_minute_ago(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: int
+) -> None:
+    monkeypatch.setattr(folding, "_apart", lambda state: apart)
     log = Recorder()
     log.node("n1", cards=1)
     log.decide(log.pod("p"))  # reserved, and nobody binds it
@@ -263,8 +268,6 @@ def test_the_doctor_reads_the_log_once(tmp_path: Path, records_read: list[int]) 
     path = log.write(tmp_path / "log.jsonl")
     result = allot("doctor", "--file", str(path))
     assert "NothingBound" in result.stdout
-    again = [seq for seq in records_read if records_read.count(seq) > 1]
-    assert set(again) <= {log.state.decision_seq}, "only to see when the last decision was made"
 
 
 def test_diff_takes_ages_and_says_which_moment_is_none(log: Path) -> None:
@@ -585,10 +588,12 @@ def test_the_next_command_is_about_the_same_log(log: Path) -> None:
     assert f"next: allot explain pod research/llama --file {log}" in told
 
 
+@pytest.mark.parametrize("apart", [1, folding.APART_EVENTS])
 @pytest.mark.parametrize("words", [("explain", "node", "lost"), ("blame", "lost/0")])
 def test_of_a_node_that_went_it_is_said_when_and_who_was_on_it(
-    words: tuple[str, ...], tmp_path: Path
+    words: tuple[str, ...], apart: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(folding, "_apart", lambda state: apart)
     log = Recorder()
     log.node("lost")
     uid = log.pod("a")

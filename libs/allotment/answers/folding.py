@@ -41,8 +41,6 @@ _LEVEL = 1
 
 Observer = Callable[[Record, Envelope, ClusterState], None]
 """Called with every record after it took effect."""
-Foreseer = Callable[[Record, ClusterState], None]
-"""Called with every record before it takes effect."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -87,7 +85,6 @@ async def fold_at(
     moment: str | At | None,
     observer: Observer | None = None,
     *,
-    foreseer: Foreseer | None = None,
     says: bool = True,
 ) -> Folded:
     """Fold to a moment, as text one that `--at` names, or to the newest record; `says` where it is.
@@ -96,7 +93,7 @@ async def fold_at(
     """
     now_ms = source.now_ms()
     at = None if moment is None else moments.parse(moment, now_ms)
-    folded = await fold(source, at, observer, foreseer)
+    folded = await fold(source, at, observer)
     if at is None:
         folded = folded._replace(time_ms=max(now_ms, folded.time_ms))
     elif says:
@@ -110,7 +107,6 @@ async def fold(
     source: Source,
     at: At | None,
     observer: Observer | None = None,
-    foreseer: Foreseer | None = None,
     *,
     after: Folded | None = None,
 ) -> Folded:
@@ -118,7 +114,7 @@ async def fold(
     is given and `is_after` says so of the two.
     """
     with uncollected():
-        return await _fold(source, at, observer, foreseer, after)
+        return await _fold(source, at, observer, after)
 
 
 def is_after(one: At | None, other: At | None) -> bool:
@@ -134,7 +130,6 @@ async def _fold(
     source: Source,
     at: At | None,
     observer: Observer | None,
-    foreseer: Foreseer | None,
     after: Folded | None,
 ) -> Folded:
     last_seq, until_ns = await end_of(source, at)
@@ -155,8 +150,6 @@ async def _fold(
                     return Folded(state, state.seq, until_ns // 1_000_000 - 1, tuple(unreadable))
                 time_ms = record.time_ns // 1_000_000
                 latest_ms = max(latest_ms, time_ms)
-                if foreseer is not None:
-                    foreseer(record, state)
                 envelope = take(state, record, unreadable)
                 if envelope is None:
                     continue

@@ -56,7 +56,6 @@ from allotment.core.explain.doctor import (
     work_of,
 )
 from allotment.core.explain.why import Whys
-from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.reasons import REASONS, Cure
@@ -413,14 +412,13 @@ async def _examine(origin: Origin, at: str | None, fix: bool, answers: _Answers)
         drift = Drift()
         if origin.file is None and at is None:
             drift = await _drift(origin, source, fix, answers)
-        earlier = _Earlier(source.now_ms() - IDLE_AFTER_S * 1000)
-        folded = await fold_at(source, at, foreseer=earlier.foresee if at is None else None)
+        folded = await fold_at(source, at)
         with waiting("checking pods, nodes and cards"):
             whys = Whys(folded.state)
             found = [*findings(folded.state, folded.time_ms, whys)]
             found += [*drift.found, *drift.unguarded]
             summary = summary_of(folded.state, whys)
-        found += await _standstill(source, folded, earlier)
+        found += await _standstill(source, folded)
         if at is None:
             found += await _of_nats(source, folded.time_ms)
         return folded, summary, await dated(source, found, folded.seq), drift
@@ -563,31 +561,7 @@ def _key(finding: Finding) -> tuple[str, str]:
     return finding.code, finding.subject
 
 
-class _Earlier:
-    """The state at an earlier moment, kept while folding, so that the log is read only once. It is
-    kept only if pods were pending or reserved then.
-    """
-
-    def __init__(self, ms: int) -> None:
-        self._until_ns = (ms + 1) * 1_000_000
-        self._image = b""
-        self._is_past = False
-
-    def foresee(self, record: Record, state: ClusterState) -> None:
-        """Before a record takes effect."""
-        if not self._is_past and record.time_ns >= self._until_ns:
-            self._is_past = True
-            if state.seq and (state.pending or state.reserved):
-                self._image = snapshot.encode(state)
-
-    async def state(self, source: logs.Source, time_ms: int) -> ClusterState:
-        """The state at that moment; the log is read again if it was not kept."""
-        if self._image and (time_ms + 1) * 1_000_000 == self._until_ns:
-            return snapshot.decode(self._image)
-        return (await fold(source, AtTime(time_ms), None)).state
-
-
-async def _standstill(source: logs.Source, folded: Folded, earlier: _Earlier) -> list[Finding]:
+async def _standstill(source: logs.Source, folded: Folded) -> list[Finding]:
     """Work that no service did."""
     state, time_ms = folded.state, folded.time_ms
     decided_seq, decided_ms = await _last_decided(source, state.decision_seq)
@@ -596,9 +570,9 @@ async def _standstill(source: logs.Source, folded: Folded, earlier: _Earlier) ->
         now = work_of(state, is_silent=is_silent)
     if not now:
         return []
-    state_then = await earlier.state(source, time_ms - IDLE_AFTER_S * 1000)
+    then = await fold(source, AtTime(time_ms - IDLE_AFTER_S * 1000))
     with waiting("trying what could be decided then"):
-        before = work_of(state_then, is_silent=is_silent)
+        before = work_of(then.state, is_silent=is_silent)
     return of_standstill(state, before, now, time_ms, decided_ms, decided_seq)
 
 
