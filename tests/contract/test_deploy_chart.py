@@ -50,6 +50,7 @@ VARIANTS: dict[str, tuple[str, list[str], Object]] = {
         {**THREE, "monitoring": dict.fromkeys(("podMonitor", "rules", "dashboard"), True)},
     ),
     "node-locks": ("base", ["node-locks"], {"nodeLocks": True}),
+    "one-process": ("base", ["one-process"], {"oneProcess": True}),
     "traces": ("base", ["traces"], {"traces": "http://otel-collector.observability:4318"}),
 }
 SAMPLES: dict[str, tuple[Any, str]] = {
@@ -64,6 +65,10 @@ SAMPLES: dict[str, tuple[Any, str]] = {
         " ValidatingAdmissionPolicy/allotment-assignments",
     ),
     "alongsideVolcano": (True, "Deployment/allotment-watcher"),
+    "oneProcess": (
+        True,
+        "Deployment/* ServiceAccount/allotment-scheduler RoleBinding/* ClusterRoleBinding/*",
+    ),
     "replicas": (3, "Deployment/* PodDisruptionBudget/*"),
     "policy": ('actions: "allocate"\ntiers: []\n', "ConfigMap/allotment-policy"),
     "policyConfigMap": (
@@ -142,6 +147,14 @@ SAMPLES: dict[str, tuple[Any, str]] = {
 }
 """A value that is not the default, and the objects that it changes."""
 WITH_OTHERS: dict[str, tuple[Object, Object]] = {
+    "settings.scheduler": (
+        {"oneProcess": True},
+        {"oneProcess": True, "settings": {"scheduler": {"ALLOT_LOG_LEVEL": "debug"}}},
+    ),
+    "resourcesOf.scheduler": (
+        {"oneProcess": True},
+        {"oneProcess": True, "resourcesOf": {"scheduler": {"limits": {"memory": "3Gi"}}}},
+    ),
     "nats.url": (
         {"nats": {"certificate": "existing"}},
         {"nats": {"certificate": "existing", "url": "tls://nats-0:4222,tls://nats-1:4333"}},
@@ -317,6 +330,17 @@ def environment(values: Object, service: str) -> dict[str, str]:
     ]
     own = {each["name"]: each.get("value", "") for each in container["env"]}
     return {**one(values, "ConfigMap", "allotment-settings")["data"], **own}
+
+
+def test_one_process_has_standbys_and_a_disruption_budget_of_its_own() -> None:
+    found = by_name(template({**THREE, "oneProcess": True}))
+    names = {name for kind, name in found if kind == "Deployment"}
+    assert names == {"allotment-scheduler", "allotment-controller", "allotment-inspector"}
+    budgets = {name for kind, name in found if kind == "PodDisruptionBudget"}
+    assert budgets == {"allotment-nats", "allotment-scheduler", "allotment-controller"}
+    spec = found["Deployment", "allotment-scheduler"]["spec"]
+    assert spec["replicas"] == 2
+    assert environment({**THREE, "oneProcess": True}, "scheduler")["ALLOT_LOG_MIB_MAX"] == "8192"
 
 
 def test_with_an_existing_nats_there_is_no_server() -> None:

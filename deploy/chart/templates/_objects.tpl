@@ -7,7 +7,8 @@ change an object do so in place and print nothing.
 {{/* Print the paths below manifests/ of the files that the values need, as a JSON array. */}}
 {{- define "allotment.files" -}}
 {{- $files := list "base/rbac.yaml" "base/network.yaml" "base/annotation-writers.yaml" "default/disruption.yaml" }}
-{{- range list "watcher" "filter" "scorer" "binder" "controller" "inspector" }}
+{{- $services := ternary (list "watcher") (list "watcher" "filter" "scorer" "binder") .Values.oneProcess }}
+{{- range concat $services (list "controller" "inspector") }}
 {{- $files = append $files (printf "base/%s.yaml" .) }}
 {{- end }}
 {{- range $path, $needed := dict
@@ -18,6 +19,7 @@ change an object do so in place and print nothing.
   "base/annotation-policy.yaml" .Values.annotationPolicy.enabled
   "base/watcher-mindcluster.yaml" .Values.mindcluster
   "components/node-locks/rbac.yaml" .Values.nodeLocks
+  "components/one-process/rbac.yaml" .Values.oneProcess
   "components/inspector-service/service.yaml" .Values.inspector.service
   "components/monitoring/pod-monitor.yaml" .Values.monitoring.podMonitor
   "components/monitoring/rules.yaml" .Values.monitoring.rules
@@ -29,7 +31,13 @@ change an object do so in place and print nothing.
 
 {{/* Print a file below manifests/, for the release's namespace. Takes the root and the path. */}}
 {{- define "allotment.file" -}}
-{{- (index . 0).Files.Get (print "manifests/" (index . 1)) | replace "allotment-system" (index . 0).Release.Namespace }}
+{{- $text := (index . 0).Files.Get (print "manifests/" (index . 1)) | replace "allotment-system" (index . 0).Release.Namespace }}
+{{- if and (index . 0).Values.oneProcess (has (index . 1) (list "base/watcher.yaml" "default/disruption.yaml")) }}
+{{- range list "allotment-%s" "allotment_%s" "allotment-nats-%s" "component: %s" }}
+{{- $text = replace (printf . "watcher") (printf . "scheduler") $text }}
+{{- end }}
+{{- end }}
+{{- $text }}
 {{- end }}
 
 {{/* Print "yes" if a file's object is needed. Takes the root and the object. */}}
@@ -37,7 +45,9 @@ change an object do so in place and print nothing.
 {{- $values := (index . 0).Values }}
 {{- $object := index . 1 }}
 {{- $ofNats := eq $object.metadata.name "allotment-nats" }}
+{{- $apart := has $object.metadata.name (list "allotment-filter" "allotment-scorer" "allotment-binder") }}
 {{- if and $ofNats $values.nats.url }}
+{{- else if and $values.oneProcess $apart (eq $object.kind "PodDisruptionBudget") }}
 {{- else if ne $object.kind "PodDisruptionBudget" }}yes
 {{- else if ternary $values.nats.servers $values.replicas $ofNats | int | lt 1 }}yes
 {{- end }}
@@ -139,10 +149,10 @@ Secrets, and are deleted afterwards. Takes the values of NATS and the object.
 {{- include "allotment.patch" (list $object (include "allotment.file" (list $root .) | fromYaml)) }}
 {{- end }}
 {{- $variables := dict }}
-{{- if has $service (list "watcher" "controller") }}
+{{- if has $service (list "watcher" "scheduler" "controller") }}
 {{- $_ := set $variables "ALLOT_SCHEDULER_NAMES" (join "," $values.schedulerNames) }}
 {{- end }}
-{{- if eq $service "watcher" }}
+{{- if has $service (list "watcher" "scheduler") }}
 {{- $_ := set $variables "ALLOT_LOG_MIB_MAX" (div (mul $values.nats.storage.sizeGiB 8192) 10 | toString) }}
 {{- $_ := set $variables "ALLOT_POLICY_CONFIG_MAP" $values.policyConfigMap }}
 {{- if $values.alongsideVolcano }}{{ $_ := set $variables "ALLOT_GROUP_PODS" "false" }}{{ end }}
