@@ -135,7 +135,7 @@ async def test_an_eviction_asks_the_disruption_budget() -> None:
         assert await counts() == (1, 1, 0, 1)
         refusal = await api.post(f"{PODS}/b/eviction", {}, status=429)
         assert "one-stays" in refusal["details"]["causes"][0]["message"]
-        assert refusal["details"]["retryAfterSeconds"] == 10
+        assert refusal["details"].keys() == {"causes"}
 
 
 async def test_requests_are_counted_by_kind_as_a_kube_apiserver_counts_them() -> None:

@@ -189,10 +189,5 @@ def method_not_allowed(method: str, path: str) -> ApiError:
     return ApiError(405, "MethodNotAllowed", f"the server does not allow {method} on {path}")
 
 
-def too_many_requests(message: str, retry_after_s: int, causes: list[JsonObject]) -> ApiError:
-    return ApiError(
-        429,
-        "TooManyRequests",
-        message,
-        {"causes": causes, "retryAfterSeconds": retry_after_s},
-    )
+def too_many_requests(message: str, causes: list[JsonObject]) -> ApiError:
+    return ApiError(429, "TooManyRequests", message, {"causes": causes})

@@ -7,8 +7,6 @@ from allotment_local.apiserver.resources import PODS
 from allotment_local.apiserver.shapes import EVICTION, shaped
 from allotment_local.apiserver.store import Store
 
-RETRY_AFTER_S = 10
-
 
 def _refuse_if_protected(store: Store, pod: JsonObject) -> None:
     """ApiError 429 when a budget forbids taking this Pod now."""
@@ -16,16 +14,16 @@ def _refuse_if_protected(store: Store, pod: JsonObject) -> None:
         return
     namespace = pod["metadata"]["namespace"]
     for budget in budgets_of(store, namespace, pod):
-        if budget_status(store, namespace, budget)["disruptionsAllowed"] <= 0:
+        status = budget_status(store, namespace, budget)
+        if status["disruptionsAllowed"] <= 0:
+            needs, has = status["desiredHealthy"], status["currentHealthy"]
             name = budget["metadata"]["name"]
-            cause = {
-                "reason": "DisruptionBudget",
-                "message": f"The disruption budget {name} does not allow another disruption now",
-            }
+            text = (
+                f"The disruption budget {name} needs {needs} healthy pods and has {has} currently"
+            )
             raise too_many_requests(
                 "Cannot evict pod as it would violate the pod's disruption budget.",
-                RETRY_AFTER_S,
-                [cause],
+                [{"reason": "DisruptionBudget", "message": text}],
             )
 
 

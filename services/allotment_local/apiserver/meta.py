@@ -207,6 +207,19 @@ def metadata_for_update(resource: Resource, old: JsonObject, new: JsonObject) ->
     return metadata
 
 
+def check_same(resource: Resource, old: JsonObject, new: JsonObject) -> JsonObject:
+    """The patched object itself. ApiError 422 if the patch, of the version that there is, names
+    another uid: only a PUT of it is a conflict.
+    """
+    before, after = old["metadata"], new.get("metadata")
+    if isinstance(after, dict) and after.get("resourceVersion") == before["resourceVersion"]:
+        uid = after.get("uid")
+        if uid and uid != before["uid"]:
+            error = bad_value("metadata.uid", uid, "field is immutable")
+            raise invalid(resource.kind, resource.group, before["name"], [error])
+    return new
+
+
 def check_preconditions(
     resource: Resource, metadata: JsonObject, uid: Any, resource_version: Any
 ) -> None:

@@ -13,7 +13,6 @@ from allotment_local.apiserver.errors import (
 from allotment_local.apiserver.podresources import defaulted_resources, pod_level_resources
 from allotment_local.apiserver.quantities import parse_quantity
 
-GATED_REASON = "SchedulingGated"
 GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
 TERMINATION_GRACE_S = 30
 GRACE_S_MAX = 1 << 33
@@ -143,7 +142,7 @@ def new_pod(pod: JsonObject, now: str) -> JsonObject:
             {
                 "type": "PodScheduled",
                 "status": "False",
-                "reason": GATED_REASON,
+                "reason": "SchedulingGated",
                 "message": GATED_MESSAGE,
                 "lastProbeTime": None,
                 "lastTransitionTime": now,
@@ -194,11 +193,7 @@ def updated_pod(new: JsonObject, old: JsonObject) -> JsonObject:
         errors.append(forbidden_field("spec.tolerations", "existing tolerations must be kept"))
     if errors:
         raise invalid("Pod", "", old["metadata"]["name"], errors)
-    if not gates or gates_left:
-        return {**new, "spec": after}
-    status = new.get("status") or {}
-    conditions = [c for c in status.get("conditions") or () if c.get("reason") != GATED_REASON]
-    return {**new, "spec": after, "status": {**status, "conditions": conditions}}
+    return {**new, "spec": after}
 
 
 def deletion_grace_s(pod: JsonObject, asked_s: int | None) -> int:

@@ -14,7 +14,7 @@ from allotment_local.apiserver.errors import (
     success,
     unsupported_media_type,
 )
-from allotment_local.apiserver.meta import check_type
+from allotment_local.apiserver.meta import check_same, check_type
 from allotment_local.apiserver.negotiation import (
     PATCHES,
     not_too_deep,
@@ -74,7 +74,7 @@ async def patch(store: Store, request: web.Request, target: Target) -> web.Respo
 
     def patched(old: JsonObject) -> JsonObject:
         if resource.to_wire is None:
-            return change(old)
+            return check_same(resource, old, change(old))
         return _incoming(resource, change(resource.to_wire(old)))
 
     entry = store.change(

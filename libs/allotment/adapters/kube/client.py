@@ -320,6 +320,8 @@ class KubeClient:
         message = said.message or f"HTTP {code} {response.reason or ''}".rstrip()
         if code >= 500:
             return Unknown("server", message, code)
+        if code == 422 and _names_another(said):
+            code, reason = 409, "Conflict"
         if code == 429:
             self.throttled += 1
             if (after := response.headers.get("Retry-After")) is not None:
@@ -366,6 +368,16 @@ def pod_path(namespace: str, pod: str, subresource: str = "") -> str:
     """The path of a pod or of one of its subresources, names escaped."""
     path = f"/api/v1/namespaces/{_escaped(namespace)}/pods/{_escaped(pod)}"
     return f"{path}/{subresource}" if subresource else path
+
+
+def _names_another(said: Status) -> bool:
+    """Whether a patch was refused for the uid in it alone: of a PUT the API server calls that a
+    conflict, of a patch the change of a field that is immutable.
+    """
+    causes = (said.details or {}).get("causes")
+    return isinstance(causes, list) and {
+        cause.get("field") for cause in causes if isinstance(cause, dict)
+    } == {"metadata.uid"}
 
 
 def _escaped(name: str) -> str:
