@@ -1,5 +1,6 @@
 """The options that say where the log is, and which cluster; and what they name, opened."""
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -55,12 +56,27 @@ def source_options(command: F) -> F:
             help="Read an exported log (allot log -o jsonl) instead of a live one.",
         ),
         click.option(
-            "--nats", envvar="ALLOT_NATS_URL", metavar="URL", help="NATS server. [ALLOT_NATS_URL]"
+            "--nats",
+            envvar="ALLOT_NATS_URL",
+            metavar="URL",
+            callback=_servers,
+            help="NATS server. [ALLOT_NATS_URL]",
         ),
         home_option,
     ):
         command = decorate(command)
     return command
+
+
+def _servers(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    from allotment.adapters.service.settings import NATS_URLS
+
+    if value and not re.match(NATS_URLS, value):
+        raise click.BadParameter(
+            f"{value!r} is not the address of a server: write nats://HOST:PORT or tls://HOST:PORT, "
+            "several of one cluster separated by commas"
+        )
+    return value
 
 
 def _kept(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:

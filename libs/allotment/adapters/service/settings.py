@@ -61,6 +61,11 @@ def default_instance() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
+_NATS_URL = r"(nats|tls)://([^\s,/@]+@)?(\[[0-9a-fA-F:.]+\]|[^\s,:/\[\]]+)(:[0-9]{1,5})?"
+NATS_URLS = f"^{_NATS_URL}(,{_NATS_URL})*$"
+"""Addresses of the servers of one cluster."""
+
+
 class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every service needs. A service adds its own fields in a subclass."""
 
@@ -68,7 +73,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             description="address of NATS; several servers of one cluster are parted by commas",
-            pattern=r"^(nats|tls)://[^\s,]+(,(nats|tls)://[^\s,]+)*$",
+            pattern=NATS_URLS,
             examples=["nats://127.0.0.1:4222", "tls://nats-0:4222,tls://nats-1:4222"],
         ),
     ] = "nats://127.0.0.1:4222"
