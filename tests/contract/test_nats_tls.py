@@ -84,6 +84,16 @@ async def test_a_client_that_knows_the_ca_speaks_tls(url: str, tmp_path: Path, s
         assert connection.certificate_ends_s == int(served.not_valid_after_utc.timestamp())
 
 
+async def test_a_server_that_ends_a_connection_is_no_noise_on_stderr(
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio warned that its own stream "returning true from eof_received()" has no effect."""
+    async with connect(url, "x", **as_service(tmp_path, tls_of(tmp_path) / CA)) as connection:
+        os.kill(pid_of(tmp_path, 0), signal.SIGTERM)
+        await until(lambda: not connection.connected)
+    assert not [record for record in caplog.records if "eof_received" in record.getMessage()]
+
+
 async def test_doctor_warns_before_the_certificate_expires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

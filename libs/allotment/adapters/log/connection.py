@@ -381,6 +381,7 @@ async def connect(
     certificate that is not accepted.
     """
     given = [servers] if isinstance(servers, str) else list(servers)
+    logging.getLogger("asyncio").addFilter(_is_news)
     connection = Connection(name, ping_interval_s)
     options = await anyio.to_thread.run_sync((credentials or Credentials()).options)
     options |= {
@@ -422,6 +423,11 @@ async def connect(
             watch.result()  # a defect of the watchdog must not stay silent
     finally:
         await connection._close()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """At the end of every TLS connection asyncio warns of what its own streams do."""
+    return "eof_received() has no effect when using ssl" not in str(record.msg)
 
 
 def is_no_responders(message: Msg) -> bool:
