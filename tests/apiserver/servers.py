@@ -33,7 +33,12 @@ NAMESPACES = "/api/v1/namespaces"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _ADMIN = "admin-token"
 _FIRST_REVISION = 5
-_AUDIT = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
+_AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata"}],
+}
 
 
 def done(result: KubeResult) -> Json:
@@ -258,10 +263,11 @@ async def api_of(real: KubeApiserver | None, directory: Path) -> AsyncIterator[A
             done(await api.client.delete(f"{NAMESPACES}/{api.namespace}"))
 
 
-async def make_account(api: Api, name: str) -> None:
-    """A service account of the namespace; a controller may have made it."""
+async def make_account(api: Api, name: str, namespace: str = "") -> None:
+    """A service account of the namespace (or another one); a controller may have made it."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
-    answer = await api.client.create(api.at("serviceaccounts"), account)
+    path = f"{NAMESPACES}/{namespace or api.namespace}/serviceaccounts"
+    answer = await api.client.create(path, account)
     assert isinstance(answer, Ok) or getattr(answer, "status", 0) == 409, answer
 
 
