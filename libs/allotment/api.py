@@ -30,13 +30,13 @@ from allotment.answers.recorded import recorded_jobs, recorded_queues
 from allotment.answers.source import DEFAULT_HOME, Origin, Source, open_source
 from allotment.answers.usage import UsageDocument, measure
 from allotment.core.errors import AllotError
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.fitting import Fit
-from allotment.core.explain.life import PodExplanation
 from allotment.core.explain.node import NodeExplanation
-from allotment.core.explain.pod_views import gang_views, pod_views
-from allotment.core.explain.schema import GangExplanation, QueueExplanation
-from allotment.core.explain.views import cards_of, node_views
-from allotment.core.explain.why import Whys
+from allotment.core.explain.rows.life import PodExplanation
+from allotment.core.explain.rows.pod_views import gang_views, pod_views
+from allotment.core.explain.rows.schema import GangExplanation, QueueExplanation
+from allotment.core.explain.rows.views import cards_of, node_views
 from allotment.core.ledger.model import ClusterState
 from allotment.core.replay.usage import NAMES, NAMESPACE, adds_up
 

@@ -13,7 +13,7 @@ not off the phase that the pod's owner can write. A pod of ours that runs while 
 stands got another one's devices: `Corrected` books what it holds, once a pod. It counts only for a
 pod that was not acknowledged before, and where the record that it was served with can only have
 been written by an owner, nothing that was decided becomes free. Events, a metric, `allot doctor`
-and `allot explain pod` show which pods wait for which (`core/explain/acknowledgement.py`). For old
+and `allot explain pod` show which pods wait for which (`explain/acknowledgement`). For old
 plugins the binder can take Volcano's node lock around each Binding (`deviceshare.NodeLockEnable`);
 it gives back what it took. Time stamps per node are strictly increasing and part of the decision. A
 "Scheduled" Event costs the API server as much as a Binding, so Bindings go first and Events catch

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple, TypeVar
 
-from allotment.core.explain.acknowledgement import Place
+from allotment.core.explain.rows.acknowledgement import Place
 from allotment.core.metrics.histograms import Histogram, spread
 from allotment.core.metrics.schedule import stage_duration, task_latency
 

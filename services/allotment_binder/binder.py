@@ -17,8 +17,8 @@ from allotment.adapters.kube import client as kube
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import World, refused_reporter
-from allotment.core.explain.acknowledgement import Place
-from allotment.core.explain.story import corrected_text
+from allotment.core.explain.history.story import corrected_text
+from allotment.core.explain.rows.acknowledgement import Place
 from allotment.core.logport import Record
 from allotment.core.reasons import cut, refusal_reason, refusal_text
 from allotment_binder import notices

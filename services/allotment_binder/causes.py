@@ -1,6 +1,6 @@
 """The text on a waiting pod: its main cause in a sentence, then what was counted.
 
-The sentence is the one of `allot explain` (`core/explain/why.py`), asked on the newest state in a
+The sentence is the one of `allot explain` (`explain/why`), asked on the newest state in a
 thread. All queued refusals are explained together, and that takes a tenth of the time at most, so a
 busy cluster explains later and never decides later.
 """
@@ -12,7 +12,7 @@ import anyio
 
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.service.service import ServiceContext
-from allotment.core.explain.why import Why, Whys
+from allotment.core.explain.causes.why import Why, Whys
 from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.unserved import unserved
 from allotment.core.queues.eligible import NEVER, can_evict, is_never

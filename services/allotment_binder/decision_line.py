@@ -7,7 +7,7 @@ grep for a pod; all of it is in the log of allocations.
 from collections.abc import Callable, Iterator, Sequence
 
 from allotment.core import reasons
-from allotment.core.explain.pod_views import preemptor_name
+from allotment.core.explain.rows.pod_views import preemptor_name
 from allotment.core.ledger.model import ClusterState
 from allotment.core.trace_ids import trace_id
 from allotment_proto.events import Decided, Eviction, Placement, Refusal

@@ -25,7 +25,7 @@ import anyio
 from allotment.adapters.kube.client import STRATEGIC_PATCH, KubeClient, pod_path
 from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment.core import reasons
-from allotment.core.explain.pod_views import evicted_text, preemptor_name
+from allotment.core.explain.rows.pod_views import evicted_text, preemptor_name
 from allotment.core.ledger.evictions import GRACE_MOST_S
 from allotment.core.ledger.model import ENDED, ClusterState
 from allotment_binder.budgets import BudgetsUnknownError, beyond_budgets

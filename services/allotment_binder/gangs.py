@@ -13,7 +13,7 @@ from allotment.adapters.kube.client import KubeClient
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
-from allotment.core.explain.pod_views import preemptor_name
+from allotment.core.explain.rows.pod_views import preemptor_name
 from allotment_binder.causes import Causes
 from allotment_binder.evictions import Evictions
 from allotment_binder.gang_notices import GangNotices

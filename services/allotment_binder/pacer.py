@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
-from allotment.core.explain.acknowledgement import Age, Place, age, is_awaited, plugin_question
+from allotment.core.explain.rows.acknowledgement import Age, Place, age, is_awaited, plugin_question
 from allotment.core.ledger.health import is_left
 from allotment.core.ledger.model import RESERVED, Allocation, ClusterState
 from allotment_binder.pacing import Answer, answer

@@ -17,7 +17,13 @@ same from what each record of the log changed.
 
 from collections.abc import Collection
 
-from allotment.core.explain.acknowledgement import Place, Question, age, is_awaited, plugin_question
+from allotment.core.explain.rows.acknowledgement import (
+    Place,
+    Question,
+    age,
+    is_awaited,
+    plugin_question,
+)
 from allotment.core.ledger.health import is_left
 from allotment.core.ledger.model import Allocation, ClusterState
 from allotment.core.placement.devices import FAMILIES

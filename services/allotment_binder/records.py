@@ -32,7 +32,7 @@ import msgspec
 from allotment.adapters.kube.client import MERGE_PATCH, KubeClient, pod_path
 from allotment.adapters.kube.objects import AnnotatedMeta, AnnotatedObject
 from allotment.adapters.kube.result import KubeResult, Ok, Refused, Unknown
-from allotment.core.explain.acknowledgement import (
+from allotment.core.explain.rows.acknowledgement import (
     LATE_AFTER_S,
     RECORDS,
     Age,

@@ -17,7 +17,7 @@ from allotment.adapters.log.recorder import Recorder
 from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import World
 from allotment.core import reasons
-from allotment.core.explain.acknowledgement import plugin_question
+from allotment.core.explain.rows.acknowledgement import plugin_question
 from allotment.core.ledger.model import Allocation
 from allotment.core.queues.texts import bind_error
 from allotment_binder import notices

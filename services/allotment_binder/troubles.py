@@ -15,8 +15,13 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from allotment.core.explain.acknowledgement import LATE_AFTER_S, forged, wait_text
-from allotment.core.explain.views import card_name, device_name, unhealthy_text, unhealthy_under
+from allotment.core.explain.rows.acknowledgement import LATE_AFTER_S, forged, wait_text
+from allotment.core.explain.rows.views import (
+    card_name,
+    device_name,
+    unhealthy_text,
+    unhealthy_under,
+)
 from allotment.core.ledger.claims import mismatch, unreadable
 from allotment.core.ledger.model import ENDED, ClusterState, Node
 from allotment.core.ledger.pods import was_turned_away

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import msgspec
 
 from allotment.adapters.service.moments import local_text, offset_minutes, silence_text, zone_text
-from allotment.core.explain import story
 from allotment.core.explain.doctor import Finding
+from allotment.core.explain.history import story
 from allotment_inspector.history import Entry, Moment
 from allotment_inspector.index import BINS, EVICTED, GONE, ILL, REFUSED, Density
 

@@ -44,9 +44,9 @@ import msgspec
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.service.reading import ReadableLog
 from allotment.adapters.telemetry.log import Logger
-from allotment.core.explain.concerned import POD
+from allotment.core.explain.causes.why import ASKED_OFTEN, Whys
 from allotment.core.explain.doctor import Finding, of_leases
-from allotment.core.explain.why import ASKED_OFTEN, Whys
+from allotment.core.explain.history.concerned import POD
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.explain.concerned import RecordIndex
+from allotment.core.explain.history.concerned import RecordIndex
 from allotment.core.logport import Record
 from allotment_proto.events import Decided, Envelope, Event, Evicted, NodeGone, NodeObserved
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.explain.concerned import LOST, NODE, POD, Thing, around
-from allotment.core.explain.life import Life, PodExplanation
+from allotment.core.explain.history.concerned import LOST, NODE, POD, Thing, around
+from allotment.core.explain.history.pod_story import PodLife, PodStory
+from allotment.core.explain.history.timeline import life_of, neighbours
 from allotment.core.explain.pod import explain, with_services
-from allotment.core.explain.pod_story import PodLife, PodStory
-from allotment.core.explain.pod_views import generated_base
-from allotment.core.explain.timeline import life_of, neighbours
+from allotment.core.explain.rows.life import Life, PodExplanation
+from allotment.core.explain.rows.pod_views import generated_base
 from allotment.core.ledger.model import ClusterState
 from allotment_inspector.history import Entry, Moment
 from allotment_proto.events import Envelope

@@ -1,4 +1,4 @@
-"""A pod's trace as rows to draw: the spans of `core/explain/spans.py` on a scale of true time.
+"""A pod's trace as rows to draw: the spans of `explain/spans` on a scale of true time.
 
 Lengths are shares of the scale in ten-thousandths, so that the drawing needs no arithmetic. What is
 too short to be seen on the whole life is drawn once more, on a scale of its own, never broken.
@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from allotment.core.explain.life import (
+from allotment.core.explain.history.spans import SpanView, spans_of
+from allotment.core.explain.rows.life import (
     BOUND,
     RESERVED,
     RUNNING,
@@ -17,7 +18,6 @@ from allotment.core.explain.life import (
     WAITING,
     Life,
 )
-from allotment.core.explain.spans import SpanView, spans_of
 from allotment.core.reasons import QUEUED
 from allotment.core.units import duration_text
 from allotment_inspector.said import path

@@ -15,7 +15,7 @@ from allotment.adapters.service.world import Abandoned, Ahead, World, open_world
 from allotment.adapters.telemetry.kept_gauges import lines_of
 from allotment.adapters.telemetry.log import one_line
 from allotment.adapters.telemetry.refusals import CAUSE_CHARS_MAX
-from allotment.core.explain.attempts import Attempts, waiting
+from allotment.core.explain.history.attempts import Attempts, waiting
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.metrics.cards import Gauge, Rows, node_gauge

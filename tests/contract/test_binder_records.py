@@ -8,8 +8,8 @@ import pytest
 from tests.build import decided, holding, node, placement, pod, policy, state_of
 from tests.contract.kube_server import client_of, refuse, reply, scripted
 
-from allotment.core.explain.acknowledgement import LATE_AFTER_S, standing
 from allotment.core.explain.doctor import findings
+from allotment.core.explain.rows.acknowledgement import LATE_AFTER_S, standing
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import FORGED_MOST, FORGED_NODES_MAX, Pod

@@ -17,7 +17,7 @@ from tests.recorded import A_FEW, read_log
 from tests.waiting import patience, until
 
 from allotment.adapters.log.snapshots import SnapshotDirectory
-from allotment.core.explain import concerned
+from allotment.core.explain.history import concerned
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over

@@ -22,8 +22,8 @@ from allotment.adapters.telemetry.pod_export import (
     sampling_of,
 )
 from allotment.adapters.telemetry.traces import TelemetryError, Tracer, start_tracing
-from allotment.core.explain.life import Life
-from allotment.core.explain.spans import SpanView, final_spans
+from allotment.core.explain.history.spans import SpanView, final_spans
+from allotment.core.explain.rows.life import Life
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.core.trace_ids import cycle_ids, root_id, trace_id
@@ -215,7 +215,7 @@ async def test_a_pod_of_whom_no_spans_can_be_made_harms_only_itself(
             raise ValueError("a defect")
         return final_spans(found, since_seq)
 
-    otel.setattr("allotment.core.explain.lives.final_spans", fails_for_one)
+    otel.setattr("allotment.core.explain.history.lives.final_spans", fails_for_one)
     errors: list[Exception] = []
     with receiving() as receiver:
         tracer = tracing(otel, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url)

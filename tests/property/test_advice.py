@@ -11,8 +11,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allotment.core.explain import advice
-from allotment.core.explain.counterfactual import (
+from allotment.core.explain.causes import advice
+from allotment.core.explain.causes.counterfactual import (
     Asks,
     Bench,
     Deed,
@@ -26,10 +26,10 @@ from allotment.core.explain.counterfactual import (
     found_on,
     rank,
 )
-from allotment.core.explain.nodes import codes, funnel
-from allotment.core.explain.obstacles import FITS, present
+from allotment.core.explain.causes.nodes import codes, funnel
+from allotment.core.explain.causes.obstacles import FITS, present
 from allotment.core.explain.pod import fits_empty_cluster
-from allotment.core.explain.words import line_text
+from allotment.core.explain.rows.words import line_text
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.explain.acknowledgement import LATE_AFTER_S
+from allotment.core.explain.rows.acknowledgement import LATE_AFTER_S
 from allotment.core.ledger.state import apply
 from allotment_binder.pacer import Pacer
 from allotment_binder.pacing import bindable

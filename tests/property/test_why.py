@@ -5,9 +5,9 @@ other pods, ready and open, exactly if it is said to fit them.
 import msgspec
 from hypothesis import given, settings
 
-from allotment.core.explain.obstacles import FITS, Emptied, gaps, present
+from allotment.core.explain.causes.obstacles import FITS, Emptied, gaps, present
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.pod import waiting_for
-from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import run_cycle

@@ -13,8 +13,8 @@ import msgspec
 from click.testing import CliRunner
 
 from allotment.core.config.policy import parse
-from allotment.core.explain.pod_views import pod_status
-from allotment.core.explain.why import Whys
+from allotment.core.explain.causes.why import Whys
+from allotment.core.explain.rows.pod_views import pod_status
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import Group

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.explain.acknowledgement import recorded
+from allotment.core.explain.rows.acknowledgement import recorded
 from allotment_proto.events import NodeObserved, PodObserved
 from allotment_proto.facts import Holding, Problem
 from allotment_proto.volcano import keys

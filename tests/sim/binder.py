@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from allotment.core import reasons
-from allotment.core.explain.acknowledgement import Place, age, is_awaited, plugin_question
+from allotment.core.explain.rows.acknowledgement import Place, age, is_awaited, plugin_question
 from allotment.core.ledger.model import RESERVED, Allocation
 from allotment.core.logport import Landed, Record, Refused
 from allotment.core.placement.cycle import recheck, stamped

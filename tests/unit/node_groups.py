@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from allotment.core.explain.history.pod_story import PodStory
 from allotment.core.explain.pod import explain
-from allotment.core.explain.pod_story import PodStory
-from allotment.core.explain.schema import Explanation
+from allotment.core.explain.rows.schema import Explanation
 from allotment_proto.events import Envelope, QueueObserved
 from tests import build
 from tests.unit.rounds_world import World, group

@@ -5,15 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment.core.explain import advice
-from allotment.core.explain.counterfactual import Bench, asked_most, found_on
+from allotment.core.explain.causes import advice
+from allotment.core.explain.causes.counterfactual import Bench, asked_most, found_on
 from allotment.core.explain.gang import explain_gang
-from allotment.core.explain.life import PodExplanation
+from allotment.core.explain.history.pod_story import PodStory
 from allotment.core.explain.node import explain_node
 from allotment.core.explain.pod import explain
-from allotment.core.explain.pod_story import PodStory
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.words import fit_text
+from allotment.core.explain.rows.life import PodExplanation
+from allotment.core.explain.rows.words import fit_text
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply, apply_all
 from allotment.core.queues.round import verdict as verdicts

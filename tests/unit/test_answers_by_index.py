@@ -9,13 +9,13 @@ from allotment.adapters.log import kept
 from allotment.adapters.service.moments import AtSequence
 from allotment.answers import folding, pods
 from allotment.answers.folding import take
-from allotment.core.explain.concerned import PodSubject
-from allotment.core.explain.life import Life, PodExplanation
+from allotment.core.explain.history.concerned import PodSubject
+from allotment.core.explain.history.pod_story import PodLife, PodStory
+from allotment.core.explain.history.records import LogLine, Wanted
+from allotment.core.explain.history.story import Claims
+from allotment.core.explain.history.timeline import life_of, neighbours
 from allotment.core.explain.pod import explain
-from allotment.core.explain.pod_story import PodLife, PodStory
-from allotment.core.explain.records import LogLine, Wanted
-from allotment.core.explain.story import Claims
-from allotment.core.explain.timeline import life_of, neighbours
+from allotment.core.explain.rows.life import Life, PodExplanation
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment_proto.codec import decode_envelope

@@ -10,7 +10,7 @@ from prometheus_client.samples import Sample
 
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.core import reasons
-from allotment.core.explain.attempts import OTHER, Attempts, waiting
+from allotment.core.explain.history.attempts import OTHER, Attempts, waiting
 from allotment.core.ledger.state import apply_all
 from allotment.core.metrics.cards import node_gauge
 from allotment.core.metrics.durations import Durations

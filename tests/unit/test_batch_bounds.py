@@ -5,7 +5,7 @@ Every round is played on both roads (`World.round`).
 
 import pytest
 
-from allotment.core.explain.pod_views import pod_status
+from allotment.core.explain.rows.pod_views import pod_status
 from allotment.core.reasons import refusal_text
 from allotment_proto.events import Decided, PodGone, QueueObserved, Refusal
 from allotment_proto.facts import PluginUse, Policy

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from allotment.adapters.kube.client import KubeClient
-from allotment.core.explain.why import Whys
+from allotment.core.explain.causes.why import Whys
 from allotment.core.ledger.check import check
 from allotment.core.queues.eligible import NEVER
 from allotment_binder.causes import told as whole_text

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.explain.acknowledgement import Place
+from allotment.core.explain.rows.acknowledgement import Place
 from allotment.core.ledger.state import apply
 from allotment_binder.bindings import Target, failed
 from allotment_binder.pacer import Pacer, Wait

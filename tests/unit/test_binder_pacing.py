@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allotment.core.explain.acknowledgement import is_acknowledged, plugin_question, standing
+from allotment.core.explain.rows.acknowledgement import is_acknowledged, plugin_question, standing
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply

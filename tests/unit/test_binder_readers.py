@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from allotment.core.explain.why import Whys
+from allotment.core.explain.causes.why import Whys
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.logport import Record

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from allotment.core.config.policy import built_in
+from allotment.core.explain.history.pod_story import PodStory
 from allotment.core.explain.pod import explain
-from allotment.core.explain.pod_story import PodStory
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.devices.choosing import is_called

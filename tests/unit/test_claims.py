@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from allotment.core.explain.doctor import findings
-from allotment.core.explain.pod_story import PodStory
-from allotment.core.explain.story import Claims, line
+from allotment.core.explain.history.pod_story import PodStory
+from allotment.core.explain.history.story import Claims, line
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check, oversold
 from allotment.core.ledger.claims import agrees, difference, mismatch

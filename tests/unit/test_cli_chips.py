@@ -2,12 +2,12 @@
 
 import pytest
 
-from allotment.core.explain.amounts import compute_text, part_text
-from allotment.core.explain.nodes import closest, node_steps
-from allotment.core.explain.pod_views import pod_views, request_of
-from allotment.core.explain.views import cards_of, node_problems, node_views, usable_compute
-from allotment.core.explain.why import Whys
-from allotment.core.explain.words import near_words, wants_text
+from allotment.core.explain.causes.nodes import closest, node_steps
+from allotment.core.explain.causes.why import Whys
+from allotment.core.explain.rows.amounts import compute_text, part_text
+from allotment.core.explain.rows.pod_views import pod_views, request_of
+from allotment.core.explain.rows.views import cards_of, node_problems, node_views, usable_compute
+from allotment.core.explain.rows.words import near_words, wants_text
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices.base import PodSource
 from allotment.core.reasons import main_cause

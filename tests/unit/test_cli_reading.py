@@ -19,7 +19,7 @@ from allotment.answers import folding
 from allotment.answers.source import FileSource
 from allotment.core.explain.difference import differences
 from allotment.core.explain.node import explain_node
-from allotment.core.explain.views import summaries
+from allotment.core.explain.rows.views import summaries
 from allotment.core.logport import Record
 from allotment_cli.main import main
 from allotment_cli.options import completion

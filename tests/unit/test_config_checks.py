@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.explain import story
 from allotment.core.explain.doctor import findings
+from allotment.core.explain.history import story
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from allotment.core.explain.doctor import ERROR, findings
+from allotment.core.explain.history.pod_story import PodStory
 from allotment.core.explain.pod import explain
-from allotment.core.explain.pod_story import PodStory
-from allotment.core.explain.pod_views import pod_status
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.views import node_views
+from allotment.core.explain.rows.pod_views import pod_status
+from allotment.core.explain.rows.views import node_views
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment_cli.show.explain_text import explanation_lines

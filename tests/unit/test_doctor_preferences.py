@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from allotment.core.explain.doctor import PLATFORM, TENANT, WARNING, findings
-from allotment.core.explain.preferences import ignored
+from allotment.core.explain.rows.preferences import ignored
 from allotment_proto.events import PodObserved, PolicyLoaded
 from allotment_proto.facts import (
     Company,

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.doctor import Finding, findings, sources, summary_of
-from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState
 from allotment_cli.read.doctor import _lines, _summary_lines
 from allotment_cli.show.output import wrapped

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from allotment.core.explain.competition import decided_by
+from allotment.core.explain.causes.competition import decided_by
+from allotment.core.explain.history.pod_story import PodStory
 from allotment.core.explain.pod import explain, fits_empty_cluster
-from allotment.core.explain.pod_story import PodStory
-from allotment.core.explain.schema import Candidate, Explanation
-from allotment.core.explain.views import node_views
+from allotment.core.explain.rows.schema import Candidate, Explanation
+from allotment.core.explain.rows.views import node_views
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.core.placement.cycle import run_cycle

@@ -6,7 +6,7 @@ import pytest
 
 from allotment.core.explain.gang import advise, explain_gang
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.schema import GangExplanation, QueueExplanation
+from allotment.core.explain.rows.schema import GangExplanation, QueueExplanation
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.units import resource_text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from allotment.core.explain.why import Whys
+from allotment.core.explain.causes.why import Whys
 from allotment.core.reasons import refusal_text
 from allotment_binder.causes import told
 from allotment_binder.notices import Refused

@@ -13,7 +13,8 @@ from allotment.answers import surroundings as module
 from allotment.answers.cluster import Access
 from allotment.answers.screen import Screen
 from allotment.answers.source import FileSource, Origin
-from allotment.core.explain import fitting, why
+from allotment.core.explain import fitting
+from allotment.core.explain.causes import why
 from allotment.core.explain.fitting import Fit
 from allotment_cli.main import main
 from allotment_proto.events import QueueObserved

@@ -3,14 +3,14 @@
 import msgspec
 import pytest
 
-from allotment.core.explain.counterfactual import Bench, found_on
+from allotment.core.explain.causes.counterfactual import Bench, found_on
+from allotment.core.explain.causes.obstacles import present
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.doctor import findings
-from allotment.core.explain.obstacles import present
+from allotment.core.explain.history.pod_story import PodStory
 from allotment.core.explain.pod import explain
-from allotment.core.explain.pod_story import PodStory
-from allotment.core.explain.schema import Counterfactual
-from allotment.core.explain.why import Whys
-from allotment.core.explain.words import line_text
+from allotment.core.explain.rows.schema import Counterfactual
+from allotment.core.explain.rows.words import line_text
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.core.placement.devices import FAMILIES

@@ -4,9 +4,9 @@ from typing import Any, cast
 
 import pytest
 
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.doctor import findings
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.why import Whys
 from allotment_binder.notices import Notices, Warned
 from allotment_binder.troubles import Troubles
 from allotment_proto.facts import Problem

@@ -2,8 +2,8 @@
 
 import pytest
 
-from allotment.core.explain import concerned
-from allotment.core.explain.concerned import POD
+from allotment.core.explain.history import concerned
+from allotment.core.explain.history.concerned import POD
 from allotment.core.logport import Record
 from allotment_inspector import index as index_module
 from allotment_inspector.index import Index

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from allotment.adapters.log import exported
-from allotment.core.explain.pod_views import ELSEWHERE, GATED, WAITING
+from allotment.core.explain.rows.pod_views import ELSEWHERE, GATED, WAITING
 from allotment_cli.main import main
 from allotment_inspector.history import History
 from allotment_proto import subjects

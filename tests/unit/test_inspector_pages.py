@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from allotment.core.explain.amounts import short_text
 from allotment.core.explain.gang import explain_gang
+from allotment.core.explain.rows.amounts import short_text
 from allotment.core.replay.usage import NAMES
 from allotment_cli.main import main
 from allotment_inspector.frame import sentence

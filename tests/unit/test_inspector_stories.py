@@ -7,9 +7,9 @@ import anyio.to_thread
 import msgspec
 import pytest
 
-from allotment.core.explain.life import Life
+from allotment.core.explain.history.pod_story import PodLife, PodStory
 from allotment.core.explain.pod import explain
-from allotment.core.explain.pod_story import PodLife, PodStory
+from allotment.core.explain.rows.life import Life
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.core.logport import Record

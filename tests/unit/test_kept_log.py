@@ -13,8 +13,8 @@ from allotment.adapters.log import kept
 from allotment.adapters.service.moments import AtSequence
 from allotment.answers import folding, pods, usage
 from allotment.answers.folding import fold
-from allotment.core.explain.concerned import POD
-from allotment.core.explain.life import Life
+from allotment.core.explain.history.concerned import POD
+from allotment.core.explain.rows.life import Life
 from allotment.core.ledger import snapshot
 from allotment.core.logport import Record
 from allotment.core.replay.usage import NAMES

@@ -8,14 +8,14 @@ import jsonschema
 import msgspec
 import pytest
 
-from allotment.core.explain import life
-from allotment.core.explain.concerned import PodSubject
-from allotment.core.explain.counterfactual import term_text
-from allotment.core.explain.life import End, Life, PodExplanation
+from allotment.core.explain.causes.counterfactual import term_text
+from allotment.core.explain.history.concerned import PodSubject
+from allotment.core.explain.history.pod_story import PodStory
+from allotment.core.explain.history.timeline import life_of, neighbours
 from allotment.core.explain.pod import explain
-from allotment.core.explain.pod_story import PodStory
-from allotment.core.explain.pod_views import generated_base
-from allotment.core.explain.timeline import life_of, neighbours
+from allotment.core.explain.rows import life
+from allotment.core.explain.rows.life import End, Life, PodExplanation
+from allotment.core.explain.rows.pod_views import generated_base
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment_cli.show.explain_sections import timeline

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from allotment.core.explain.lives import Lives
-from allotment.core.explain.pod_story import PodStory
-from allotment.core.explain.spans import SpanView, spans_of
-from allotment.core.explain.timeline import life_of
+from allotment.core.explain.history.lives import Lives
+from allotment.core.explain.history.pod_story import PodStory
+from allotment.core.explain.history.spans import SpanView, spans_of
+from allotment.core.explain.history.timeline import life_of
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.core.logport import Record

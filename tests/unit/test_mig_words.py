@@ -1,6 +1,6 @@
 """Why a pod that wants a MIG instance waits: with the profile that it would get."""
 
-from allotment.core.explain.why import Whys
+from allotment.core.explain.causes.why import Whys
 from allotment.core.ledger.state import apply
 from allotment.core.placement.evaluator import Evaluator
 from allotment.core.queues.round.rounds import Rounds

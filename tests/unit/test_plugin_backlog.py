@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.explain.nodes import node_steps
+from allotment.core.explain.causes.nodes import node_steps
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply

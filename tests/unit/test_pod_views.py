@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core.explain.pod_views import pod_view, preemptor_name
+from allotment.core.explain.rows.pod_views import pod_view, preemptor_name
 from allotment.core.ledger.state import apply
 from allotment_proto.events import GroupObserved
 from tests import build

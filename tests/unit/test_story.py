@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.explain import pod_story
-from allotment.core.explain.concerned import (
+from allotment.core.explain.history import pod_story
+from allotment.core.explain.history.concerned import (
     GROUP,
     POD,
     Everything,
@@ -14,8 +14,8 @@ from allotment.core.explain.concerned import (
     Subject,
     concerned,
 )
-from allotment.core.explain.pod_story import PodLife, PodStory
-from allotment.core.explain.story import line
+from allotment.core.explain.history.pod_story import PodLife, PodStory
+from allotment.core.explain.history.story import line
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment_proto.codec import decode_envelope

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from allotment.core.config.policy import parse
+from allotment.core.explain.causes.nodes import node_steps
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.doctor import findings
-from allotment.core.explain.nodes import node_steps
-from allotment.core.explain.why import Whys
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.devices import FAMILIES

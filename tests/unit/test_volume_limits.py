@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core import reasons
-from allotment.core.explain.nodes import node_steps
+from allotment.core.explain.causes.nodes import node_steps
 from allotment.core.ledger.check import check
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.snapshot import decode, encode

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core.explain.views import node_problems
+from allotment.core.explain.rows.views import node_problems
 from allotment_proto.device_config import DeviceConfig, NodeConfig, Nvidia
 from allotment_proto.facts import (
     Expression,

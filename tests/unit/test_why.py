@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from allotment.core.explain.causes.why import Why, Whys
 from allotment.core.explain.doctor import findings
-from allotment.core.explain.pod_views import pod_views
-from allotment.core.explain.why import Why, Whys
+from allotment.core.explain.rows.pod_views import pod_views
 from allotment.core.placement.cycle import run_cycle
 from allotment.core.placement.evaluator import Evaluator
 from allotment_proto.facts import (

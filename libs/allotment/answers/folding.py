@@ -20,7 +20,7 @@ from allotment.answers import moments
 from allotment.answers.source import Source
 from allotment.core.errors import AllotError
 from allotment.core.explain.doctor import Began, Finding, Moment, Open
-from allotment.core.explain.schema import OpenProblem
+from allotment.core.explain.rows.schema import OpenProblem
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over

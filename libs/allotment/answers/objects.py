@@ -7,11 +7,11 @@ from allotment.answers.folding import Folded, fold
 from allotment.answers.names import near, no_such_node
 from allotment.answers.source import Source
 from allotment.core.errors import AllotError
-from allotment.core.explain.concerned import LOST
 from allotment.core.explain.gang import explain_gang
+from allotment.core.explain.history.concerned import LOST
 from allotment.core.explain.node import NodeExplanation, explain_node
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.schema import GangExplanation, QueueExplanation
+from allotment.core.explain.rows.schema import GangExplanation, QueueExplanation
 from allotment.core.ledger.model import ClusterState
 
 _PODS_NAMED = 6

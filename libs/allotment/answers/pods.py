@@ -14,13 +14,13 @@ from allotment.answers.folding import Folded, Observer, dated, fold, fold_at
 from allotment.answers.names import near, no_such_node
 from allotment.answers.source import Source
 from allotment.core.errors import AllotError
-from allotment.core.explain.concerned import LOST, NODE, POD, Thing, around, family_of
 from allotment.core.explain.doctor import SCHEDULING, of_leases
-from allotment.core.explain.life import Life, PodExplanation
+from allotment.core.explain.history.concerned import LOST, NODE, POD, Thing, around, family_of
+from allotment.core.explain.history.pod_story import LIVES_KEPT, PodLife, PodStory
+from allotment.core.explain.history.timeline import life_of, neighbours
 from allotment.core.explain.pod import explain as explain_pod
 from allotment.core.explain.pod import with_services
-from allotment.core.explain.pod_story import LIVES_KEPT, PodLife, PodStory
-from allotment.core.explain.timeline import life_of, neighbours
+from allotment.core.explain.rows.life import Life, PodExplanation
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.reasons import QUEUED

@@ -20,7 +20,7 @@ from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
 from allotment.core.explain.gang import explain_gang
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.schema import GangExplanation, QueueExplanation
+from allotment.core.explain.rows.schema import GangExplanation, QueueExplanation
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.jobs.plugins.env import INDEX
 from allotment.core.ledger.model import ClusterState

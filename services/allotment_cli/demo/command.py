@@ -17,8 +17,8 @@ import click
 from allotment.answers import local
 from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
-from allotment.core.explain.spans import spans_of
-from allotment.core.explain.words import status_text
+from allotment.core.explain.history.spans import spans_of
+from allotment.core.explain.rows.words import status_text
 from allotment.core.ledger.model import ClusterState
 from allotment_cli.demo import batch, env, preemption, watch
 from allotment_cli.demo.apply import apply_examples, manifests_in

@@ -11,7 +11,7 @@ import anyio
 
 from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
-from allotment.core.explain.life import EVICTED, RUNNING, Life, PodExplanation
+from allotment.core.explain.rows.life import EVICTED, RUNNING, Life, PodExplanation
 from allotment_cli.demo.apply import apply_examples
 from allotment_cli.demo.batch import DIRECTORY, NAMESPACE, Act
 from allotment_cli.demo.watch import POLL_S

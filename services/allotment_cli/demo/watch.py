@@ -7,10 +7,10 @@ import anyio
 from allotment.answers.folding import fold
 from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.pod import fits_empty_cluster
-from allotment.core.explain.pod_views import pod_status
-from allotment.core.explain.views import compute_whole, device_name, plain
-from allotment.core.explain.why import Whys
+from allotment.core.explain.rows.pod_views import pod_status
+from allotment.core.explain.rows.views import compute_whole, device_name, plain
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.logport import Record
 from allotment.core.placement.devices import FAMILIES

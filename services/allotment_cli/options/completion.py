@@ -161,7 +161,7 @@ def _cards(spelled: Callable[[Card], str]) -> Callable[[ClusterState], Iterator[
 
 
 def _card_name(card: Card) -> str:
-    from allotment.core.explain.views import card_name
+    from allotment.core.explain.rows.views import card_name
 
     return card_name(card)
 

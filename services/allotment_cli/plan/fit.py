@@ -12,7 +12,7 @@ from allotment.answers.fit import fit
 from allotment.answers.manifests import Placed, documents_of
 from allotment.answers.source import Origin
 from allotment.core.explain.fitting import Fit, FitPod
-from allotment.core.explain.words import wants_text
+from allotment.core.explain.rows.words import wants_text
 from allotment_cli.options import completion
 from allotment_cli.options.names import usual_namespace
 from allotment_cli.options.params import at_option, output_option

@@ -14,7 +14,7 @@ from allotment.adapters.telemetry.log import file_trouble
 from allotment.core.config.known import PLUGINS_WITHOUT_EFFECT
 from allotment.core.config.policy import PolicyError, parse
 from allotment.core.errors import AllotError
-from allotment.core.explain.preferences import ignored
+from allotment.core.explain.rows.preferences import ignored
 from allotment_cli.options.params import output_option
 from allotment_cli.show.output import DOCUMENTS, Prose, emit, emit_document, heading
 from allotment_proto.facts import Policy

@@ -15,8 +15,8 @@ from allotment.answers.names import meant
 from allotment.answers.objects import node_is_missing
 from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
-from allotment.core.explain.amounts import compute_text, whole_of_card
-from allotment.core.explain.views import (
+from allotment.core.explain.rows.amounts import compute_text, whole_of_card
+from allotment.core.explain.rows.views import (
     CardView,
     CountedView,
     HolderView,

@@ -30,6 +30,7 @@ from allotment.answers.folding import (
 from allotment.answers.kubeconfig import Choice
 from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.doctor import (
     ERROR,
     IDLE_AFTER_S,
@@ -55,7 +56,6 @@ from allotment.core.explain.doctor import (
     summary_of,
     work_of,
 )
-from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.reasons import REASONS, Cure

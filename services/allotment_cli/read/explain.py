@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 from allotment.answers import pods
 from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
-from allotment.core.explain.life import PodExplanation
+from allotment.core.explain.rows.life import PodExplanation
 from allotment_cli.options import completion
 from allotment_cli.options.lazy import KindGroup
 from allotment_cli.options.names import pod_name

@@ -7,11 +7,11 @@ import click
 from allotment.answers import objects
 from allotment.answers.folding import Folded
 from allotment.answers.source import Source
-from allotment.core.explain.schema import (
+from allotment.core.explain.rows.schema import (
     GangExplanation,
     Member,
 )
-from allotment.core.explain.words import (
+from allotment.core.explain.rows.words import (
     amount_text,
     gang_status_text,
     gate_text,

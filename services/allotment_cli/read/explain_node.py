@@ -8,10 +8,10 @@ from allotment.adapters.service.moments import moment_text
 from allotment.answers import objects
 from allotment.answers.folding import Folded
 from allotment.answers.source import Source
-from allotment.core.explain.amounts import compute_text, whole_of_card
 from allotment.core.explain.node import Answer, NodeExplanation
-from allotment.core.explain.pod_views import PodView
-from allotment.core.explain.views import CardView, CountedView, model_text, usable_compute
+from allotment.core.explain.rows.amounts import compute_text, whole_of_card
+from allotment.core.explain.rows.pod_views import PodView
+from allotment.core.explain.rows.views import CardView, CountedView, model_text, usable_compute
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli.options import completion
 from allotment_cli.read.explaining import Asked, answer, explanation_options

@@ -8,8 +8,8 @@ from allotment.adapters.service.moments import moment_text
 from allotment.answers import objects
 from allotment.answers.folding import Folded
 from allotment.answers.source import Source
-from allotment.core.explain.schema import QueueExplanation, QueueGroup, Reason
-from allotment.core.explain.words import (
+from allotment.core.explain.rows.schema import QueueExplanation, QueueGroup, Reason
+from allotment.core.explain.rows.words import (
     amount_text,
     kept_text,
     place_text,

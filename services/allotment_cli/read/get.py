@@ -12,9 +12,10 @@ from allotment.adapters.service.moments import moment_text
 from allotment.answers.folding import Folded, Unreadable
 from allotment.answers.names import near, no_such_node
 from allotment.answers.source import Origin
-from allotment.core.explain.amounts import compute_text, whole_of_card
-from allotment.core.explain.pod_views import ELSEWHERE, GATED, PodView, pod_views, stage_of
-from allotment.core.explain.views import (
+from allotment.core.explain.causes.why import Whys
+from allotment.core.explain.rows.amounts import compute_text, whole_of_card
+from allotment.core.explain.rows.pod_views import ELSEWHERE, GATED, PodView, pod_views, stage_of
+from allotment.core.explain.rows.views import (
     GONE,
     CardView,
     NodeView,
@@ -23,7 +24,6 @@ from allotment.core.explain.views import (
     node_views,
     usable_compute,
 )
-from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState
 from allotment.core.units import bytes_text, cpu_text
 from allotment_cli.options import completion

@@ -8,8 +8,8 @@ import msgspec
 
 from allotment.answers.recorded import recorded_jobs, recorded_queues
 from allotment.answers.source import Origin
-from allotment.core.explain.pod_views import gang_views
-from allotment.core.explain.views import GONE
+from allotment.core.explain.rows.pod_views import gang_views
+from allotment.core.explain.rows.views import GONE
 from allotment_cli.options import completion
 from allotment_cli.options.params import namespaces_options
 from allotment_cli.read.get import (

@@ -12,8 +12,8 @@ from allotment.answers.folding import AsOf, Folded, as_of, fold_at
 from allotment.answers.names import no_such_node
 from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
-from allotment.core.explain.amounts import compute_text, whole_of_card
-from allotment.core.explain.views import (
+from allotment.core.explain.rows.amounts import compute_text, whole_of_card
+from allotment.core.explain.rows.views import (
     PERCENT,
     ZONE,
     CardsSummary,

@@ -16,8 +16,8 @@ from allotment.answers.folding import end_of
 from allotment.answers.pods import records_of
 from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
-from allotment.core.explain import concerned, story
-from allotment.core.explain.records import Effects, LogLine, Wanted, stood_on
+from allotment.core.explain.history import concerned, story
+from allotment.core.explain.history.records import Effects, LogLine, Wanted, stood_on
 from allotment.core.logport import Record
 from allotment.core.units import QuantityError, bytes_text, rfc3339, whole_up
 from allotment_cli.options import completion

@@ -9,8 +9,8 @@ import click
 from allotment.adapters.service.moments import local_text, moment_text
 from allotment.answers import pods
 from allotment.answers.source import Origin
-from allotment.core.explain.life import Life, Phase
-from allotment.core.explain.words import wants_text
+from allotment.core.explain.rows.life import Life, Phase
+from allotment.core.explain.rows.words import wants_text
 from allotment.core.units import duration_text
 from allotment_cli.options import completion
 from allotment_cli.options.names import pod_name

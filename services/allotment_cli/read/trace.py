@@ -22,9 +22,9 @@ from allotment.adapters.telemetry.pod_traces import (
 )
 from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
-from allotment.core.explain.life import RUNNING, TERMINATING, WAITING, Life
-from allotment.core.explain.schema import AsOf
-from allotment.core.explain.spans import SpanView, spans_of
+from allotment.core.explain.history.spans import SpanView, spans_of
+from allotment.core.explain.rows.life import RUNNING, TERMINATING, WAITING, Life
+from allotment.core.explain.rows.schema import AsOf
 from allotment.core.units import duration_text
 from allotment_cli.options import completion
 from allotment_cli.options.names import pod_name

@@ -13,7 +13,7 @@ from allotment.adapters.service.moments import moment_text
 from allotment.answers.source import Origin
 from allotment.answers.usage import UsageDocument, measure
 from allotment.core.errors import AllotError
-from allotment.core.explain.views import plain
+from allotment.core.explain.rows.views import plain
 from allotment.core.replay.usage import LABEL, MICRO, NAMES, NAMESPACE, Usage, adds_up
 from allotment.core.units import hours_column
 from allotment_cli.options import completion

@@ -13,8 +13,8 @@ import msgspec
 from allotment.answers.folding import fold, take
 from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
-from allotment.core.explain.pod_views import pod_status
-from allotment.core.explain.why import Whys
+from allotment.core.explain.causes.why import Whys
+from allotment.core.explain.rows.pod_views import pod_status
 from allotment.core.ledger.model import ENDED, RESERVED, ClusterState, Pod
 from allotment.core.units import age_text, duration_ms
 from allotment_cli.options import completion

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from allotment.core.explain.schema import Counterfactual
-from allotment.core.explain.words import advice_title, fit_text, gang_advice_title, line_text
+from allotment.core.explain.rows.schema import Counterfactual
+from allotment.core.explain.rows.words import advice_title, fit_text, gang_advice_title, line_text
 from allotment_cli.show.output import Prose, heading, table
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from allotment.adapters.service.moments import local_text
-from allotment.core.explain.amounts import compute_text
-from allotment.core.explain.schema import (
+from allotment.core.explain.rows.amounts import compute_text
+from allotment.core.explain.rows.schema import (
     Candidate,
     Closest,
     Explanation,
@@ -13,7 +13,7 @@ from allotment.core.explain.schema import (
     Request,
     Step,
 )
-from allotment.core.explain.words import (
+from allotment.core.explain.rows.words import (
     decided_by_text,
     holder_text,
     near_words,

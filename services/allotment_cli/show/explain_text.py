@@ -6,9 +6,9 @@ Everything is read from the JSON structs, so nothing is known to the text alone.
 from collections.abc import Iterator, Sequence
 
 from allotment.adapters.service.moments import moment_text, since_text
-from allotment.core.explain.life import Life, PodExplanation
-from allotment.core.explain.views import PERHAPS
-from allotment.core.explain.words import (
+from allotment.core.explain.rows.life import Life, PodExplanation
+from allotment.core.explain.rows.views import PERHAPS
+from allotment.core.explain.rows.words import (
     because_texts,
     card_noun,
     card_text,

@@ -5,9 +5,9 @@ from functools import partial
 
 import msgspec
 
-from allotment.core.explain.pod_views import pod_status
-from allotment.core.explain.views import card_name, model_text, node_status
-from allotment.core.explain.why import Whys
+from allotment.core.explain.causes.why import Whys
+from allotment.core.explain.rows.pod_views import pod_status
+from allotment.core.explain.rows.views import card_name, model_text, node_status
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node, Pod
 from allotment_inspector.history import Moment

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.explain.views import plain
+from allotment.core.explain.rows.views import plain
 from allotment.core.replay.usage import MICRO, NAMES, NAMESPACE, Meter, Usage, name_of
 from allotment.core.units import hours_column, rfc3339
 from allotment_inspector.history import Moment

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from allotment.core.explain.acknowledgement import standing
+from allotment.core.explain.rows.acknowledgement import standing
 from allotment.core.ledger.model import Pod
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.ascend import slice_mode

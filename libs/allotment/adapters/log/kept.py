@@ -21,7 +21,7 @@ import msgspec
 
 from allotment.adapters.log.sealed import Ignored, age_s, seal, unseal
 from allotment.adapters.log.snapshots import digests_of
-from allotment.core.explain.concerned import StretchIndex, Thing, key_of
+from allotment.core.explain.history.concerned import StretchIndex, Thing, key_of
 from allotment.core.logport import Record, digest_of
 from allotment_proto.codec import UndecodableError, decode_envelope
 

@@ -27,7 +27,7 @@ import msgspec
 
 from allotment.adapters.telemetry.pod_traces import readable
 from allotment.adapters.telemetry.traces import TelemetryError, Tracer
-from allotment.core.explain.lives import Lives
+from allotment.core.explain.history.lives import Lives
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.trace_ids import trace_id

@@ -17,8 +17,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from allotment.adapters.telemetry.export import FileExporter, traces_json
-from allotment.core.explain.spans import Link as PodLink
-from allotment.core.explain.spans import SpanView
+from allotment.core.explain.history.spans import Link as PodLink
+from allotment.core.explain.history.spans import SpanView
 
 NS_PER_US = 1_000
 BATCH_SPANS = 512

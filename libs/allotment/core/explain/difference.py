@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from allotment.core.explain.pod_views import PodView, pod_views
-from allotment.core.explain.views import CardView, cards_of, node_views
-from allotment.core.explain.why import Whys
+from allotment.core.explain.causes.why import Whys
+from allotment.core.explain.rows.pod_views import PodView, pod_views
+from allotment.core.explain.rows.views import CardView, cards_of, node_views
 from allotment.core.ledger.model import ClusterState
 from allotment.core.units import bytes_text, cpu_text
 

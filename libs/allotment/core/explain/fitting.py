@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.explain.advice import advice
-from allotment.core.explain.nodes import funnel
+from allotment.core.explain.causes.advice import advice
+from allotment.core.explain.causes.nodes import funnel
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.pod import beside, is_barred
-from allotment.core.explain.pod_views import request_of
-from allotment.core.explain.schema import (
+from allotment.core.explain.rows.pod_views import request_of
+from allotment.core.explain.rows.schema import (
     AsOf,
     Counterfactual,
     Lack,
@@ -25,8 +26,7 @@ from allotment.core.explain.schema import (
     quota_of,
     reason_of,
 )
-from allotment.core.explain.views import device_name
-from allotment.core.explain.why import Whys
+from allotment.core.explain.rows.views import device_name
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import notes_of, stamped

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from allotment.core.explain.advice import empty_advice, gang_advice
+from allotment.core.explain.causes.advice import empty_advice, gang_advice
+from allotment.core.explain.causes.nodes import group_short_even_empty
+from allotment.core.explain.causes.obstacles import present
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.made_groups import place_in_queue
-from allotment.core.explain.nodes import group_short_even_empty
-from allotment.core.explain.obstacles import present
 from allotment.core.explain.pod import fits_empty_cluster, is_barred
-from allotment.core.explain.pod_views import request_of
-from allotment.core.explain.schema import (
+from allotment.core.explain.rows.pod_views import request_of
+from allotment.core.explain.rows.schema import (
     GANG_SCHEMA,
     AsOf,
     Counterfactual,
@@ -31,7 +32,6 @@ from allotment.core.explain.schema import (
     quota_of,
     reason_of,
 )
-from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState, Group
 from allotment.core.placement.devices import memory_units
 from allotment.core.queues.round.verdict import (

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from allotment.core.explain.pod_views import owner_of
-from allotment.core.explain.schema import AHEAD_SHOWN, Place
-from allotment.core.explain.why import Whys
+from allotment.core.explain.causes.why import Whys
+from allotment.core.explain.rows.pod_views import owner_of
+from allotment.core.explain.rows.schema import AHEAD_SHOWN, Place
 from allotment.core.ledger.model import ClusterState
 from allotment_proto.events import PodObserved
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from allotment.core.explain.nodes import node_steps
-from allotment.core.explain.obstacles import FITS
-from allotment.core.explain.pod_views import PodView, asks_text, pod_status, pod_view
-from allotment.core.explain.schema import AsOf, NodeSteps, Subject
-from allotment.core.explain.views import (
+from allotment.core.explain.causes.nodes import node_steps
+from allotment.core.explain.causes.obstacles import FITS
+from allotment.core.explain.causes.why import Whys
+from allotment.core.explain.rows.pod_views import PodView, asks_text, pod_status, pod_view
+from allotment.core.explain.rows.schema import AsOf, NodeSteps, Subject
+from allotment.core.explain.rows.views import (
     CardView,
     CountedView,
     NodeView,
@@ -20,7 +21,6 @@ from allotment.core.explain.views import (
     counted_of,
     node_view,
 )
-from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState, Node, Pod
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.queues.round.verdict import Verdicts

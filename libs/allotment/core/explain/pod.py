@@ -11,36 +11,38 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.explain.acknowledgement import (
-    ahead_of,
-    in_the_way,
-    plugin_question,
-    standing_text,
-    wait_text,
-)
-from allotment.core.explain.advice import advice
-from allotment.core.explain.competition import competition, decided_by, node_at_decision
-from allotment.core.explain.doctor import Finding, of_pod
-from allotment.core.explain.life import REFUSED_BY_NODE, Life, PodExplanation
-from allotment.core.explain.made_groups import place_in_queue, queue_name
-from allotment.core.explain.nodes import (
+from allotment.core.explain.causes.advice import advice
+from allotment.core.explain.causes.competition import competition, decided_by, node_at_decision
+from allotment.core.explain.causes.nodes import (
     closest,
     fragmentation,
     funnel,
     group_short_even_empty,
     node_steps,
 )
-from allotment.core.explain.obstacles import FITS, Emptied, present
-from allotment.core.explain.pod_story import Attempt, PodLife, PodStory
-from allotment.core.explain.pod_views import (
+from allotment.core.explain.causes.obstacles import FITS, Emptied, present
+from allotment.core.explain.causes.why import Whys
+from allotment.core.explain.doctor import Finding, of_pod
+from allotment.core.explain.history.pod_story import Attempt, PodLife, PodStory
+from allotment.core.explain.history.timeline import life_of, neighbours
+from allotment.core.explain.made_groups import place_in_queue, queue_name
+from allotment.core.explain.rows.acknowledgement import (
+    ahead_of,
+    in_the_way,
+    plugin_question,
+    standing_text,
+    wait_text,
+)
+from allotment.core.explain.rows.life import REFUSED_BY_NODE, Life, PodExplanation
+from allotment.core.explain.rows.pod_views import (
     asked_by,
     group_cause,
     pod_status,
     preemptor_name,
     request_of,
 )
-from allotment.core.explain.preferences import ignored_of, why_ignored
-from allotment.core.explain.schema import (
+from allotment.core.explain.rows.preferences import ignored_of, why_ignored
+from allotment.core.explain.rows.schema import (
     SCHEMA,
     AsOf,
     Candidate,
@@ -57,8 +59,7 @@ from allotment.core.explain.schema import (
     quota_of,
     reason_of,
 )
-from allotment.core.explain.timeline import life_of, neighbours
-from allotment.core.explain.views import (
+from allotment.core.explain.rows.views import (
     MIB,
     PERHAPS,
     compute_whole,
@@ -66,7 +67,6 @@ from allotment.core.explain.views import (
     piece_name,
     plain,
 )
-from allotment.core.explain.why import Whys
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.model import BOUND, ClusterState, Node, Pod
 from allotment.core.ledger.partitions.mig import profile_name

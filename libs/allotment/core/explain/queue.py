@@ -6,8 +6,9 @@ on.
 
 from msgspec.structs import replace
 
-from allotment.core.explain.pod_views import owner_of
-from allotment.core.explain.schema import (
+from allotment.core.explain.causes.why import Whys
+from allotment.core.explain.rows.pod_views import owner_of
+from allotment.core.explain.rows.schema import (
     QUEUE_SCHEMA,
     AsOf,
     QueueExplanation,
@@ -18,7 +19,6 @@ from allotment.core.explain.schema import (
     place_among,
     reason_of,
 )
-from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.placement.devices import memory_units
 from allotment.core.queues.round.verdict import WaitingJob, queue_verdict

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from allotment.core.explain.amounts import short_text
-from allotment.core.explain.views import PERCENT, card_name, model_text, piece_name
+from allotment.core.explain.rows.amounts import short_text
+from allotment.core.explain.rows.views import PERCENT, card_name, model_text, piece_name
 from allotment.core.jobs.keys import DEFAULT_QUEUE
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node

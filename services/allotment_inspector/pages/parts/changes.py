@@ -2,8 +2,8 @@
 
 import msgspec
 
-from allotment.core.explain.schema import Change, Counterfactual
-from allotment.core.explain.words import fit_text, line_text
+from allotment.core.explain.rows.schema import Change, Counterfactual
+from allotment.core.explain.rows.words import fit_text, line_text
 
 
 class ChangeRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -5,12 +5,12 @@ from itertools import islice
 
 import msgspec
 
-from allotment.core.explain.competition import competition, decided_by
-from allotment.core.explain.concerned import POD
-from allotment.core.explain.records import Effects, stood_on
-from allotment.core.explain.schema import Candidate
-from allotment.core.explain.views import device_name, plain
-from allotment.core.explain.words import decided_by_text
+from allotment.core.explain.causes.competition import competition, decided_by
+from allotment.core.explain.history.concerned import POD
+from allotment.core.explain.history.records import Effects, stood_on
+from allotment.core.explain.rows.schema import Candidate
+from allotment.core.explain.rows.views import device_name, plain
+from allotment.core.explain.rows.words import decided_by_text
 from allotment.core.ledger.model import SINGLE, ClusterState
 from allotment.core.reasons import REASONS, refusal_text
 from allotment_inspector.history import Entry, Moment

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from allotment.core.explain import concerned, story
-from allotment.core.explain.concerned import GROUP, NODE, POD
-from allotment.core.explain.records import LogLine, Wanted
+from allotment.core.explain.history import concerned, story
+from allotment.core.explain.history.concerned import GROUP, NODE, POD
+from allotment.core.explain.history.records import LogLine, Wanted
 from allotment_inspector.history import Entry, Moment
 from allotment_inspector.pages.parts.asked import natural
 from allotment_inspector.said import typed

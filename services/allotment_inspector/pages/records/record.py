@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allotment.core.explain.records import stood_on
-from allotment.core.explain.story import line, of_no_event
+from allotment.core.explain.history.records import stood_on
+from allotment.core.explain.history.story import line, of_no_event
 from allotment_inspector.history import Entry, Moment
 from allotment_inspector.pages.parts.asked import natural
 from allotment_inspector.pages.parts.found import Near, NotFound, no_record

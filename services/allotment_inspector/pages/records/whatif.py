@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allotment.core.explain.views import device_name
+from allotment.core.explain.rows.views import device_name
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.policies import POLICIES
 from allotment.core.placement.policies.learning import LEARNERS

@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 import msgspec
 
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.doctor import ERROR, Finding, findings
-from allotment.core.explain.pod_views import ELSEWHERE, GATED, asks_text, stage_of
-from allotment.core.explain.views import (
+from allotment.core.explain.rows.pod_views import ELSEWHERE, GATED, asks_text, stage_of
+from allotment.core.explain.rows.views import (
     card_name,
     card_word,
     counted_of,
     model_text,
     node_status,
 )
-from allotment.core.explain.why import Whys
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.partitions.mig import largest_left_mib

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from allotment.core.explain.gang import explain_gang
-from allotment.core.explain.schema import GangExplanation
-from allotment.core.explain.words import (
+from allotment.core.explain.rows.schema import GangExplanation
+from allotment.core.explain.rows.words import (
     amount_text,
     gang_status_text,
     gate_text,

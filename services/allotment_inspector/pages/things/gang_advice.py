@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from allotment.core.explain.gang import advise
-from allotment.core.explain.words import gang_advice_title
+from allotment.core.explain.rows.words import gang_advice_title
 from allotment_inspector.history import Moment
 from allotment_inspector.pages.parts.changes import ChangeRow, change_row
 from allotment_inspector.pages.parts.found import NotFound

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allotment.core.explain.concerned import NODE
+from allotment.core.explain.history.concerned import NODE
 from allotment.core.explain.node import NodeExplanation, explain_node
 from allotment_inspector.frame import sentence
 from allotment_inspector.history import Moment

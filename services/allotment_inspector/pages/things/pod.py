@@ -6,9 +6,9 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.adapters.service.moments import local_text
-from allotment.core.explain.amounts import part_text
-from allotment.core.explain.concerned import POD
-from allotment.core.explain.life import (
+from allotment.core.explain.history.concerned import POD
+from allotment.core.explain.rows.amounts import part_text
+from allotment.core.explain.rows.life import (
     EVICTED,
     FAILED,
     NODE_GONE,
@@ -19,9 +19,9 @@ from allotment.core.explain.life import (
     PodExplanation,
     Relative,
 )
-from allotment.core.explain.schema import Held, Step
-from allotment.core.explain.views import PERHAPS, cards_of, model_text
-from allotment.core.explain.words import (
+from allotment.core.explain.rows.schema import Held, Step
+from allotment.core.explain.rows.views import PERHAPS, cards_of, model_text
+from allotment.core.explain.rows.words import (
     because_texts,
     decided_by_text,
     fragmentation_text,

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.pod import advise
-from allotment.core.explain.why import Whys
-from allotment.core.explain.words import advice_title
+from allotment.core.explain.rows.words import advice_title
 from allotment.core.reasons import REASONS
 from allotment_inspector.history import Moment
 from allotment_inspector.pages.parts.changes import ChangeRow, change_row

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allotment.core.explain.amounts import part_text
-from allotment.core.explain.pod_views import (
+from allotment.core.explain.rows.amounts import part_text
+from allotment.core.explain.rows.pod_views import (
     FINISHED,
     RUNNING,
     STAGES,

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from allotment.core.explain.queue import explain_queue
-from allotment.core.explain.schema import QueueExplanation, QueueGroup, Reason
-from allotment.core.explain.words import (
+from allotment.core.explain.rows.schema import QueueExplanation, QueueGroup, Reason
+from allotment.core.explain.rows.words import (
     amount_text,
     kept_text,
     place_text,

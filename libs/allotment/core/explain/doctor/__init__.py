@@ -12,6 +12,7 @@ Everything is pure: the caller queries NATS, the services and the API server, an
 in.
 """
 
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.doctor.began import Began, Moment, Open
 from allotment.core.explain.doctor.cluster import (
     Source,
@@ -45,7 +46,6 @@ from allotment.core.explain.doctor.preferences import of_preferences
 from allotment.core.explain.doctor.standstill import IDLE_AFTER_S, of_standstill, work_of
 from allotment.core.explain.doctor.summary import Backlog, Summary, summary_of
 from allotment.core.explain.doctor.waiting import of_waiting
-from allotment.core.explain.why import Whys
 from allotment.core.ledger.model import ClusterState
 
 __all__ = [

@@ -7,7 +7,7 @@ that have it without a gap up to the newest.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from allotment.core.explain.views import card_word
+from allotment.core.explain.rows.views import card_word
 from allotment.core.reasons import NODE_NOT_READY
 from allotment_proto.events import Event, NodeGone, NodeObserved
 

@@ -6,14 +6,6 @@ from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
-from allotment.core.explain.acknowledgement import (
-    LATE_AFTER_S,
-    forged,
-    is_acknowledged,
-    standing_record,
-    standing_text,
-    waiting_for,
-)
 from allotment.core.explain.doctor.finding import (
     ANNOTATION,
     ERROR,
@@ -27,8 +19,16 @@ from allotment.core.explain.doctor.finding import (
     namespaces_of,
     shown_names,
 )
-from allotment.core.explain.story import corrected_text
-from allotment.core.explain.views import (
+from allotment.core.explain.history.story import corrected_text
+from allotment.core.explain.rows.acknowledgement import (
+    LATE_AFTER_S,
+    forged,
+    is_acknowledged,
+    standing_record,
+    standing_text,
+    waiting_for,
+)
+from allotment.core.explain.rows.views import (
     device_name,
     node_problems,
 )

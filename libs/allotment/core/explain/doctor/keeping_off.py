@@ -6,6 +6,7 @@ pod can close the cluster to all others. This names it.
 
 from collections.abc import Iterator
 
+from allotment.core.explain.causes.obstacles import present
 from allotment.core.explain.doctor.finding import (
     ERROR,
     PODS_MAX,
@@ -16,7 +17,6 @@ from allotment.core.explain.doctor.finding import (
     namespaces_of,
     shown_names,
 )
-from allotment.core.explain.obstacles import present
 from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.placement.rules.selectors import selects

@@ -13,7 +13,7 @@ from allotment.core.explain.doctor.finding import (
     namespaces_of,
     shown_names,
 )
-from allotment.core.explain.preferences import TAINTS, ignored, ignored_of, why_ignored
+from allotment.core.explain.rows.preferences import TAINTS, ignored, ignored_of, why_ignored
 from allotment.core.ledger.model import ENDED, ClusterState
 
 _CODE = "PreferencesIgnored"

@@ -8,7 +8,6 @@ state of `IDLE_AFTER_S` ago and on the newest. Work that is due on both was not 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from allotment.core.explain.acknowledgement import ahead_of, in_the_way
 from allotment.core.explain.doctor.finding import (
     ERROR,
     PODS_MAX,
@@ -18,6 +17,7 @@ from allotment.core.explain.doctor.finding import (
     names_of,
     namespaces_of,
 )
+from allotment.core.explain.rows.acknowledgement import ahead_of, in_the_way
 from allotment.core.ledger.model import ClusterState
 from allotment.core.queues.round.verdict import Tried, tried_now
 from allotment.core.units import age_text, rfc3339

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allotment.core.explain.attempts import waiting
-from allotment.core.explain.views import summaries
-from allotment.core.explain.why import Whys
+from allotment.core.explain.causes.why import Whys
+from allotment.core.explain.history.attempts import waiting
+from allotment.core.explain.rows.views import summaries
 from allotment.core.ledger.model import ClusterState
 from allotment.core.units import rfc3339
 

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from allotment.core.explain.causes.nodes import group_short_even_empty
+from allotment.core.explain.causes.obstacles import present
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.doctor.finding import (
     ERROR,
     PLATFORM,
@@ -19,10 +22,7 @@ from allotment.core.explain.doctor.finding import (
     names_of,
     namespaces_of,
 )
-from allotment.core.explain.nodes import group_short_even_empty
-from allotment.core.explain.obstacles import present
-from allotment.core.explain.pod_views import group_cause
-from allotment.core.explain.why import Whys
+from allotment.core.explain.rows.pod_views import group_cause
 from allotment.core.ledger.model import ACTIVE, ClusterState, Pod
 from allotment.core.placement.unserved import misread, nearest, unserved
 from allotment.core.queues.round.verdict import ShutOut

@@ -10,9 +10,8 @@ from collections.abc import Callable
 import msgspec
 
 from allotment.core import reasons
-from allotment.core.explain import life
-from allotment.core.explain.acknowledgement import is_acknowledged
-from allotment.core.explain.concerned import (
+from allotment.core.explain.causes.why import Why, Whys
+from allotment.core.explain.history.concerned import (
     GROUP,
     LOST,
     NODE,
@@ -22,9 +21,10 @@ from allotment.core.explain.concerned import (
     gaining,
     preemptor,
 )
-from allotment.core.explain.pod_views import group_cause, pod_status, preemptor_name
-from allotment.core.explain.story import corrected_text
-from allotment.core.explain.why import Why, Whys
+from allotment.core.explain.history.story import corrected_text
+from allotment.core.explain.rows import life
+from allotment.core.explain.rows.acknowledgement import is_acknowledged
+from allotment.core.explain.rows.pod_views import group_cause, pod_status, preemptor_name
 from allotment.core.ledger.claims import claimed, mismatch, unreadable
 from allotment.core.ledger.model import BOUND, ENDED, ClusterState, Pod
 from allotment.core.reasons import problem_text, refusal_text

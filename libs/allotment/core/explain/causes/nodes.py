@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from allotment.core import reasons
-from allotment.core.explain.counterfactual import (
+from allotment.core.explain.causes.counterfactual import (
     refusing_taints,
     taint_text,
     term_text,
     wrong_labels,
 )
-from allotment.core.explain.obstacles import FITS, emptied, present
-from allotment.core.explain.schema import (
+from allotment.core.explain.causes.obstacles import FITS, emptied, present
+from allotment.core.explain.rows.schema import (
     COMPUTE,
     MEMORY,
     CardStep,
@@ -28,7 +28,7 @@ from allotment.core.explain.schema import (
     NodeSteps,
     Step,
 )
-from allotment.core.explain.views import (
+from allotment.core.explain.rows.views import (
     MIB,
     card_name,
     card_word,

@@ -11,7 +11,7 @@ from itertools import islice
 
 import msgspec
 
-from allotment.core.explain.pod_views import generated_base
+from allotment.core.explain.rows.pod_views import generated_base
 from allotment.core.ledger.model import ENDED, SINGLE
 from allotment_proto.events import (
     BindFailed,

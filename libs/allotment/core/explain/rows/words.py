@@ -7,9 +7,9 @@ of day are worded elsewhere, where the reader's time zone is known.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from allotment.core.explain.amounts import compute_text, part_text
-from allotment.core.explain.life import Displaced, PodExplanation, Relative
-from allotment.core.explain.schema import (
+from allotment.core.explain.rows.amounts import compute_text, part_text
+from allotment.core.explain.rows.life import Displaced, PodExplanation, Relative
+from allotment.core.explain.rows.schema import (
     AHEAD_SHOWN,
     MEMORY,
     Change,
@@ -30,7 +30,7 @@ from allotment.core.explain.schema import (
     Step,
     WaitingFor,
 )
-from allotment.core.explain.views import asked_whole, card_word, model_text
+from allotment.core.explain.rows.views import asked_whole, card_word, model_text
 from allotment.core.reasons import (
     NO_FITTING_INSTANCE,
     QUEUED,

@@ -1,6 +1,6 @@
 """Parts of cards in words. Compute is percent of a GPU; of most NPUs it is AI cores."""
 
-from allotment.core.explain.views import PERCENT
+from allotment.core.explain.rows.views import PERCENT
 from allotment.core.units import bytes_text, mib_text
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from allotment.core import reasons
-from allotment.core.explain.counterfactual import (
+from allotment.core.explain.causes.counterfactual import (
     expression_text,
     mode_keys,
     models_on,
@@ -23,9 +23,9 @@ from allotment.core.explain.counterfactual import (
     toleration_text,
     wrong_labels,
 )
-from allotment.core.explain.obstacles import FITS, Emptied, Gap, gaps, present
-from allotment.core.explain.schema import Lack
-from allotment.core.explain.views import card_name, card_word, model_text
+from allotment.core.explain.causes.obstacles import FITS, Emptied, Gap, gaps, present
+from allotment.core.explain.rows.schema import Lack
+from allotment.core.explain.rows.views import card_name, card_word, model_text
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.partitions.mig import profile_name

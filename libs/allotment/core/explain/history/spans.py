@@ -21,7 +21,7 @@ from typing import Literal
 
 import msgspec
 
-from allotment.core.explain.life import (
+from allotment.core.explain.rows.life import (
     FAILED,
     REFUSED_BY_NODE,
     WAITING,

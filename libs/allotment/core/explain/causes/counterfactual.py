@@ -18,9 +18,9 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from allotment.core import reasons
-from allotment.core.explain.obstacles import Emptied, reopened
-from allotment.core.explain.schema import Change
-from allotment.core.explain.views import model_text
+from allotment.core.explain.causes.obstacles import Emptied, reopened
+from allotment.core.explain.rows.schema import Change
+from allotment.core.explain.rows.views import model_text
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import Allocation, ClusterState, Node
 from allotment.core.placement.devices import FAMILIES

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from allotment.core.explain.acknowledgement import forged
+from allotment.core.explain.rows.acknowledgement import forged
 from allotment.core.ledger.claims import unreadable
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import Allocation, ClusterState, Health, Node

@@ -7,13 +7,14 @@ Stages of a cycle carry the clocks of their services, records the clock of the l
 from collections.abc import Iterator
 
 from allotment.core import reasons
-from allotment.core.explain import life, pod_story
-from allotment.core.explain.counterfactual import term_text
-from allotment.core.explain.life import End, EvictedFor, Life, Phase, Relative, Stage, Try
-from allotment.core.explain.pod_story import Attempt, Moment, PodLife, PodStory, Span
-from allotment.core.explain.pod_views import asked_by, pod_status, request_of
-from allotment.core.explain.schema import AsOf, Line, Subject
-from allotment.core.explain.why import Whys
+from allotment.core.explain.causes.counterfactual import term_text
+from allotment.core.explain.causes.why import Whys
+from allotment.core.explain.history import pod_story
+from allotment.core.explain.history.pod_story import Attempt, Moment, PodLife, PodStory, Span
+from allotment.core.explain.rows import life
+from allotment.core.explain.rows.life import End, EvictedFor, Life, Phase, Relative, Stage, Try
+from allotment.core.explain.rows.pod_views import asked_by, pod_status, request_of
+from allotment.core.explain.rows.schema import AsOf, Line, Subject
 from allotment.core.ledger.model import ClusterState
 from allotment.core.reasons import refusal_text
 from allotment.core.trace_ids import trace_id

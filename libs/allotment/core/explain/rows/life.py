@@ -8,7 +8,7 @@ phases are those of the log's clock, to the millisecond; times of stages those o
 
 import msgspec
 
-from allotment.core.explain.schema import AsOf, Explanation, Line, Request, Subject
+from allotment.core.explain.rows.schema import AsOf, Explanation, Line, Request, Subject
 
 STORY_SCHEMA = "allotment.dev/story/v1"
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.explain import story
-from allotment.core.explain.concerned import Everything, Subject
+from allotment.core.explain.history import story
+from allotment.core.explain.history.concerned import Everything, Subject
 from allotment.core.units import rfc3339
 from allotment_proto.events import (
     BindFailed,

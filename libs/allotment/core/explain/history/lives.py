@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from allotment.core.explain.concerned import Thing, concerned
-from allotment.core.explain.pod_story import PLACED, Moment, PodLife
-from allotment.core.explain.spans import SpanView, final_spans
-from allotment.core.explain.timeline import life_of
+from allotment.core.explain.history.concerned import Thing, concerned
+from allotment.core.explain.history.pod_story import PLACED, Moment, PodLife
+from allotment.core.explain.history.spans import SpanView, final_spans
+from allotment.core.explain.history.timeline import life_of
 from allotment.core.ledger.model import ENDED, ClusterState
 from allotment_proto.events import Decided, Envelope, Event, Evicted, PodGone, PodObserved
 

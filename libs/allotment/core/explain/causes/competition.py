@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from allotment.core.explain.nodes import funnel
-from allotment.core.explain.obstacles import FITS
-from allotment.core.explain.schema import Candidate, DecidedBy, Step
-from allotment.core.explain.views import MIB, device_name
+from allotment.core.explain.causes.nodes import funnel
+from allotment.core.explain.causes.obstacles import FITS
+from allotment.core.explain.rows.schema import Candidate, DecidedBy, Step
+from allotment.core.explain.rows.views import MIB, device_name
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.placement.cycle import proposed
 from allotment.core.placement.evaluator import Evaluator, Place, Trial

@@ -8,7 +8,8 @@ from collections import Counter
 from typing import NamedTuple
 
 from allotment.core import reasons
-from allotment.core.explain.pod_story import (
+from allotment.core.explain.causes.why import ASKED_OFTEN, Whys
+from allotment.core.explain.history.pod_story import (
     DROPPED,
     PASSED_OVER,
     PLACED,
@@ -17,8 +18,7 @@ from allotment.core.explain.pod_story import (
     UNCHANGED,
     VOID,
 )
-from allotment.core.explain.pod_views import group_cause
-from allotment.core.explain.why import ASKED_OFTEN, Whys
+from allotment.core.explain.rows.pod_views import group_cause
 from allotment.core.ledger.model import ClusterState
 from allotment_proto.events import Decided, Envelope, Refusal
 

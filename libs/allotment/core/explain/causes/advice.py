@@ -12,8 +12,8 @@ from difflib import get_close_matches
 import msgspec
 
 from allotment.core import reasons
-from allotment.core.explain.carried import carried_out
-from allotment.core.explain.counterfactual import (
+from allotment.core.explain.causes.carried import carried_out
+from allotment.core.explain.causes.counterfactual import (
     ADDED,
     DROPPED,
     OTHERS,
@@ -30,8 +30,8 @@ from allotment.core.explain.counterfactual import (
     found_on,
     rank,
 )
-from allotment.core.explain.obstacles import Emptied, present
-from allotment.core.explain.schema import Change, Counterfactual
+from allotment.core.explain.causes.obstacles import Emptied, present
+from allotment.core.explain.rows.schema import Change, Counterfactual
 from allotment.core.jobs.keys import POD_QUEUE
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.cycle import place

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection
 from typing import Any
 
-from allotment.core.explain.concerned import gaining
-from allotment.core.explain.pod_views import asks_text
-from allotment.core.explain.views import plain
+from allotment.core.explain.history.concerned import gaining
+from allotment.core.explain.rows.pod_views import asks_text
+from allotment.core.explain.rows.views import plain
 from allotment.core.ledger.claims import claim_text, difference
 from allotment.core.ledger.model import ENDED, SINGLE
 from allotment.core.placement.devices import FAMILIES

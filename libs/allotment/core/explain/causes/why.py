@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from allotment.core import reasons
-from allotment.core.explain.lacks import lacks
-from allotment.core.explain.nodes import codes
-from allotment.core.explain.obstacles import FITS, Emptied, present
-from allotment.core.explain.pod_views import asks_text, group_cause, pod_status
-from allotment.core.explain.schema import Lack
+from allotment.core.explain.causes.lacks import lacks
+from allotment.core.explain.causes.nodes import codes
+from allotment.core.explain.causes.obstacles import FITS, Emptied, present
+from allotment.core.explain.rows.pod_views import asks_text, group_cause, pod_status
+from allotment.core.explain.rows.schema import Lack
 from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.placement.unserved import nearest, unserved

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from allotment.core.explain.counterfactual import (
+from allotment.core.explain.causes.counterfactual import (
     Asks,
     Deed,
     Elsewhere,
@@ -18,7 +18,7 @@ from allotment.core.explain.counterfactual import (
     Ranked,
     Uncordoned,
 )
-from allotment.core.explain.obstacles import reopened
+from allotment.core.explain.causes.obstacles import reopened
 from allotment.core.ledger.model import ClusterState, Node
 
 

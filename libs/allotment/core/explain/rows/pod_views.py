@@ -5,10 +5,10 @@ from collections.abc import Callable
 import msgspec
 
 from allotment.core import reasons
-from allotment.core.explain.acknowledgement import ahead_of, is_awaited
-from allotment.core.explain.amounts import short_text
-from allotment.core.explain.schema import DeviceAsk, Request
-from allotment.core.explain.views import (
+from allotment.core.explain.rows.acknowledgement import ahead_of, is_awaited
+from allotment.core.explain.rows.amounts import short_text
+from allotment.core.explain.rows.schema import DeviceAsk, Request
+from allotment.core.explain.rows.views import (
     MIB,
     asked_whole,
     card_word,

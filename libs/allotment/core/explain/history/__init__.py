@@ -1,0 +1,1 @@
+"""What became of pods, from the records of the log."""
