@@ -260,7 +260,7 @@ async def api_of(real: KubeApiserver | None, directory: Path) -> AsyncIterator[A
         try:
             yield api
         finally:
-            done(await api.client.delete(f"{NAMESPACES}/{api.namespace}"))
+            await api.client.delete(f"{NAMESPACES}/{api.namespace}")  # if the test left it
 
 
 async def make_account(api: Api, name: str, namespace: str = "") -> None:

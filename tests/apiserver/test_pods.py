@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.apiserver.servers import Api, Json, done, refused
+from tests.apiserver.servers import NAMESPACES, Api, Json, done, pod, refused
 
 from allotment.adapters.kube.client import STRATEGIC_PATCH, pod_path
 from allotment.adapters.kube.events import (
@@ -250,3 +250,36 @@ async def test_an_event_is_seen_under_both_groups(api: Api) -> None:
         refused(await create_event(api.client, {**other, field: value}), 422, "Invalid")
     short = {**event, "eventTime": "2026-09-21T14:13:20.12Z"}
     refused(await create_event(api.client, short), 400, "BadRequest")
+
+
+async def test_a_namespace_that_ends_takes_nothing_new(api: Api) -> None:
+    """Neither a Binding nor an eviction nor an Event; what is there can still be changed."""
+    held = ["allotment.dev/held"]
+    body = pod("a")
+    body["metadata"]["finalizers"] = held
+    made = await api.create("pods", body)
+    done(await api.client.delete(f"{NAMESPACES}/{api.namespace}"))
+    event = pod_event(
+        namespace=api.namespace,
+        pod="a",
+        uid=uid_of(made),
+        kind="Normal",
+        reason="Waiting",
+        action="Scheduling",
+        note="no room",
+        time_ns=TIME_NS,
+        unique=8,
+        controller="allotment.dev/scheduler",
+        instance="allotment-binder-0",
+    )
+    for answer in (
+        await api.client.bind(api.namespace, "a", uid_of(made), "n", {}),
+        await _evict(api, made),
+        await create_event(api.client, event),
+        await api.client.create(api.at("pods"), pod("b")),
+    ):
+        said = refused(answer, 403, "Forbidden")
+        assert f"namespace {api.namespace} because it is being terminated" in said.message
+        assert [cause["reason"] for cause in said.details["causes"]] == ["NamespaceTerminating"]
+    await set_status(api, "a", {"phase": "Running"})
+    done(await api.client.patch(api.at("pods", "a"), {"metadata": {"finalizers": None}}))

@@ -54,6 +54,7 @@ def bind(
     if (given.get("namespace") or namespace) != namespace:
         raise bad_request("namespace in URL does not match namespace in Binding object")
     node = _target_node(name, binding)
+    store.check_namespace_open(store.registry.stored(PODS), namespace, name)
     if not is_writer:
         check_assignments(store, name, {}, given.get("annotations") or {}, is_bound=True)
     entry = store.entry(PODS, namespace, name)

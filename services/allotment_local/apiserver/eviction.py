@@ -31,6 +31,7 @@ def evict(
     store: Store, namespace: str, name: str, eviction: JsonObject, *, dry_run: bool = False
 ) -> None:
     """Delete the Pod gracefully. ApiError 429 when a budget forbids it, 409 on a precondition."""
+    store.check_namespace_open(store.registry.stored(PODS), namespace, name)
     pod = store.get(PODS, namespace, name)
     options = shaped(EVICTION, eviction, "").get("deleteOptions") or {}
     _refuse_if_protected(store, pod)

@@ -133,7 +133,7 @@ class Store(Objects):
         metadata = meta.metadata_for_create(kind, namespace, obj, now=self.now(), new_id=self._ids)
         name = metadata["name"]
         if kind.namespaced:
-            self._check_namespace_open(kind, namespace, name)
+            self.check_namespace_open(kind, namespace, name)
         new = {**obj, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
         if kind.custom and kind.keeps_status:
             new.pop("status", None)
@@ -270,7 +270,9 @@ class Store(Objects):
             is_bound=bool(new["spec"].get("nodeName")),
         )
 
-    def _check_namespace_open(self, kind: Resource, namespace: str, name: str) -> None:
+    def check_namespace_open(self, kind: Resource, namespace: str, name: str) -> None:
+        """Refuse what makes something in a namespace that ends, a Binding or an Eviction as well.
+        ApiError 403, or 404 without the namespace."""
         found = self.collection(NAMESPACES).get("", namespace)
         if found is None:
             raise not_found("namespaces", "", namespace)
@@ -279,7 +281,10 @@ class Store(Objects):
                 f"unable to create new content in namespace {namespace} because it is being "
                 "terminated"
             )
-            raise forbidden(kind.plural, kind.group, name, why)
+            error = forbidden(kind.plural, kind.group, name, why)
+            about = {"field": "metadata.namespace", "message": f"namespace {namespace} is ending"}
+            error.details["causes"] = [{"reason": "NamespaceTerminating", **about}]
+            raise error
 
 
 def _within(
