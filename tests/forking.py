@@ -199,6 +199,8 @@ def _main() -> None:
         os.environ.clear()
         os.environ.update(request.environment)
         sys.argv = request.arguments
+        # another module may have imported it as a part of itself
+        sys.modules.pop(f"{request.arguments[0]}.__main__", None)
         # ends as the module ends: an exit status, a signal, an exception
         runpy.run_module(request.arguments[0], run_name="__main__", alter_sys=True)
 

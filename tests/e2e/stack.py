@@ -203,7 +203,7 @@ class Stack:
             arguments += ["--kubeconfig", str(self.directory / "kubeconfig")]
         if role in ("watcher", "controller", "scheduler"):
             arguments += ["--scheduler-names", "allotment,volcano"]
-        if {"watcher", role} == {*self.scheduling}:
+        if role == "scheduler" and {*self.scheduling} == {"watcher", role}:
             arguments += ["--roles", "filter,scorer,binder"]
         for part in ROLES if role in TOGETHER else (role,):
             arguments += self.options.get(part, ())
