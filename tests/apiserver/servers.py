@@ -181,7 +181,7 @@ def _is_ready(running: list[subprocess.Popen[bytes]], admin: Path, directory: Pa
 
     async def ask() -> bool:
         async with connect(admin) as client:
-            return isinstance(await client.get("/api/v1/namespaces/default"), Ok)
+            return isinstance(await client.get("/readyz"), Ok)  # with the roles that all have
 
     return (directory / "apiserver.crt").exists() and anyio.run(ask)
 

@@ -28,6 +28,8 @@ from allotment_local.apiserver.resources import (
     PODS,
     PRIORITY_CLASSES,
     SECRETS,
+    VOLUME_CLAIMS,
+    VOLUMES,
     ResourceKey,
 )
 
@@ -117,6 +119,11 @@ def _create_namespace(_world: World, namespace: JsonObject) -> JsonObject:
     }
 
 
+def _create_volume(_world: World, volume: JsonObject) -> JsonObject:
+    """A volume or a claim: whether it is bound is a controller's to say."""
+    return {**volume, "status": {"phase": "Pending"}}
+
+
 def _create_secret(_world: World, secret: JsonObject) -> JsonObject:
     """Plain strings are stored encoded among the data."""
     kept = {name: value for name, value in secret.items() if name != "stringData"}
@@ -185,6 +192,8 @@ RULES: dict[ResourceKey, Rules] = {
     NAMESPACES: Rules(_create_namespace, _keep),
     EVENTS: Rules(_create_event, _keep),
     LEASES: Rules(_create_lease, _update_lease),
+    VOLUMES: Rules(_create_volume, _keep),
+    VOLUME_CLAIMS: Rules(_create_volume, _keep),
     SECRETS: Rules(_create_secret, _update_secret),
     PRIORITY_CLASSES: Rules(_create_priority_class, _update_priority_class),
     CUSTOM_RESOURCE_DEFINITIONS: Rules(_create_definition, _update_definition),
