@@ -135,6 +135,8 @@ async def test_a_watch_that_ends_in_time_says_how_far_it_came(api: Api) -> None:
 
 
 async def test_a_version_that_is_forgotten_is_410(api: Api) -> None:
+    if api.real and api.real.audit is None:
+        pytest.skip("a cluster of your own may be too young to have forgotten anything")
     async with watching(api, api.at("pods"), {"resourceVersion": "1"}) as lines:
         kind, status = await lines.next()
     assert (kind, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
