@@ -13,21 +13,10 @@ import pytest
 from allotment_local.nodes.objects import node_objects
 from allotment_local.nodes.shapes import CPU, NodeShape
 from tests.e2e.audit import assert_sound
-from tests.e2e.queued import pod
+from tests.e2e.queued import POLICY, pod
 from tests.e2e.stack import QUEUES, Json, Stack, task
 
 NODES = "- {name: n0, cpu: 8, memory: 32Gi}\n"
-POLICY = """
-actions: "enqueue, allocate, backfill, preempt"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: conformance
-- plugins:
-  - name: predicates
-  - name: capacity
-"""
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 
 
