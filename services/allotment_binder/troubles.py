@@ -81,8 +81,7 @@ class Troubles:
         self._unreadable = {u for u, p in state.pods.items() if unreadable(p) is not None}
         self._claims = {u: p.fact.node for u, p in state.pods.items() if mismatch(p) is not None}
         for node in state.nodes.values():
-            for uid, cards in _unhealthy(node):
-                self._ill[uid] = frozenset(cards)
+            self._ill |= {uid: frozenset(cards) for uid, cards in _unhealthy(node)}
 
     def look_at_record(self, state: ClusterState, uid: str) -> None:
         """Warn the owner of forged records: at the first one, and when the nodes are left
@@ -106,13 +105,14 @@ class Troubles:
             self._put(pod.fact, ANNOTATION_NOT_READ, "Scheduling", cut("; ".join(found)))
 
     def look_at_cards(self, state: ClusterState, name: str) -> None:
-        """Report, once, on the pods of a node that they hold parts of unhealthy cards."""
+        """Report, once, on the pods of a node that they hold parts of unhealthy cards, also if a
+        card is well and ill in turn.
+        """
         node = state.nodes.get(name)
         for uid, cards in () if node is None else _unhealthy(node):
-            if not cards:
-                self._ill.pop(uid, None)
-            elif uid in state.pods and not self._ill.get(uid, frozenset()).issuperset(cards):
-                self._ill[uid] = frozenset(cards)
+            known = self._ill.get(uid, frozenset())
+            if uid in state.pods and not known.issuperset(cards):
+                self._ill[uid] = known.union(cards)
                 said = "; ".join(f"card {name}/{card} is {text}" for card, text in cards.items())
                 text = f"{said}. Delete the pod to have it placed on other cards"
                 self._put(state.pods[uid].fact, CARD_UNHEALTHY, "Running", cut(text))
@@ -208,9 +208,10 @@ class Troubles:
 
 
 def _unhealthy(node: Node) -> Iterator[tuple[str, dict[str, str]]]:
-    """The pods on a node, each with its unhealthy cards and who declares them so."""
+    """The pods on a node with unhealthy cards, which these are, and who declares them so."""
     for uid, held in node.allocations.items():
-        yield uid, {card_name(card): unhealthy_text(card) for card in unhealthy_under(node, held)}
+        if cards := unhealthy_under(node, held):
+            yield uid, {card_name(card): unhealthy_text(card) for card in cards}
 
 
 def _wrong_with(state: ClusterState, queue: QueueObserved) -> Problem | None:

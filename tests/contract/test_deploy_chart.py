@@ -51,6 +51,11 @@ VARIANTS: dict[str, tuple[str, list[str], Object]] = {
     ),
     "node-locks": ("base", ["node-locks"], {"nodeLocks": True}),
     "one-process": ("base", ["one-process"], {"oneProcess": True}),
+    "one-process with locks": (
+        "base",
+        ["node-locks", "one-process"],
+        {"nodeLocks": True, "oneProcess": True},
+    ),
     "traces": ("base", ["traces"], {"traces": "http://otel-collector.observability:4318"}),
 }
 SAMPLES: dict[str, tuple[Any, str]] = {
@@ -338,6 +343,14 @@ def test_one_process_has_standbys_and_a_disruption_budget_of_its_own() -> None:
     assert names == {"allotment-scheduler", "allotment-controller", "allotment-inspector"}
     budgets = {name for kind, name in found if kind == "PodDisruptionBudget"}
     assert budgets == {"allotment-nats", "allotment-scheduler", "allotment-controller"}
+    rights = template({"oneProcess": True, "nodeLocks": True, "mindcluster": True})
+    accounts = {
+        subject["name"]
+        for each in rights
+        if each["metadata"]["name"] in ("allotment-node-locks", "allotment-watcher-mindcluster")
+        for subject in each.get("subjects", ())
+    }
+    assert accounts == {"allotment-scheduler"}
     spec = found["Deployment", "allotment-scheduler"]["spec"]
     assert spec["replicas"] == 2
     assert environment({**THREE, "oneProcess": True}, "scheduler")["ALLOT_LOG_MIB_MAX"] == "8192"

@@ -2,6 +2,8 @@
 
 from typing import cast
 
+import msgspec
+
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment_binder.notices import Notices, Warned
@@ -58,6 +60,9 @@ def test_a_card_that_falls_ill_is_told_once_to_the_pods_on_it() -> None:
     ill = build.node("n1", cards=[build.card(0, healthy=False)], rv=2)
     apply(state, ill, state.seq + 1)
     troubles.look_at_cards(state, "n1")
+    apply(state, build.node("n1", rv=3), state.seq + 1)
+    troubles.look_at_cards(state, "n1")
+    apply(state, msgspec.structs.replace(ill, rv=4), state.seq + 1)
     troubles.look_at_cards(state, "n1")
     (notice,) = told.notices
     assert (notice.name, notice.reason) == ("pod-a", "CardUnhealthy")

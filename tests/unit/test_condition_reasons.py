@@ -21,6 +21,8 @@ from allotment_proto.facts import Problem
         "InvalidRequest",
         "VolumeNotReady",
         "DevicePluginBusy",
+        "SchedulerDefect",
+        "Gated",
     ],
 )
 def test_what_no_node_would_end_has_its_own_reason(code: str) -> None:
@@ -55,5 +57,9 @@ def refusal(*reasons: tuple[str, int], problem: Problem | None = None) -> Refusa
 def test_a_refusal_is_about_its_nodes_or_its_problem() -> None:
     assert refusal_reason(refusal(("NoGPU", 2), ("InsufficientGPUMemory", 3))) == UNSCHEDULABLE
     assert refusal_reason(refusal(("NoGPU", 2), ("DevicePluginBusy", 1))) == "DevicePluginBusy"
+    without = refusal(("NoGPU", 2), ("CardWithoutQuota", 1))
+    assert refusal_reason(without) == "CardWithoutQuota"
+    full = refusal(("CardWithoutQuota", 1), ("InsufficientGPUMemory", 3))
+    assert refusal_reason(full) == UNSCHEDULABLE
     problem = Problem("QueueQuotaInsufficient", "queue q", "its quota is used up")
     assert refusal_reason(refusal(problem=problem)) == "QueueQuotaInsufficient"

@@ -2,9 +2,10 @@
 
 import pytest
 
-from allotment.core.explain.rows.pod_views import pod_view, preemptor_name
+from allotment.core.explain.rows.pod_views import evicted_text, pod_view, preemptor_name
 from allotment.core.ledger.state import apply
-from allotment_proto.events import GroupObserved
+from allotment_binder.readers import Readers
+from allotment_proto.events import Eviction, GroupObserved
 from tests import build
 
 
@@ -16,7 +17,7 @@ def group(name: str) -> GroupObserved:
     ("made", "members", "called"),
     [
         ("podgroup-a", {"a": "solo"}, "pod default/solo"),
-        ("podgroup-rs", {"a": "web-7bcdf", "b": "web-8bcdf"}, "default/podgroup-rs of web"),
+        ("podgroup-rs", {"a": "web-7bcdf", "b": "web-8bcdf"}, "group default/web"),
         ("podgroup-rs", {"a": "web", "b": "other"}, "default/podgroup-rs"),
         ("train", {"a": "worker"}, "default/train"),
     ],
@@ -29,6 +30,28 @@ def test_a_group_that_was_made_is_called_by_its_pods(
         *(build.pod(uid, name=name, group=f"default/{made}") for uid, name in members.items()),
     )
     assert preemptor_name(state, f"default/{made}") == called
+
+
+@pytest.mark.parametrize(
+    ("made", "uids"), [("podgroup-a", ("a",)), ("podgroup-rs", ("a", "b")), ("train", ("a",))]
+)
+def test_a_preemptor_of_another_namespace_is_not_named_to_its_victims(
+    made: str, uids: tuple[str, ...]
+) -> None:
+    names = ("secret-7bcdf", "secret-8bcdf")
+    state = build.state_of(
+        group(made),
+        *(
+            build.pod(uid, name=name, group=f"default/{made}")
+            for uid, name in zip(uids, names, strict=False)
+        ),
+    )
+    readers = Readers()
+    readers.begin(state)
+    eviction = Eviction("v", "other", "victim", "n1", "reclaim", f"default/{made}")
+    told = readers.text("other", evicted_text(state, eviction))
+    assert "secret" not in told
+    assert "default" not in told
 
 
 def test_a_group_named_after_the_pod_of_another_is_not_called_by_it() -> None:

@@ -37,6 +37,9 @@ change an object do so in place and print nothing.
 {{- $text = replace (printf . "watcher") (printf . "scheduler") $text }}
 {{- end }}
 {{- end }}
+{{- if and (index . 0).Values.oneProcess (has (index . 1) (list "base/watcher-mindcluster.yaml" "components/node-locks/rbac.yaml")) }}
+{{- $text = regexReplaceAll "ServiceAccount, name: allotment-(watcher|binder)," $text "ServiceAccount, name: allotment-scheduler," }}
+{{- end }}
 {{- $text }}
 {{- end }}
 

@@ -1048,12 +1048,13 @@ OF_GROUP: Final = frozenset(reason.code for reason in TABLE if reason.is_of_grou
 OF_CLUSTER: Final = frozenset((CLUSTER_OVERUSED, CLUSTER_INSUFFICIENT))
 """What is short in the whole cluster, whatever queues may have."""
 _NODES_HELP: Final = (
-    _cured(Cure.NODE, Cure.POD, Cure.EITHER, Cure.ROOM, Cure.DEVICE, Cure.TRIAL, Cure.HOLD)
-    | _cured(Cure.PLUGIN)
+    frozenset(reason.code for reason in TABLE if reason.step)
+    - _cured(Cure.SERVED, Cure.QUEUE, Cure.RETRY)
     | OF_CLUSTER
-    | {NOT_ENOUGH_RESOURCES, SAME_ROLE_FAILED}
+    | {NO_NODES, NOT_ENOUGH_RESOURCES, SAME_ROLE_FAILED}
 )
-"""Rejections that another node might end."""
+"""Rejections that another node might end: what is checked of nodes, and too little room in all."""
+_FULL: Final = _cured(Cure.ROOM, Cure.DEVICE, Cure.TRIAL, Cure.HOLD)
 _BUSY: Final = _cured(Cure.SERVED)
 UNSCHEDULABLE: Final = "Unschedulable"
 
@@ -1068,13 +1069,15 @@ def condition_reason(code: str) -> str:
 
 
 def refusal_reason(refusal: Refusal) -> str:
-    """The same of a refusal. Where a node fits and its device plugin is busy with another pod, none
-    has to be added.
+    """The same of a refusal. Where a node fits and its device plugin is busy with another pod, or
+    the queue has no quota for such cards, none has to be added.
     """
     if refusal.problem is not None:
         return condition_reason(refusal.problem.code)
-    served = (code for code, _ in refusal.reasons if code in _BUSY)
-    return next(served, UNSCHEDULABLE)
+    codes = [code for code, _ in refusal.reasons]
+    if CARD_WITHOUT_QUOTA in codes and _FULL.isdisjoint(codes):
+        return CARD_WITHOUT_QUOTA
+    return next((code for code in codes if code in _BUSY), UNSCHEDULABLE)
 
 
 @lru_cache(maxsize=4096)  # thousands of pods are refused for the same counts

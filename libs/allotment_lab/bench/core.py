@@ -16,8 +16,7 @@ from allotment.core.placement.policies.learning import learn
 from allotment_board import NodeRanker
 from allotment_cli.options.params import Finite
 from allotment_cli.show.output import note
-from allotment_lab.bench.options import misfits_option, queues_option
-from allotment_lab.bench.policies import PolicyWord, policy_of
+from allotment_lab.bench.policies import PolicyWord, misfits_option, policy_of, queues_option
 from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result, settle
 from allotment_lab.bench.worlds.churn import DEVICES, Churn, shapes
 from allotment_lab.percentiles import percentile

@@ -22,9 +22,8 @@ from allotment.adapters.log.nats_server import NatsServer
 from allotment.core.errors import AllotError
 from allotment_cli.options.params import Finite
 from allotment_cli.show.output import note
-from allotment_lab.bench.options import misfits_option, queues_option
 from allotment_lab.bench.pipeline_load import Load, write_at_once
-from allotment_lab.bench.policies import PolicyWord, policy_of
+from allotment_lab.bench.policies import PolicyWord, misfits_option, policy_of, queues_option
 from allotment_lab.bench.results import Result, have_compiled, publish, reporting, result
 from allotment_lab.bench.worlds.churn import node_fact, queue_facts, shapes
 from allotment_lab.percentiles import percentile

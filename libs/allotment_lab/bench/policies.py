@@ -1,4 +1,4 @@
-"""What `--policy` of a bench names: a device policy, or a scheduler configuration file."""
+"""Options that several benches share: a cluster's policy (a name or a file), queues and misfits."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +15,21 @@ from allotment_local.specs import DEFAULT_POLICY
 from allotment_proto.facts import Policy
 
 DEVICE_POLICY = "deviceshare.SchedulePolicy"
+
+queues_option = click.option(
+    "--queues",
+    default=10,
+    show_default=True,
+    type=click.IntRange(0, 10_000),
+    help="How many queues the pods are in; 0: the cluster has none.",
+)
+misfits_option = click.option(
+    "--misfits",
+    default=1,
+    show_default=True,
+    type=click.IntRange(0, 50),
+    help="How many pods of a hundred ask for more cards than any node has.",
+)
 
 
 class PolicyWord(click.ParamType[str]):

@@ -254,10 +254,7 @@ def preemptor_link(name: str) -> Bit:
     if word == "pod" and "/" in pod:
         namespace, _, bare = pod.partition("/")
         return pod_link(namespace, bare)
-    group, of, owner = name.partition(" of ")
-    if "/" not in group:
-        return Bit(text=name)
-    return msgspec.structs.replace(group_link(group), text=f"{group}{of}{owner}")
+    return group_link(name) if "/" in name and not pod else Bit(text=name)
 
 
 def _placed(life: Life, found: PodExplanation) -> Iterator[Bit]:

@@ -223,7 +223,8 @@ def owner_of(state: ClusterState, namespace: str, name: str) -> str:
 
 def preemptor_name(state: ClusterState, preemptor: str) -> str:
     """A preemptor as people know it: its group, or ``pod <namespace>/<name>`` of a pod by itself,
-    also where a group was made for it. A group that was made for several names their owner.
+    also where a group was made for it; ``group <namespace>/<owner>`` where it was for several. Each
+    is hidden whole from readers of another namespace (`readers.py` of the binder).
     """
     alone = state.pods.get(preemptor.removeprefix(SINGLE))
     if alone is not None:
@@ -233,7 +234,7 @@ def preemptor_name(state: ClusterState, preemptor: str) -> str:
     if not owner:
         return preemptor
     is_pod = name.removeprefix(MADE_GROUP) in state.groups[preemptor].members
-    return f"pod {namespace}/{owner}" if is_pod else f"{preemptor} of {owner}"
+    return f"{'pod' if is_pod else 'group'} {namespace}/{owner}"
 
 
 def evicted_text(state: ClusterState, eviction: Eviction) -> str:
