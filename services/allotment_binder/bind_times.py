@@ -3,8 +3,8 @@ how long after an acknowledgement the pod is sent that waited for it.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Collection
-from typing import NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from allotment.core.explain.rows.acknowledgement import Place
 from allotment.core.metrics.histograms import Histogram, spread
@@ -12,13 +12,6 @@ from allotment.core.metrics.schedule import stage_duration, task_latency
 
 PRE_BIND, BIND, PRE_BOUND = "PreBind", "Bind", "PreBound"
 T = TypeVar("T")
-
-
-class _Turn(NamedTuple):
-    """A device plugin was done with a pod, and these others waited for that."""
-
-    at_ms: int
-    waiting: set[str]
 
 
 class BindTimes:
@@ -32,31 +25,24 @@ class BindTimes:
             "from the record of an acknowledgement until the Binding that waited for it is sent",
             spread(0.5, 500, 20),
         )
-        self._turns: dict[Place, _Turn] = {}
+        self._turns: dict[Place, tuple[int, int]] = {}
+        """The sequence and time of the record since which it is another pod's turn."""
 
     def histograms(self) -> list[Histogram]:
         return [self._stage, self._task, self._turn]
 
-    def acknowledged(self, place: Place, waiting: Collection[str], at_ms: int) -> None:
-        """A device plugin is done with a pod for which these wait, as a record of that Unix time
-        shows. The next of them that is sent counts; later ones waited for something else.
+    def acknowledged(self, place: Place, seq: int, at_ms: int) -> None:
+        """A device plugin is done with a pod for which others wait, as the record of a sequence and
+        Unix time shows. The pod that is sent next counts if it was decided before that.
         """
-        if waiting:
-            self._turns[place] = _Turn(at_ms, set(waiting))
+        self._turns[place] = seq, at_ms
 
-    def gone(self, uid: str) -> None:
-        """A pod is gone that may have waited."""
-        for place, turn in list(self._turns.items()):
-            turn.waiting.discard(uid)
-            if not turn.waiting:
-                del self._turns[place]
-
-    def begin(self, uid: str, created_ms: int, place: Place | None) -> "BindTime":
-        """A pod's turn has come; it was created at that Unix time. `place` is what its device
-        plugin will be asked, None if none will be.
+    def begin(self, decided_seq: int, created_ms: int, place: Place | None) -> "BindTime":
+        """The turn of a pod has come that was created at a Unix time and decided by the record of a
+        sequence. `place` is what its device plugin will be asked, None if none will be.
         """
         turn = None if place is None else self._turns.pop(place, None)
-        acknowledged_ms = turn.at_ms if turn is not None and uid in turn.waiting else None
+        acknowledged_ms = None if turn is None or turn[0] < decided_seq else turn[1]
         return BindTime(self._stage, self._task, self._turn, created_ms, acknowledged_ms)
 
 

@@ -120,7 +120,7 @@ class Binder:
         for event in envelope.events:
             match event:
                 case PodObserved() | PodGone():
-                    self._look(self.pacer, event.uid, envelope.at_ms)
+                    self._look(self.pacer, event.uid, record.seq, envelope.at_ms)
                 case NodeObserved() | NodeGone():
                     self.pacer.look_node(event.name)
                     self.troubles.look_at_cards(self.world.fold.state, event.name)
@@ -149,7 +149,7 @@ class Binder:
         ago_s = max(time.time() - envelope.at_ms / 1000, 0.0)
         self.deleted.follow(self.world.fold.state, gone, ago_s)
 
-    def _look(self, pacer: Pacer, uid: str, at_ms: int) -> None:
+    def _look(self, pacer: Pacer, uid: str, seq: int, at_ms: int) -> None:
         state = self.world.fold.state
         self.troubles.look(state, uid, is_erased=self.unserved.is_marked(uid))
         decided = pacer.place_of(uid)
@@ -158,11 +158,10 @@ class Binder:
             self.deleted.hold(decided, pacer.served_before(uid))
         self.locks.look(state, uid)
         pacer.look(uid)
-        pod, times = state.pods.get(uid), self.sender.times
-        if pod is None:
-            times.gone(uid)
-        elif decided is not None and pod.allocation is not None and pod.allocation.acknowledged:
-            times.acknowledged(decided, pacer.turn_of(decided), at_ms)
+        pod = state.pods.get(uid)
+        is_done = pod is not None and pod.allocation is not None and pod.allocation.acknowledged
+        if decided is not None and is_done and pacer.turn_of(decided):
+            self.sender.times.acknowledged(decided, seq, at_ms)
 
     async def run(self, fence: Fence) -> None:
         """Work until cancelled; settle first what an earlier life left reserved."""

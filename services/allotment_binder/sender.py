@@ -67,7 +67,7 @@ class Sender:
         fact = self._world.fold.state.pods[allocation.uid].fact
         question = plugin_question(allocation.holdings)
         place = None if question is None else (allocation.node, question)
-        timed = self.times.begin(allocation.uid, fact.created_ms, place)
+        timed = self.times.begin(allocation.seq, fact.created_ms, place)
         return Target(fact.namespace, fact.name, allocation), timed
 
     async def send(

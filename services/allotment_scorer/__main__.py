@@ -15,11 +15,10 @@ from allotment.adapters.service.world import Abandoned, Ahead, World, open_world
 from allotment.adapters.telemetry.kept_gauges import lines_of
 from allotment.adapters.telemetry.log import one_line
 from allotment.adapters.telemetry.refusals import CAUSE_CHARS_MAX
-from allotment.core.explain.history.attempts import Attempts, waiting
+from allotment.core.explain.history.attempts import waiting
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.metrics.cards import Gauge, Rows, node_gauge
-from allotment.core.metrics.durations import Durations
 from allotment.core.metrics.kept_cards import KeptCards
 from allotment.core.metrics.queues import Preemptions, job_gauges, queue_gauges
 from allotment.core.metrics.schedule import RoundTimings, Schedules
@@ -73,34 +72,21 @@ class Scorer:
         self._ranker: NodeRanker | None = None
         self._rounds: Rounds | None = None
         self._preemptions = Preemptions()
-        self._schedules = Schedules()
-        self._durations = Durations()
-        self.attempts = Attempts()
+        self.schedules = Schedules()
         self.fragmentation: Mapping[tuple[str, ...], float] = {}
         """Idle cards, and those that the mix cannot use; nothing while no mix is known."""
         self.queue_gauges: list[Gauge] = []
         """What queues and groups have and lack; names only while there are no queues."""
         self._timings = RoundTimings(lambda: time.perf_counter_ns() // 1000)
-        ctx.metrics.expose_histograms(
-            [
-                *self._schedules.histograms(),
-                *self._timings.histograms(),
-                self._durations.histogram,
-            ]
-        )
-        world.fold.restored.append(
-            lambda seq, image: self._durations.pass_by(world.fold.state.pods)
-        )
+        ctx.metrics.expose_histograms([*self.schedules.histograms(), *self._timings.histograms()])
+        world.fold.restored.append(lambda seq, image: self.schedules.pass_by(world.fold.state.pods))
         world.fold.listeners.append(self._on_record)
 
     def _on_record(self, record: Record, envelope: Envelope) -> None:
         fold = self.world.fold
         is_ours = self.world.lease.is_held and fold.caught_up.is_set()
         seq, time_ms = record.seq, record.time_ns // NS_PER_MS
-        self._schedules.take(envelope, fold.state, is_ours=is_ours)
-        self._durations.take(seq, time_ms, envelope, fold.state, is_ours=is_ours)
-        if is_ours:
-            self.attempts.take(seq, envelope, fold.state)
+        self.schedules.take(seq, time_ms, envelope, fold.state, is_ours=is_ours)
         for event in envelope.events:
             if isinstance(event, Decided | Evicted):
                 self._preemptions.take(event, is_ours=is_ours)
@@ -277,7 +263,7 @@ class Scorer:
         self.queue_gauges = [
             *of_session,
             *self._preemptions.gauges(),
-            *self._schedules.gauges(state),
+            *self.schedules.gauges(state),
         ]
 
     def _on_broken_compiler(self, reason: str) -> None:
@@ -329,14 +315,14 @@ async def run(ctx: Context) -> None:
         ctx.metrics.expose(
             "allot_attempts_total",
             "pods that a decision was made about, by what came of it",
-            lambda: {(outcome,): count for outcome, count in work.attempts.outcomes.items()},
+            lambda: {(outcome,): count for outcome, count in work.schedules.outcomes.items()},
             ("outcome",),
             "counter",
         )
         ctx.metrics.expose(
             "allot_rejections_total",
             "attempts that gave a pod no place, by the main reason",
-            lambda: {(reason,): count for reason, count in work.attempts.rejections.items()},
+            lambda: {(reason,): count for reason, count in work.schedules.rejections.items()},
             ("reason",),
             "counter",
         )

@@ -24,13 +24,13 @@ def long_ago() -> int:
 @pytest.mark.anyio
 async def test_an_acknowledgement_counts_once_and_for_whom_it_was() -> None:
     times = BindTimes()
-    elsewhere = times.begin("x", 0, ("n2", PLACE[1]))
-    times.acknowledged(PLACE, ["b", "c"], long_ago())
+    elsewhere = times.begin(1, 0, ("n2", PLACE[1]))
+    times.acknowledged(PLACE, 3, long_ago())
     for timed in (
         elsewhere,
-        times.begin("y", 0, None),
-        times.begin("b", 0, PLACE),
-        times.begin("c", 0, PLACE),
+        times.begin(1, 0, None),
+        times.begin(1, 0, PLACE),
+        times.begin(2, 0, PLACE),
     ):
         await timed.prepared(_ready)
     turns, sum_us = counted(times)
@@ -39,15 +39,11 @@ async def test_an_acknowledgement_counts_once_and_for_whom_it_was() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("says_so", [True, False])
-async def test_who_came_after_those_that_waited_are_gone_waited_for_nothing(says_so: bool) -> None:
-    """They may also have been bound by others."""
+async def test_who_came_after_those_that_waited_are_gone_waited_for_nothing() -> None:
     times = BindTimes()
-    times.acknowledged(PLACE, ["b"], long_ago())
-    if says_so:
-        times.gone("b")
-    await times.begin("c", 0, PLACE).prepared(_ready)
-    await times.begin("b", 0, PLACE).prepared(_ready)
+    times.acknowledged(PLACE, 3, long_ago())
+    await times.begin(4, 0, PLACE).prepared(_ready)
+    await times.begin(1, 0, PLACE).prepared(_ready)
     assert counted(times) == (0, 0)
 
 

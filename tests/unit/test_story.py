@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from allotment.core.explain.history import pod_story
+from allotment.core.explain.history import attempts
 from allotment.core.explain.history.concerned import (
     GROUP,
     POD,
@@ -134,10 +134,10 @@ def test_attempts_have_outcomes() -> None:
     log.observe(b, phase="Succeeded")
     story = follow(log, "default", "b")
     assert [attempt.outcome for attempt in story.attempts] == [
-        pod_story.REFUSED,
-        pod_story.UNCHANGED,
-        pod_story.DROPPED,
-        pod_story.PLACED,
+        attempts.REFUSED,
+        attempts.UNCHANGED,
+        attempts.DROPPED,
+        attempts.PLACED,
     ]
     assert story.attempts_total == 4
     assert story.attempts[2].code == "InsufficientGPUMemory"
@@ -166,7 +166,7 @@ def test_a_placement_that_the_fold_did_not_uphold_is_void() -> None:
     log.node("n1", cards=0)  # the card goes between the decision's check and its record
     log.records.append(msgspec.structs.replace(decision, seq=log.seq + 1))
     story = follow(log, "default", "a")
-    assert [attempt.outcome for attempt in story.attempts] == [pod_story.VOID]
+    assert [attempt.outcome for attempt in story.attempts] == [attempts.VOID]
     assert story.placed is None
 
 

@@ -11,7 +11,7 @@ What others may use:
   once, for traces that are exported while they happen.
 * `history.story`, `history.records`: records in words, and what followed from one.
   `history.concerned`: whom a record concerns, which records belong to one object, and an index of
-  them. `history.attempts`: attempts and waits counted by their reasons.
+  them. `history.attempts`: what a decision says of each pod, and waits by their reasons.
 * `causes.why`: the main cause for which a pod waits, in one sentence. `causes.competition`: who
   else would have taken a pod when it was placed.
 * `rows.schema`, `rows.life`: the shapes of explanations and of a pod's life. `rows.views`,

@@ -4,6 +4,6 @@ What others may use:
 
 * `cards`, `queues`: gauges of cards and nodes, and of queues and groups. `kept_cards`: those of
   cards, made again where something changed.
-* `schedule`, `durations`: how long pods and groups take, under Volcano's names and under our own.
+* `schedule`: what becomes of pods and groups and how long it takes, under Volcano's names and ours.
   `histograms`: durations counted in buckets.
 """

@@ -1,29 +1,89 @@
-"""Attempts and waits counted by their reason: for metrics, in the words of stories and traces.
+"""What a decision says of each pod of its batch, and what pods wait for: for stories and metrics.
 
-Only reasons of the reasons' table count, so that a record with another reason, or an attacker who
-can write one, adds no new row.
+Only reasons of the reasons' table are counted, so that a record with another reason, or an attacker
+who can write one, adds no new row.
 """
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from allotment.core import reasons
 from allotment.core.explain.causes.why import ASKED_OFTEN, Whys
-from allotment.core.explain.history.pod_story import (
-    DROPPED,
-    PASSED_OVER,
-    PLACED,
-    REFUSED,
-    SHORT,
-    UNCHANGED,
-    VOID,
-)
 from allotment.core.explain.rows.pod_views import group_cause
 from allotment.core.ledger.model import ClusterState
-from allotment_proto.events import Decided, Envelope, Refusal
+from allotment_proto.events import Decided, Dropped, Placement, Refusal
 
-OTHER = "Other"
+PLACED = "placed"
+VOID = "void"
+DROPPED = "dropped"
+REFUSED = "refused"
+UNCHANGED = "unchanged"
+_PASSED_OVER = "skipped"
+SHORT = "short"
+"""Its group lacks its minimum, or is not admitted: `Judged.code` and `.message` say why."""
+OUTCOMES = (PLACED, REFUSED, UNCHANGED, SHORT, DROPPED, VOID, _PASSED_OVER)
+
+_OTHER = "Other"
 """For a code that is not in the table."""
+
+
+class Judged(NamedTuple):
+    """What a decision says of a pod that it tried. `code` says why a proposed placement was dropped
+    or a group waits.
+    """
+
+    outcome: str
+    placement: Placement | None = None
+    refusal: Refusal | None = None
+    code: str = ""
+    message: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The main reason for which the pod got no place, as a code of the reasons' table or
+        `Other`; empty if it was placed or skipped.
+        """
+        code = reasons.STALE_LEDGER if self.outcome == VOID else self.code
+        if self.refusal is not None:
+            problem = self.refusal.problem
+            code = reasons.shown_cause(self.refusal.reasons) if problem is None else problem.code
+        return code if code in reasons.REASONS else code and _OTHER
+
+
+def said_in(event: Decided) -> dict[str, Placement | Dropped | Refusal]:
+    """What a decision says of single pods, by uid."""
+    said: dict[str, Placement | Dropped | Refusal] = {each.uid: each for each in event.refusals}
+    said.update((each.placement.uid, each) for each in event.dropped)
+    said.update((each.uid, each) for each in event.placements)
+    return said
+
+
+def judged(
+    said: Mapping[str, Placement | Dropped | Refusal],
+    uid: str,
+    seq: int,
+    at: Callable[[], ClusterState],
+) -> Judged:
+    """What the decision of a sequence comes to for a pod of its batch; `said` is what `said_in`
+    finds in it, `at` gives the state right after it.
+    """
+    match said.get(uid):
+        case Placement() as placement:
+            return Judged(VOID if at().voided.get(uid) == seq else PLACED, placement)
+        case Dropped() as dropped:
+            return Judged(DROPPED, dropped.placement, code=dropped.code)
+        case Refusal() as refusal:
+            return Judged(REFUSED, refusal=refusal)
+        case None:
+            pass
+    pod = at().pods.get(uid)
+    if pod is None:
+        return Judged(_PASSED_OVER)
+    if pod.refusal is not None:
+        return Judged(UNCHANGED, refusal=pod.refusal)
+    code, message = group_cause(at(), pod)
+    return Judged(SHORT, code=code, message=message) if code else Judged(_PASSED_OVER)
 
 
 class Waiting(NamedTuple):
@@ -50,60 +110,7 @@ def waiting(state: ClusterState, whys: Whys | None = None) -> dict[tuple[str, st
     found: dict[tuple[str, str], Waiting] = {}
     for code, number in pods.items():
         row = reasons.REASONS.get(code)
-        key = (OTHER, "") if row is None else (code, row.cured_by.name.lower())
+        key = (_OTHER, "") if row is None else (code, row.cured_by.name.lower())
         known = found.get(key, Waiting(0, oldest_ms[code]))
         found[key] = Waiting(known.pods + number, min(known.oldest_ms, oldest_ms[code]))
     return found
-
-
-class Attempts:
-    """Counts what decisions say about each pod that they tried, from when counting began."""
-
-    def __init__(self) -> None:
-        self.outcomes: Counter[str] = Counter(
-            dict.fromkeys((PLACED, REFUSED, UNCHANGED, SHORT, DROPPED, VOID, PASSED_OVER), 0)
-        )
-        """One a pod and decision, in the words that its story has for it."""
-        self.rejections: Counter[str] = Counter()
-        """The same without pods that were placed or skipped, by the main reason."""
-
-    def take(self, seq: int, envelope: Envelope, state: ClusterState) -> None:
-        """Count a record that has just taken effect."""
-        for event in envelope.events:
-            if isinstance(event, Decided):
-                self._decided(event, seq, state)
-
-    def _decided(self, event: Decided, seq: int, state: ClusterState) -> None:
-        placed = {placement.uid for placement in event.placements}
-        dropped = {each.placement.uid: each.code for each in event.dropped}
-        refused = {refusal.uid: refusal for refusal in event.refusals}
-        for uid in dict.fromkeys(event.batch):
-            pod = state.pods.get(uid)
-            if uid in placed:
-                void = state.voided.get(uid) == seq
-                self._count(VOID if void else PLACED, reasons.STALE_LEDGER if void else "")
-            elif uid in dropped:
-                self._count(DROPPED, dropped[uid])
-            elif uid in refused:
-                self._count(REFUSED, _main(refused[uid]))
-            elif pod is None:
-                self._count(PASSED_OVER)
-            elif pod.refusal is not None:
-                self._count(UNCHANGED, _main(pod.refusal))
-            else:
-                code = group_cause(state, pod)[0]
-                self._count(SHORT if code else PASSED_OVER, code)
-
-    def _count(self, outcome: str, code: str = "") -> None:
-        self.outcomes[outcome] += 1
-        if code:
-            self.rejections[_known(code)] += 1
-
-
-def _main(refusal: Refusal) -> str:
-    problem = refusal.problem
-    return reasons.shown_cause(refusal.reasons) if problem is None else problem.code
-
-
-def _known(code: str) -> str:
-    return code if code in reasons.REASONS else OTHER

@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
+from allotment.core.explain.history.attempts import PLACED
 from allotment.core.explain.history.concerned import Thing, concerned
-from allotment.core.explain.history.pod_story import PLACED, Moment, PodLife
+from allotment.core.explain.history.pod_story import Moment, PodLife
 from allotment.core.explain.history.spans import SpanView, final_spans
 from allotment.core.explain.history.timeline import life_of
 from allotment.core.ledger.model import ENDED, ClusterState

@@ -11,6 +11,7 @@ import msgspec
 
 from allotment.core import reasons
 from allotment.core.explain.causes.why import Why, Whys
+from allotment.core.explain.history.attempts import PLACED, REFUSED, judged, said_in
 from allotment.core.explain.history.concerned import (
     GROUP,
     LOST,
@@ -57,15 +58,6 @@ LIVES_KEPT = 4
 """Pods of one name that are remembered, the newest."""
 _WAITING_AS_OWNER_KEPT = 1024
 
-PLACED = "placed"
-VOID = "void"
-DROPPED = "dropped"
-REFUSED = "refused"
-UNCHANGED = "unchanged"
-PASSED_OVER = "skipped"
-SHORT = "short"
-"""Its group lacks its minimum, or is not admitted: `Attempt.code` and `.message` say why."""
-
 _SCHEDULER, _BINDER, _PLUGIN, _KUBELET = "scheduler", "binder", "device plugin", "kubelet"
 """Who works on a phase, or what it waits for."""
 
@@ -73,17 +65,17 @@ _RUNNING = "Running"
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One decision about the pod. `code` says why a proposed placement was dropped or void."""
+    """One decision about the pod, and what it says of it, as in `Judged`."""
 
     seq: int
     time_ms: int
     by: str
     decided: Decided
     outcome: str
-    placement: Placement | None = None
-    refusal: Refusal | None = None
-    code: str = ""
-    message: str = ""
+    placement: Placement | None
+    refusal: Refusal | None
+    code: str
+    message: str
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -487,55 +479,25 @@ class PodLife:
         self._agreed = claim if is_sure and fact.broken is None else None
 
     def _attempted(self, event: Decided, moment: Moment, at: StateThen) -> None:
-        attempt = self._judge(event, moment, at)
+        found = judged(said_in(event), self.uid, moment.seq, at)
+        attempt = Attempt(
+            seq=moment.seq,
+            time_ms=moment.time_ms,
+            by=moment.by,
+            decided=event,
+            **found._asdict(),
+        )
         self.attempts.append(attempt)
         self.attempts_total += 1
-        if attempt.outcome == PLACED and attempt.placement is not None:
+        if found.outcome == PLACED and found.placement is not None:
             self.placed, self.refused, self.bound, self._agreed = attempt, None, None, None
             span = self.span
             if span is not None and span.name == life.WAITING:
                 self.waited_for = _waited(span)
             reserved = self._enter(life.RESERVED, _BINDER, moment)
-            reserved.node, reserved.decision = attempt.placement.node, moment.seq
-        elif attempt.outcome == REFUSED:
+            reserved.node, reserved.decision = found.placement.node, moment.seq
+        elif found.outcome == REFUSED:
             self.refused = attempt
-
-    def _judge(self, event: Decided, moment: Moment, at: StateThen) -> Attempt:
-        def attempt(
-            outcome: str,
-            placement: Placement | None = None,
-            refusal: Refusal | None = None,
-            code: str = "",
-            message: str = "",
-        ) -> Attempt:
-            return Attempt(
-                seq=moment.seq,
-                time_ms=moment.time_ms,
-                by=moment.by,
-                decided=event,
-                outcome=outcome,
-                placement=placement,
-                refusal=refusal,
-                code=code,
-                message=message,
-            )
-
-        for placement in event.placements:
-            if placement.uid == self.uid:
-                void = at().voided.get(self.uid) == moment.seq
-                return attempt(VOID if void else PLACED, placement)
-        for dropped in event.dropped:
-            if dropped.placement.uid == self.uid:
-                return attempt(DROPPED, dropped.placement, code=dropped.code)
-        for refusal in event.refusals:
-            if refusal.uid == self.uid:
-                return attempt(REFUSED, refusal=refusal)
-        state = at()
-        pod = state.pods.get(self.uid)
-        if pod is not None and pod.refusal is not None and self.refused is not None:
-            return attempt(UNCHANGED, refusal=self.refused.refusal)
-        code, message = ("", "") if pod is None else group_cause(state, pod)
-        return attempt(SHORT, code=code, message=message) if code else attempt(PASSED_OVER)
 
 
 class Kin(msgspec.Struct, frozen=True, kw_only=True):

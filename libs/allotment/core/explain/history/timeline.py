@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from allotment.core import reasons
 from allotment.core.explain.causes.counterfactual import term_text
 from allotment.core.explain.causes.why import Whys
-from allotment.core.explain.history import pod_story
-from allotment.core.explain.history.pod_story import Attempt, Moment, PodLife, PodStory, Span
+from allotment.core.explain.history import attempts
+from allotment.core.explain.history.pod_story import Attempt, Kin, Moment, PodLife, PodStory, Span
 from allotment.core.explain.rows import life
 from allotment.core.explain.rows.life import End, EvictedFor, Life, Phase, Relative, Stage, Try
 from allotment.core.explain.rows.pod_views import asked_by, pod_status, request_of
@@ -130,7 +130,7 @@ def neighbours(
     return before, after
 
 
-def _glimpse(state: ClusterState, kin: pod_story.Kin) -> Relative:
+def _glimpse(state: ClusterState, kin: Kin) -> Relative:
     pod = state.pods.get(kin.uid)
     held = None if pod is None else pod.allocation
     return Relative(
@@ -427,7 +427,7 @@ def _attempt(first_ms: int, number: int, attempt: Attempt) -> Iterator[Line]:
         )
     moment = Moment(seq=attempt.seq, time_ms=attempt.time_ms, by=attempt.by)
     said = _outcome_text(attempt)
-    is_detail = attempt.outcome not in (pod_story.PLACED, pod_story.VOID, pod_story.DROPPED)
+    is_detail = attempt.outcome not in (attempts.PLACED, attempts.VOID, attempts.DROPPED)
     text = f"attempt {number}: {said}" if is_detail or number > 1 else said
     yield _line(first_ms, moment, text, is_detail=is_detail)
 
@@ -452,20 +452,20 @@ def _outcome_text(attempt: Attempt) -> str:
     placement = attempt.placement
     where = placement.node if placement is not None else ""
     match attempt.outcome:
-        case pod_story.PLACED if placement is not None:
+        case attempts.PLACED if placement is not None:
             return (
                 f"placed on {where}: best of {placement.feasible} that fit, of {placement.nodes} "
                 f"nodes (decision {attempt.seq})"
             )
-        case pod_story.VOID:
+        case attempts.VOID:
             return f"placement on {where} is void: facts that landed first took the room"
-        case pod_story.DROPPED:
+        case attempts.DROPPED:
             return f"no longer fits on {where}: {attempt.code}"
-        case pod_story.REFUSED if attempt.refusal is not None:
+        case attempts.REFUSED if attempt.refusal is not None:
             return f"waits: {refusal_text(attempt.refusal).removesuffix('.')}"
-        case pod_story.SHORT:
+        case attempts.SHORT:
             return f"its group waits: {attempt.code}: {attempt.message}"
-        case pod_story.UNCHANGED:
+        case attempts.UNCHANGED:
             return "waits for the same reasons"
         case _:
             return "not placed: others came first in this round"
