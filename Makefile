@@ -4,6 +4,7 @@ SHIPPED := $(shell sed -n 's/^ARG PYTHON_IMAGE=python:\([0-9.]*\)-.*/python\1/p'
 PYTHON ?= $(or $(shell $(SHIPPED) -c 'import sys; print(sys.executable)' 2>/dev/null),python3)
 BIN := .venv/bin
 SEEDS ?= 200
+DIST ?= dist
 # Twice as many as processors: every second end-to-end test waits for a clock.
 WORKERS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -15,7 +16,7 @@ STAMP := .venv/.installed
 # Else each of the hundreds of services that tests start would compile all of the product anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install helm demo check test test-fast test-apiserver test-strict compat sim mutants golden recorded schema bench lock clean
+.PHONY: install helm demo check test test-fast test-apiserver test-strict compat sim mutants golden recorded schema bench lock wheel chart release-tag clean
 
 install: $(STAMP)
 
@@ -79,5 +80,20 @@ lock:                 ## resolve the dependencies anew (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra fast pyproject.toml -o requirements.lock
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 
+wheel: $(STAMP)       ## dist/allotment-VERSION-py3-none-any.whl
+	$(BIN)/python -m hatchling build -t wheel -d $(DIST)
+
+chart: $(STAMP)       ## the chart, packed for an image: make chart IMAGE=ghcr.io/me/allotment DIGEST=sha256:…
+	@test -n "$(IMAGE)" && test -n "$(DIGEST)" || { echo "make chart needs IMAGE=REPOSITORY DIGEST=sha256:…" >&2; exit 2; }
+	rm -rf $(DIST)/chart && mkdir -p $(DIST) && cp -rL deploy/chart $(DIST)/chart
+	sed -i 's|^  repository: allotment$$|  repository: $(IMAGE)|; s|^  digest: ""$$|  digest: "$(DIGEST)"|' $(DIST)/chart/values.yaml
+	$(BIN)/helm package $(DIST)/chart --destination $(DIST)
+
+release-tag:          ## fail unless $$TAG is v and the version of the project, dated in the changelog
+	@version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml); \
+	test "$$TAG" = "v$$version" || { echo "the tag is $$TAG, but pyproject.toml has the version $$version" >&2; exit 1; }; \
+	grep -qE "^## \[$$version\] - [0-9]{4}-[0-9]{2}-[0-9]{2}$$" CHANGELOG.md || \
+	  { echo "CHANGELOG.md needs the line: ## [$$version] - YYYY-MM-DD" >&2; exit 1; }
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

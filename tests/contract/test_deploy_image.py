@@ -78,8 +78,9 @@ def test_what_is_copied_exists_and_the_build_may_see_it() -> None:
         assert (ROOT / source).exists()
         seen = [source, *map(str, PurePosixPath(source).parents)]
         assert any(fnmatch(name, pattern) for name in seen for pattern in allowed), source
-    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    assert {package.partition("/")[0] for package in packages} <= set(sources)
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {package.partition("/")[0] for package in wheel["packages"]} <= set(sources)
+    assert wheel["force-include"].keys() <= set(sources)
 
 
 def test_every_package_is_in_the_wheel() -> None:
