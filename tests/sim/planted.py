@@ -93,7 +93,7 @@ PLANTED = (
     Planted(
         "the watcher counts any number of cards where limits are unreadable",
         "services/allotment_watcher/normalise/devices.py",
-        "counted = _as_many(claimed, _most(family, source, lens))",
+        "counted = _as_many(claimed, most)",
         "counted = claimed",
         ("tests/unit/test_claims.py",),
     ),

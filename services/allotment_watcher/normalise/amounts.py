@@ -1,6 +1,7 @@
 """What a pod takes of its host, apart from cards: CPU, memory, and counted resources."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from allotment.core import pod_totals, reasons, units
 from allotment.core.placement.devices.base import ContainerSource, PodSource
@@ -8,9 +9,9 @@ from allotment_proto.facts import Problem
 from allotment_watcher import objects
 from allotment_watcher.normalise.lens import CPU, MEMORY, SCRATCH, Lens
 
-ALWAYS = "Always"
+_ALWAYS = "Always"
 """The restart policy of an init container that keeps running."""
-RECKONED = {CPU: "100m", MEMORY: "200Mi"}
+_RECKONED = {CPU: "100m", MEMORY: "200Mi"}
 AMOUNT_MAX = 1 << 50
 """Of bytes, of thousandths of a CPU, of anything: more than any node has. Sums over all pods of a
 node stay far within 64 bits, on which the scheduling services reckon."""
@@ -24,52 +25,56 @@ class Invalid(Exception):
         self.problem = problem
 
 
-def of_host(
-    pod: objects.PodObject, source: PodSource, lens: Lens
-) -> tuple[int, int, dict[str, int]]:
-    """What the pod asks of the host (`pod_totals`): milli-CPUs, bytes of memory, and the resources
-    that are counted. Raises `Invalid`.
+def invalid(place: str, message: str) -> Invalid:
+    """The same for a request that is wrong in one place."""
+    return Invalid(Problem(reasons.INVALID_REQUEST, place, message))
+
+
+class Host(NamedTuple):
+    """What a pod asks of its host, apart from cards: milli-CPUs, bytes, counted resources; and the
+    milli-CPUs and bytes with which Kubernetes' scores reckon beyond that: `_RECKONED` for each
+    container that requests none, unless the pod itself does.
     """
-    containers = _of_containers(pod, source, lens)
-    total = pod_totals.in_all(
-        containers, _own(pod, containers, lens), _read(pod.spec.overhead, "spec.overhead", lens)
-    )
+
+    cpu_milli: int
+    memory_bytes: int
+    extended: dict[str, int]
+    unrequested: tuple[int, int]
+
+
+def of_host(pod: objects.PodObject, source: PodSource, lens: Lens) -> Host:
+    """What the pod asks of the host (`pod_totals`). Raises `Invalid`."""
+    containers = _of_containers(pod, source, lens, {})
+    own = _own(pod, containers, lens)
+    total = pod_totals.in_all(containers, own, _read(pod.spec.overhead, "spec.overhead", lens))
     for name, value in total.items():
         try:
             bounded(value)
         except units.QuantityError as error:
-            place = f"{name} of all containers"
-            raise Invalid(Problem(reasons.INVALID_REQUEST, place, str(error))) from error
-    cpu_milli, memory_bytes = total.pop(CPU, 0), total.pop(MEMORY, 0)
-    return cpu_milli, memory_bytes, {n: v for n, v in total.items() if v and lens.is_counted(n)}
-
-
-def unrequested(pod: objects.PodObject, source: PodSource, lens: Lens) -> tuple[int, int]:
-    """Milli-CPUs and bytes that Kubernetes' scores reckon with beyond what is asked for: `RECKONED`
-    for each container that requests none, unless the pod itself does.
-    """
-
-    def reckoned(containers: Sequence[ContainerSource]) -> list[ContainerSource]:
-        return [c._replace(requests={**RECKONED, **c.limits, **c.requests}) for c in containers]
-
-    guessed = source._replace(
-        containers=reckoned(source.containers), init_containers=reckoned(source.init_containers)
-    )
-    containers = _of_containers(pod, source, lens)
-    own, full = _own(pod, containers, lens), _of_containers(pod, guessed, lens)
-    cpu_milli, memory_bytes = (
+            raise invalid(f"{name} of all containers", str(error)) from error
+    full = _of_containers(pod, source, lens, _RECKONED)
+    more_milli, more_bytes = (
         0 if name in own else full.get(name, 0) - containers.get(name, 0) for name in (CPU, MEMORY)
     )
-    return cpu_milli, memory_bytes
+    extended = {n: v for n, v in total.items() if v and lens.is_counted(n)}
+    return Host(total.get(CPU, 0), total.get(MEMORY, 0), extended, (more_milli, more_bytes))
 
 
-def _of_containers(pod: objects.PodObject, source: PodSource, lens: Lens) -> pod_totals.Amounts:
-    stays = [spec.restart_policy == ALWAYS for spec in pod.spec.init_containers or ()]
-    init = [_of_container(container, lens) for container in source.init_containers]
-    return pod_totals.of_containers(
-        [_of_container(container, lens) for container in source.containers],
-        zip(init, stays, strict=True),
-    )
+def _of_containers(
+    pod: objects.PodObject, source: PodSource, lens: Lens, otherwise: Mapping[str, str]
+) -> pod_totals.Amounts:
+    """Requests, where a missing one is its limit (the API server fills it in likewise), and without
+    a limit what is `otherwise`.
+    """
+
+    def amounts(container: ContainerSource) -> dict[str, int]:
+        merged = {**otherwise, **container.limits, **container.requests}
+        place = f"container {container.name!r}"
+        return {name: _amount(name, text, place, lens) for name, text in merged.items()}
+
+    stays = [spec.restart_policy == _ALWAYS for spec in pod.spec.init_containers or ()]
+    init = list(map(amounts, source.init_containers))
+    return pod_totals.of_containers(map(amounts, source.containers), zip(init, stays, strict=True))
 
 
 def _own(pod: objects.PodObject, containers: pod_totals.Amounts, lens: Lens) -> dict[str, int]:
@@ -86,13 +91,6 @@ def _read(amounts: Mapping[str, objects.Amount] | None, place: str, lens: Lens) 
     return {name: _amount(name, text, place, lens) for name, text in texts(amounts).items()}
 
 
-def _of_container(container: ContainerSource, lens: Lens) -> dict[str, int]:
-    """Requests, where a missing one is its limit (the API server fills it in likewise)."""
-    merged = {**container.limits, **container.requests}
-    place = f"container {container.name!r}"
-    return {name: _amount(name, text, place, lens) for name, text in merged.items()}
-
-
 def _amount(name: str, text: str, place: str, lens: Lens) -> int:
     try:
         if name == CPU:
@@ -100,7 +98,7 @@ def _amount(name: str, text: str, place: str, lens: Lens) -> int:
         is_number = lens.is_counted(name) and name != SCRATCH
         return units.count(text) if is_number else units.whole_up(text)
     except units.QuantityError as error:
-        raise Invalid(Problem(reasons.INVALID_REQUEST, f"{place}, {name}", str(error))) from error
+        raise invalid(f"{place}, {name}", str(error)) from error
 
 
 def bounded(value: int) -> int:

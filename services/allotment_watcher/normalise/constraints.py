@@ -6,7 +6,6 @@ know (whether it is one of the pods that its own rules are about) is worked out 
 
 from collections.abc import Iterable
 
-from allotment.core import reasons
 from allotment.core.placement.rules.selectors import selects
 from allotment_proto.facts import (
     ALONE,
@@ -18,12 +17,11 @@ from allotment_proto.facts import (
     PodPreference,
     PodTerm,
     Preference,
-    Problem,
     Spread,
     Toleration,
 )
 from allotment_watcher import objects
-from allotment_watcher.normalise.amounts import Invalid
+from allotment_watcher.normalise.amounts import invalid
 
 EVERY_ADDRESS = "0.0.0.0"
 RULES_MAX = 32
@@ -91,7 +89,7 @@ def company_of(pod: objects.PodObject) -> Company:
     _at_most(RULES_MAX, rules, "spec.affinity", "rules about other pods")
     if len(ports) > HOST_PORTS_MAX:
         text = f"{len(ports)} host ports; at most {HOST_PORTS_MAX} are accepted"
-        raise Invalid(Problem(reasons.INVALID_REQUEST, "spec.containers", text))
+        raise invalid("spec.containers", text)
     labels = labels_of(pod.metadata)
     reader = _Terms(namespace, is_bound=bool(spec.node_name))
     near = reader.read("podAffinity", together.required)
@@ -110,13 +108,10 @@ def company_of(pod: objects.PodObject) -> Company:
 
 def _at_most(limit: int, number: int, place: str, what: str) -> None:
     if number > limit:
-        raise Invalid(
-            Problem(
-                reasons.INVALID_REQUEST,
-                place,
-                f"{number} {what}; at most {limit} are supported: let one name several values "
-                "(operator: In) or several namespaces",
-            )
+        raise invalid(
+            place,
+            f"{number} {what}; at most {limit} are supported: let one name several values "
+            "(operator: In) or several namespaces",
         )
 
 
@@ -165,13 +160,10 @@ class _Terms:
         if labels or len(by_name) != 1 or len(asked) > 1:
             if self._is_bound:
                 return ()
-            raise Invalid(
-                Problem(
-                    reasons.INVALID_REQUEST,
-                    f"{place} namespaceSelector",
-                    "selects by labels of namespaces, which are not observed; list namespaces, "
-                    f"or select them by {NAMESPACE_NAME}",
-                )
+            raise invalid(
+                f"{place} namespaceSelector",
+                "selects by labels of namespaces, which are not observed; list namespaces, "
+                f"or select them by {NAMESPACE_NAME}",
             )
         return tuple(sorted(named.union(by_name[0].values)))
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core import reasons, units
+from allotment.core import units
 from allotment.core.ledger import claims
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.devices.base import ContainerSource, Family, PodSource
@@ -13,7 +13,7 @@ from allotment.core.placement.rules import card_names
 from allotment_proto.facts import DeviceRequest, Holding, PodRequest, Problem, Selection
 from allotment_proto.observed import Standing
 from allotment_proto.volcano import exclusive, keys, selection
-from allotment_watcher.normalise.amounts import Invalid
+from allotment_watcher.normalise.amounts import Invalid, invalid
 from allotment_watcher.normalise.lens import Lens
 
 ASKED = frozenset[str]().union(*(family.asked_annotations for family in FAMILIES.values()))
@@ -33,12 +33,16 @@ ANNOTATED_MOST = 128
 
 class Held(NamedTuple):
     """The cards that a bound pod claims within its limits, why there may be other, unknown ones,
-    all that it claims if that is something else, and what it asks for of those others."""
+    all that it claims if that is something else, and what it asks for of those others. `standing`
+    is what a device plugin would serve by its annotations, if that is something else than it holds
+    on its own node; `phase` how far the plugin is with it."""
 
     holdings: tuple[Holding, ...] = ()
     broken: Problem | None = None
     annotated: tuple[Holding, ...] = ()
     unplaced: tuple[DeviceRequest, ...] = ()
+    standing: Standing | None = None
+    phase: str = ""
 
 
 def asked(
@@ -65,10 +69,7 @@ def asked(
 def named(source: PodSource, lens: Lens) -> tuple[str, ...]:
     """The resources of device families that the pod's containers name in their limits, sorted."""
     listed = {name for container in source.containers for name in container.limits if "/" in name}
-    if not listed:
-        return ()
-    ours = frozenset[str]().union(*(f.resources(lens.config) for f in FAMILIES.values()))
-    return tuple(sorted(listed & ours))
+    return tuple(sorted(listed & lens.resources))
 
 
 def of_counted(
@@ -77,30 +78,25 @@ def of_counted(
     """With which models a pod is content of cards that are only counted. Raises `Invalid` where it
     names single ones of them: kubelet chooses those, and reads no annotation.
     """
-    mine = frozenset[str]().union(*(f.resources(lens.config) for f in FAMILIES.values()))
-    counted = tuple(sorted(name for name in extended if "/" in name and name not in mine))
+    counted = tuple(sorted(n for n in extended if "/" in n and n not in lens.resources))
     cards = [name for name in counted if card_names.is_card(name)]
-    if cards and not mine & extended.keys() and not is_bound:
+    has_devices = not lens.resources.isdisjoint(extended)
+    if cards and not has_devices and not is_bound:
         for key in selection.CARD_KEYS:
             if key in source.annotations:
-                raise Invalid(
-                    Problem(
-                        reasons.INVALID_REQUEST,
-                        f"annotation {key}",
-                        f"does not work for {cards[0]}: kubelet chooses the cards of a resource "
-                        f"that is only counted; ask for {_instead(lens)} in its place, or remove "
-                        "the annotation",
-                    )
+                raise invalid(
+                    f"annotation {key}",
+                    f"does not work for {cards[0]}: kubelet chooses the cards of a resource "
+                    f"that is only counted; ask for {_instead(lens)} in its place, or remove "
+                    "the annotation",
                 )
     if not counted or selection.TYPE_KEYS.isdisjoint(source.annotations):
         return chosen
-    if mine & extended.keys():
-        if chosen.use_types is None and chosen.nouse_types is None:
-            return chosen  # of a family that knows no such lists
-        return msgspec.structs.replace(chosen, counted=counted)
-    types, problems = selection.decode_types(source.annotations)
-    if problems and cards and not is_bound:
-        raise Invalid(problems[0])
+    types = chosen
+    if not has_devices:
+        types, problems = selection.decode_types(source.annotations)
+        if problems and cards and not is_bound:
+            raise Invalid(problems[0])
     if types.use_types is None and types.nouse_types is None:
         return chosen
     return msgspec.structs.replace(types, counted=counted)
@@ -115,13 +111,10 @@ def _instead(lens: Lens) -> str:
 def _check_kinds(wanted: list[DeviceRequest], lens: Lens) -> None:
     families = sorted({request.family for request in wanted})
     if len(families) > 1:
-        raise Invalid(
-            Problem(
-                reasons.INVALID_REQUEST,
-                "resources.limits",
-                f"asks for devices of several kinds at once ({', '.join(families)}); "
-                "a pod can have one kind",
-            )
+        raise invalid(
+            "resources.limits",
+            f"asks for devices of several kinds at once ({', '.join(families)}); "
+            "a pod can have one kind",
         )
     problem = FAMILIES[families[0]].unserved(wanted, lens.policy)
     if problem is not None:
@@ -137,24 +130,18 @@ def _check_containers(source: PodSource, family: Family, lens: Lens) -> None:
     """
     asking_first = _asking(source.init_containers, family, lens)
     if asking_first:
-        raise Invalid(
-            Problem(
-                reasons.INVALID_REQUEST,
-                f"init containers {', '.join(asking_first)}",
-                "ask for parts of a GPU or NPU, which the device plugin cannot serve to init "
-                "containers and sidecars: ask in a container",
-            )
+        raise invalid(
+            f"init containers {', '.join(asking_first)}",
+            "ask for parts of a GPU or NPU, which the device plugin cannot serve to init "
+            "containers and sidecars: ask in a container",
         )
     asking = _asking(source.containers, family, lens)
     if len(asking) > 1 and family.one_container and not lens.policy.multi_container:
         remedy = f"; {family.several_served}" if family.several_served else ""
-        raise Invalid(
-            Problem(
-                reasons.INVALID_REQUEST,
-                f"containers {', '.join(asking)}",
-                "ask for parts of a GPU, but the device plugin can serve only one such container "
-                f"in a pod: put them into one container or into several pods{remedy}",
-            )
+        raise invalid(
+            f"containers {', '.join(asking)}",
+            "ask for parts of a GPU, but the device plugin can serve only one such container "
+            f"in a pod: put them into one container or into several pods{remedy}",
         )
 
 
@@ -180,13 +167,15 @@ def readable(source: PodSource) -> tuple[DeviceRequest, ...]:
     return tuple(request for family in FAMILIES.values() for request in family.requests(source)[0])
 
 
-def held(source: PodSource, wanted: tuple[DeviceRequest, ...], lens: Lens) -> Held:
-    """What a bound pod holds according to its annotations, within its limits; anyone may have
-    written them.
+def held(source: PodSource, wanted: tuple[DeviceRequest, ...], node: str, lens: Lens) -> Held:
+    """What a pod holds on its node (empty: it has none, and holds nothing) according to its
+    annotations, within its limits; anyone may have written them.
 
     It is broken when a container asks for cards, and the annotation is there but tells none of
     them, or cannot be read where it would tell the rest.
     """
+    if not node:
+        return Held(standing=_standing(source, node, ()))
     holdings: list[Holding] = []
     annotated: list[Holding] = []
     unplaced: list[DeviceRequest] = []
@@ -196,56 +185,52 @@ def held(source: PodSource, wanted: tuple[DeviceRequest, ...], lens: Lens) -> He
         claimed, problems = family.holdings(source)
         mine = tuple(request for request in wanted if request.family == name)
         unknown = [(r, p) for r in mine if (p := _unknown(source, r, claimed, problems))]
-        knows_limits = bool(mine) or family.requests(source)[1] is None
-        if problems and not knows_limits:
+        if mine or family.requests(source)[1] is None:
+            counted = claims.within_limits(claimed, mine)
+        else:
             most = _most(family, source, lens)
-            unknown = [(r, problems[0]) for r in _whole_cards(family, source, most)]
+            counted = _as_many(claimed, most)
+            if problems:
+                whole = (_whole(name, n, source.containers[n].name, most[n]) for n in sorted(most))
+                unknown = [(request, problems[0]) for request in whole]
         unplaced.extend(request for request, _ in unknown)
         if broken is None and unknown:
             broken = unknown[0][1]
-        if knows_limits:
-            counted = claims.within_limits(claimed, mine)
-        else:
-            counted = _as_many(claimed, _most(family, source, lens))
         holdings.extend(counted)
         annotated.extend(claimed)
-    if claims.agrees(tuple(holdings), tuple(annotated)):
+    given = tuple(holdings)
+    if claims.agrees(given, tuple(annotated)):
         annotated.clear()
-    return Held(tuple(holdings), broken, tuple(annotated[:ANNOTATED_MOST]), _bounded(unplaced))
+    return Held(
+        given,
+        broken,
+        tuple(annotated[:ANNOTATED_MOST]),
+        _bounded(unplaced),
+        _standing(source, node, given),
+        _phase(source.annotations),
+    )
 
 
-def standing(source: PodSource, node: str, held: Held) -> Standing | None:
-    """What a device plugin would serve by a pod's annotations, if that is something else than the
-    pod holds on its own node within its limits."""
+def _standing(source: PodSource, node: str, holdings: tuple[Holding, ...]) -> Standing | None:
     for record in RECORDS:
         found = record.standing(source)
-        if found is None or _is_its_own(found, node, held.holdings):
-            continue
-        return found
+        if found is not None:
+            is_read = len(found.holdings) == found.devices and found.node == node
+            if not (is_read and {*found.holdings} <= {*holdings}):  # else left of its own to serve
+                return found
     return None
-
-
-def _is_its_own(found: Standing, node: str, holdings: tuple[Holding, ...]) -> bool:
-    """Whether it is what a pod holds, or what is left of it to serve."""
-    is_read = len(found.holdings) == found.devices
-    return is_read and found.node == node and {*found.holdings} <= {*holdings}
 
 
 def _bounded(unplaced: list[DeviceRequest]) -> tuple[DeviceRequest, ...]:
     """Requests that may be on any card; of too many the first, with a whole card for the rest."""
     rest = {r.family: r for r in unplaced[UNPLACED_MOST:]}
-    whole = (DeviceRequest(r.family, r.container, "", 1, 0, 100, 100) for r in rest.values())
+    whole = (_whole(r.family, r.container, "", 1) for r in rest.values())
     return (*unplaced[:UNPLACED_MOST], *whole)
 
 
-def _whole_cards(
-    family: Family, source: PodSource, most: Mapping[int, int]
-) -> tuple[DeviceRequest, ...]:
-    """What containers can have at most if their card request is unreadable."""
-    return tuple(
-        DeviceRequest(family.name, index, source.containers[index].name, count, 0, 100, 100)
-        for index, count in sorted(most.items())
-    )
+def _whole(family: str, container: int, name: str, count: int) -> DeviceRequest:
+    """What a container can have at most: whole cards."""
+    return DeviceRequest(family, container, name, count, 0, 100, 100)
 
 
 def _most(family: Family, source: PodSource, lens: Lens) -> Mapping[int, int]:
@@ -337,7 +322,7 @@ def _rule_tags(lens: Lens, labels: Mapping[str, str], chosen: Selection) -> tupl
     return exclusive.rule_tags(lens.policy.exclusive_rules, labels)
 
 
-def bind_phase(annotations: Mapping[str, str]) -> str:
+def _phase(annotations: Mapping[str, str]) -> str:
     """How far the device plugin is with a bound pod; some only say that they are done, and of some
     what is left to do outranks what they say (`Record`)."""
     if any(family.has_served(annotations) for family in FAMILIES.values()):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.placement.rules.terms import weights_of
 from allotment_proto.device_config import DeviceConfig
-from allotment_proto.facts import Policy
+from allotment_proto.facts import PodRequest, Policy
 from allotment_proto.volcano import device_config
 
 CPU = "cpu"
@@ -22,8 +22,7 @@ BUILT_IN = device_config.default()
 class Lens:
     """A policy and a device configuration, and what follows from them for reading objects.
 
-    Lenses are compared by identity, so that what was read through one can be remembered by it
-    without a look at the whole configuration.
+    What was read through a lens is remembered with it, and forgotten with it.
     """
 
     def __init__(
@@ -33,6 +32,10 @@ class Lens:
         self.policy = policy
         self.config = config
         self.has_groups_made = has_groups_made
+        self.resources = frozenset[str]().union(*(f.resources(config) for f in FAMILIES.values()))
+        """The names of the resources with which pods ask for devices."""
+        self.requests: dict[bytes, PodRequest] = {}
+        """What pods of a kind ask for, read through this lens; `pods` fills it."""
         self._assignments = {name: family.assignments(config) for name, family in FAMILIES.items()}
         self._unadvertised = frozenset[str]().union(
             *(family.unadvertised(config) for family in FAMILIES.values())

@@ -17,6 +17,7 @@ from allotment.core.jobs.keys import (
 from allotment.core.placement.rules.card_names import alternatives
 from allotment_proto.facts import Problem
 from allotment_proto.volcano.exclusive import group_key
+from allotment_watcher.normalise.lens import Lens
 from allotment_watcher.objects import Meta
 
 TASK_PRIORITY = "volcano.sh/task-priority"
@@ -30,45 +31,63 @@ NEVER_PREEMPTS = "Never"
 Texts = Mapping[str, str]
 
 
-class Standing(NamedTuple):
-    """Where a pod of ours is judged: in its PodGroup, or without one in a queue."""
+class Membership(NamedTuple):
+    """Where a pod belongs, and as what."""
 
-    group: str = ""
-    """``<namespace>/<name>``. One that is made for the pod may not exist yet: the pod waits for it,
-    so that nothing is decided about it in another queue, or without its minimum."""
-    queue: str = ""
+    named: str
+    """The PodGroup that its annotation names, as ``<namespace>/<name>``."""
+    group: str
+    """The PodGroup in which a pod of ours is judged. One that is made for the pod may not exist
+    yet: the pod waits for it, so that nothing is decided about it in another queue, or without its
+    minimum."""
+    queue: str
     """As the pod or its namespace says, while no annotation names its group. Without a group it is
     judged there."""
+    owner: str
+    """The uid of its controller, empty without one."""
+    role: str
+    priority: int
+    """Among the pods of its group."""
+    class_priority: int | None
+    """That of its class, if it differs: the one that counts among others."""
+    preemptable: bool
+    card_names: tuple[str, ...]
 
 
-def standing_of(
-    meta: Meta, *, is_ours: bool, has_groups_made: bool, of_namespace: str = ""
-) -> Standing:
-    """Where a pod belongs. `has_groups_made`: a controller makes PodGroups for pods without;
-    `of_namespace`: the queue that its namespace names, if any.
+def membership_of(
+    meta: Meta, priority: int | None, of_namespace: str, lens: Lens, *, is_ours: bool
+) -> Membership:
+    """Where a pod belongs whose spec has a priority; `of_namespace` is the queue that its namespace
+    names, if any.
     """
     annotations, labels = meta.annotations or {}, meta.labels or {}
-    group = group_key(meta.namespace, annotations)
-    if group or not is_ours:
-        return Standing(group)
-    owner = owner_of(meta)
-    queue = queue_of(queue_name(annotations), of_namespace=of_namespace)
-    if not has_groups_made or is_lone(
-        annotations, labels, is_owned=bool(owner), of_namespace=of_namespace
-    ):
-        return Standing(queue=queue)
-    return Standing(f"{meta.namespace}/{made_name(meta.uid, owner)}", queue)
+    owner = next((owner.uid for owner in meta.owner_references or () if owner.controller), "")
+    named = group_key(meta.namespace, annotations)
+    group, queue = named, ""
+    if is_ours and not named:
+        queue = queue_of(queue_name(annotations), of_namespace=of_namespace)
+        if lens.has_groups_made and not is_lone(
+            annotations, labels, is_owned=bool(owner), of_namespace=of_namespace
+        ):
+            group = f"{meta.namespace}/{made_name(meta.uid, owner)}"
+    in_group = _task_priority(annotations)
+    return Membership(
+        named=named,
+        group=group,
+        queue=queue,
+        owner=owner,
+        role=annotations.get(TASK_SPEC) or labels.get(TASK_SPEC) or "",
+        priority=(priority or 0) if in_group is None else in_group,
+        class_priority=None if in_group is None else priority or 0,
+        preemptable=is_preemptable(annotations, labels, otherwise=True),
+        card_names=alternatives(annotations.get(CARD_NAME, "")),
+    )
 
 
-def owner_of(meta: Meta) -> str:
-    """The uid of a pod's controller, empty without one."""
-    return next((owner.uid for owner in meta.owner_references or () if owner.controller), "")
-
-
-def gang_problem(annotations: Texts, standing: Standing) -> Problem | None:
+def gang_problem(annotations: Texts, group: str) -> Problem | None:
     """Why a pod that wants others to start with it cannot be placed where no PodGroups are made."""
     wanted = min_member(annotations)
-    if standing.group or wanted == 1:
+    if group or wanted == 1:
         return None
     return Problem(
         reasons.INVALID_REQUEST,
@@ -78,33 +97,15 @@ def gang_problem(annotations: Texts, standing: Standing) -> Problem | None:
     )
 
 
-def role_of(annotations: Texts, labels: Texts) -> str:
-    return annotations.get(TASK_SPEC) or labels.get(TASK_SPEC) or ""
-
-
-class Priorities(NamedTuple):
-    """A pod's priority among the pods of its group, and where they differ that of its class, which
-    is the one that counts among others.
-    """
-
-    in_group: int
-    of_class: int | None = None
-
-
-def priorities_of(annotations: Texts, of_spec: int | None) -> Priorities:
-    """In its group the pod's annotation counts if that is a whole number, else its spec's."""
+def _task_priority(annotations: Texts) -> int | None:
+    """A pod's priority in its group by its annotation; None if that is no whole number."""
     text = annotations.get(TASK_PRIORITY, "")
     digits = text.removeprefix("-")
-    own = of_spec or 0
     if digits.isascii() and digits.isdigit() and len(digits) <= 10:
-        return Priorities(max(-PRIORITY_MAX, min(int(text), PRIORITY_MAX)), own)
-    return Priorities(own)
+        return max(-PRIORITY_MAX, min(int(text), PRIORITY_MAX))
+    return None
 
 
 def is_preemptable(annotations: Texts, labels: Texts, *, otherwise: bool) -> bool:
     text = annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE))
     return otherwise if text is None else text in TRUE
-
-
-def card_names_of(annotations: Texts) -> tuple[str, ...]:
-    return alternatives(annotations.get(CARD_NAME, ""))

@@ -19,10 +19,9 @@ from allotment.core.units import cut
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import Ending, PodObserved
 from allotment_proto.facts import ALONE, PodRequest, Policy, Problem
-from allotment_proto.volcano import exclusive
 from allotment_watcher import objects
 from allotment_watcher.normalise import deaths, devices, membership, resized
-from allotment_watcher.normalise.amounts import Invalid, of_host, texts, unrequested
+from allotment_watcher.normalise.amounts import Invalid, invalid, of_host, texts
 from allotment_watcher.normalise.bounds import RESOURCE_NAMES_MAX, bounded_pod, too_many_names
 from allotment_watcher.normalise.constraints import company_of, constraints_of, labels_of
 from allotment_watcher.normalise.images import images_of_pod
@@ -77,37 +76,32 @@ def pod_through(
     annotations, labels = meta.annotations or {}, meta.labels or {}
     node, phase = spec.node_name or "", status.phase or "Pending"
     source = _source(pod, lens)
-    on_cards = exclusive.group_key(meta.namespace, annotations)
-    is_of_us = spec.scheduler_name in lens.policy.scheduler_names
-    standing = membership.standing_of(
-        meta,
-        is_ours=is_of_us,
-        has_groups_made=lens.has_groups_made,
-        of_namespace=of_namespace,
-    )
-    priorities = membership.priorities_of(annotations, spec.priority)
+    is_ours = spec.scheduler_name in lens.policy.scheduler_names
+    is_ended, is_placed_by_us = phase in ENDED, is_ours and not node
+    member = membership.membership_of(meta, spec.priority, of_namespace, lens, is_ours=is_ours)
     problem: Problem | None = None
     asks: PodRequest | None = None
     try:
-        request = asks = _request_of_kind(_kind(pod), lens)
+        request = asks = _request_of_kind(pod, source, lens)
         if isinstance(wanted, Problem):
             raise Invalid(wanted)
-        if is_of_us and not node and spec.scheduling_group is not None:
+        if is_placed_by_us and spec.scheduling_group is not None:
             raise Invalid(_OF_KUBERNETES_GROUP)
-        if is_of_us and not node and not lens.has_groups_made:
-            gang = membership.gang_problem(annotations, standing)
+        if is_placed_by_us and not lens.has_groups_made:
+            gang = membership.gang_problem(annotations, member.group)
             if gang is not None:
                 raise Invalid(gang)
-        images = images_of_pod(pod) if is_of_us and not node and lens.weighs_images else ()
+        images = images_of_pod(pod) if is_placed_by_us and lens.weighs_images else ()
         request = _placed(request, pod, wanted, images)
-        apart = devices.apart(lens, source, on_cards, request, is_bound=bool(node))
+        apart = devices.apart(lens, source, member.named, request, is_bound=bool(node))
         if apart:
             request = msgspec.structs.replace(request, apart=apart)
         asked = request.devices
     except Invalid as error:
         request = _running(pod, source, lens, listed) if node else PodRequest()
         problem, asked = error.problem, devices.readable(source) if node else ()
-    held = devices.held(source, asked, lens) if node else devices.Held()
+    held = devices.held(source, asked, node, lens)
+    volumes = NOTHING if isinstance(wanted, Problem) else wanted
     fact = PodObserved(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -116,48 +110,50 @@ def pod_through(
         created_ms=time_ms(meta.creation_timestamp),
         scheduler=spec.scheduler_name or "default-scheduler",
         request=request,
-        priority=priorities.in_group,
+        priority=member.priority,
         gated=bool(spec.scheduling_gates),
         deleting=meta.deletion_timestamp is not None,
         phase=phase,
         node=node,
         holdings=held.holdings,
-        bind_phase=devices.bind_phase(annotations) if node else "",
-        group=standing.group,
+        bind_phase=held.phase,
+        group=member.group,
         problem=problem,
-        tags=devices.tags(lens, source, on_cards, request, held.holdings),
-        owner=membership.owner_of(meta),
+        tags=devices.tags(lens, source, member.named, request, held.holdings),
+        owner=member.owner,
         reason=status.reason or "",
-        broken=None if phase in ENDED else held.broken,
-        role=membership.role_of(annotations, labels),
-        preemptable=membership.is_preemptable(annotations, labels, otherwise=True),
+        broken=None if is_ended else held.broken,
+        role=member.role,
+        preemptable=member.preemptable,
         priority_class=spec.priority_class_name or "",
-        card_names=membership.card_names_of(annotations),
+        card_names=member.card_names,
         nominated_node=status.nominated_node_name or "",
         labels=labels_of(meta),
-        claims=() if isinstance(wanted, Problem) else wanted.waiting,
-        local_claims=() if isinstance(wanted, Problem) or node else wanted.local,
+        claims=volumes.waiting,
+        local_claims=() if node else volumes.local,
         preempts=spec.preemption_policy != membership.NEVER_PREEMPTS,
-        annotated=() if phase in ENDED else held.annotated,
-        queue=standing.queue,
-        class_priority=priorities.of_class,
+        annotated=() if is_ended else held.annotated,
+        queue=member.queue,
+        class_priority=member.class_priority,
         shares_pct=claims.shares_pct(held.holdings, asked),
-        ending=_ending(status, is_ended=phase in ENDED, is_deleting=bool(meta.deletion_timestamp)),
-        misnamed=misnamed(annotations, labels, lens) if is_of_us and phase not in ENDED else (),
-        unplaced=() if phase in ENDED else held.unplaced,
-        asks=_read(pod, lens, asks) if problem is not None and not node else None,
-        standing=devices.standing(source, node, held),
+        ending=_ending(status, is_ended=is_ended, is_deleting=bool(meta.deletion_timestamp)),
+        misnamed=misnamed(annotations, labels, lens) if is_ours and not is_ended else (),
+        unplaced=() if is_ended else held.unplaced,
+        asks=_read(pod, source, lens, asks) if problem is not None and not node else None,
+        standing=held.standing,
         grace_s=_grace_s(pod),
         deadline_ms=_deadline_ms(meta),
-        image=deaths.image_of(pod.spec) if is_of_us else "",
-        died=deaths.death_of(pod) if is_of_us and node else None,
+        image=deaths.image_of(pod.spec) if is_ours else "",
+        died=deaths.death_of(pod) if is_ours and node else None,
     )
-    if not (is_of_us or node):
+    if not (is_ours or node):
         fact = _left_to_others(fact, devices.named(source, lens))
     return bounded_pod(fact)
 
 
-def _read(pod: objects.PodObject, lens: Lens, asks: PodRequest | None) -> PodRequest | None:
+def _read(
+    pod: objects.PodObject, source: PodSource, lens: Lens, asks: PodRequest | None
+) -> PodRequest | None:
     """What a pod with a problem asks for: known where its volumes or its group are the problem, and
     where resource claims are, of all else; None where it cannot be read.
     """
@@ -165,7 +161,7 @@ def _read(pod: objects.PodObject, lens: Lens, asks: PodRequest | None) -> PodReq
         return asks
     spec = msgspec.structs.replace(pod.spec, resource_claims=None)
     try:
-        return _request_of_kind(_kind(msgspec.structs.replace(pod, spec=spec)), lens)
+        return _request_of_kind(msgspec.structs.replace(pod, spec=spec), source, lens)
     except Invalid:
         return None
 
@@ -257,52 +253,37 @@ def unreadable_pod_fact(
     )
 
 
-class _Kind(msgspec.Struct):
-    """What a pod's request depends on, and nothing that differs between pods of a kind."""
-
-    spec: objects.PodSpec
-    annotations: dict[str, str]
-    labels: dict[str, str]
-
-
 def _kind(pod: objects.PodObject) -> bytes:
+    """What a pod's request depends on, and nothing that differs between pods of a kind."""
     # Bound or not makes a difference, where does not; volumes and rules about other pods are read
     # for each pod.
     spec = msgspec.structs.replace(
         pod.spec,
         node_name="bound" if pod.spec.node_name else None,
-        containers=_without_images(pod.spec.containers),
-        init_containers=_without_images(pod.spec.init_containers),
+        containers=[msgspec.structs.replace(c, image=None) for c in pod.spec.containers or ()],
+        init_containers=[
+            msgspec.structs.replace(c, image=None) for c in pod.spec.init_containers or ()
+        ],
         volumes=None,
         topology_spread_constraints=None,
         scheduling_group=None,
     )
     annotations, labels = pod.metadata.annotations or {}, pod.metadata.labels or {}
-    return msgspec.json.encode(
-        _Kind(
-            spec,
-            {name: annotations[name] for name in devices.ASKED & annotations.keys()},
-            {name: labels[name] for name in devices.ASKED_LABELS & labels.keys()},
-        )
-    )
+    asked = [(name, annotations[name]) for name in sorted(devices.ASKED & annotations.keys())]
+    asked_labels = [(name, labels[name]) for name in sorted(devices.ASKED_LABELS & labels.keys())]
+    return msgspec.json.encode((spec, asked, asked_labels))
 
 
-def _without_images(containers: list[objects.Container] | None) -> list[objects.Container] | None:
-    if containers is None:
-        return None
-    return [msgspec.structs.replace(container, image=None) for container in containers]
-
-
-_decode_kind = msgspec.json.Decoder(_Kind).decode
-
-
-@lru_cache(maxsize=KINDS_REMEMBERED)
-def _request_of_kind(kind: bytes, lens: Lens) -> PodRequest:
+def _request_of_kind(pod: objects.PodObject, source: PodSource, lens: Lens) -> PodRequest:
     """The request of every pod of a kind. Raises `Invalid` (which is not remembered)."""
-    found = _decode_kind(kind)
-    meta = objects.Meta(annotations=found.annotations, labels=found.labels)
-    pod = objects.PodObject(metadata=meta, spec=found.spec)
-    return _request(pod, _source(pod, lens), lens)
+    kind = _kind(pod)
+    request = lens.requests.get(kind)
+    if request is None:
+        request = _request(pod, source, lens)
+        if len(lens.requests) >= KINDS_REMEMBERED:
+            del lens.requests[next(iter(lens.requests))]
+        lens.requests[kind] = request
+    return request
 
 
 def _request(pod: objects.PodObject, source: PodSource, lens: Lens) -> PodRequest:
@@ -311,25 +292,21 @@ def _request(pod: objects.PodObject, source: PodSource, lens: Lens) -> PodReques
     if excess is not None:
         raise Invalid(excess)
     if pod.spec.resource_claims and not is_bound:
-        raise Invalid(
-            Problem(
-                reasons.INVALID_REQUEST,
-                "spec.resourceClaims",
-                "dynamic resource allocation is not supported; leave the pod to a scheduler that "
-                "allocates claims (schedulerName: default-scheduler)",
-            )
+        raise invalid(
+            "spec.resourceClaims",
+            "dynamic resource allocation is not supported; leave the pod to a scheduler that "
+            "allocates claims (schedulerName: default-scheduler)",
         )
     wanted, chosen = devices.asked(source, lens, is_bound=is_bound)
-    cpu_milli, memory_bytes, extended = of_host(pod, source, lens)
-    chosen = devices.of_counted(source, chosen, extended, lens, is_bound=is_bound)
+    host = of_host(pod, source, lens)
     request = PodRequest(
-        cpu_milli=cpu_milli,
-        memory_bytes=memory_bytes,
-        extended=tuple(sorted(extended.items())),
+        cpu_milli=host.cpu_milli,
+        memory_bytes=host.memory_bytes,
+        extended=tuple(sorted(host.extended.items())),
         devices=wanted,
-        selection=chosen,
+        selection=devices.of_counted(source, chosen, host.extended, lens, is_bound=is_bound),
         constraints=constraints_of(pod.spec),
-        unrequested=unrequested(pod, source, lens),
+        unrequested=host.unrequested,
     )
     _bounded(request)
     return request
@@ -338,12 +315,8 @@ def _request(pod: objects.PodObject, source: PodSource, lens: Lens) -> PodReques
 def _bounded(request: PodRequest) -> None:
     size_bytes = len(msgspec.json.encode(request))
     if size_bytes > REQUEST_BYTES_MAX:
-        raise Invalid(
-            Problem(
-                reasons.INVALID_REQUEST,
-                "the pod's constraints",
-                f"take {size_bytes} bytes; at most {REQUEST_BYTES_MAX}",
-            )
+        raise invalid(
+            "the pod's constraints", f"take {size_bytes} bytes; at most {REQUEST_BYTES_MAX}"
         )
 
 
@@ -375,12 +348,13 @@ def _running(
     Of too many resources only those count that its node has: it has no others.
     """
     try:
-        cpu_milli, memory_bytes, extended = of_host(pod, source, lens)
+        host = of_host(pod, source, lens)
     except Invalid:
         return PodRequest()
+    extended = host.extended
     if len(extended) > RESOURCE_NAMES_MAX:
         extended = {name: extended[name] for name in extended.keys() & set(listed)}
-    return PodRequest(cpu_milli, memory_bytes, tuple(sorted(extended.items())))
+    return PodRequest(host.cpu_milli, host.memory_bytes, tuple(sorted(extended.items())))
 
 
 def _names(source: PodSource, pod: objects.PodObject) -> set[str]:
