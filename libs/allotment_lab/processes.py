@@ -17,7 +17,6 @@ from allotment.adapters.log.nats_server import NatsServer, NatsServerError
 from allotment.adapters.telemetry.log import error_text
 from allotment.core.errors import AllotError, innermost
 from allotment_local.child import Child
-from allotment_local.probes import probe_http
 from allotment_local.state import ServiceState
 
 T = TypeVar("T")
@@ -116,15 +115,11 @@ class Services:
 
     async def until_ready(self) -> None:
         for name, child in self._children.items():
-            why = "it did not announce itself"
+            why = ""
             with anyio.move_on_after(READY_WITHIN_S) as late:
-                while True:
+                while not (answer := await child.answer()).ready:
                     self.check()
-                    if child.state.http:
-                        answer = await probe_http(child.state.http)
-                        if answer.ready:
-                            break
-                        why = answer.detail
+                    why = answer.detail
                     await anyio.sleep(_POLL_S)
             if late.cancelled_caught:
                 raise AllotError(

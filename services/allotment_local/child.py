@@ -12,16 +12,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 from anyio.abc import Process
 
+from allotment.adapters.log.nats_server import NatsServer, NatsServerError
+from allotment.adapters.log.nats_users import authorization_conf, write_keys
 from allotment_local.home import append_to
+from allotment_local.probes import Answer, probe_http
 from allotment_local.processes import identify
-from allotment_local.state import ServiceState
+from allotment_local.state import NOBODY, ServiceState
 
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 5.0
 STEADY_S = 20.0
 """Having lived so long, a service is taken to be sound again."""
+_STARTS_MAX = 3
+"""A service that dies so often before everything was ready will not get better."""
+_WRONG_SETTINGS = 2
+_LOOK_S = 0.2
+"""How often the end of nats-server is looked for."""
 _LINE_BYTES_MAX = 64 * 1024
 _KEPT_VARIABLES = ("ALLOT_LOG_LEVEL", "ALLOT_LOG_FORMAT", "ALLOT_COMMIT", "ALLOT_TRACE_FILE")
 
@@ -50,28 +59,39 @@ class Child:
         say: Callable[[str], None],
     ) -> None:
         self.state = state
-        self.exit_status: int | None = None
-        """Of the last process that ended."""
-        self.starts = 0
         self._command = command
         self._changed = changed
         self._say = say
+        self._is_wrong = False
+        """Whether it ended so that another start makes no sense."""
         self._process: Process | None = None
         self._stopping = anyio.Event()
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it will not get ready, if it never was."""
+        return self._is_wrong or self.state.restarts >= _STARTS_MAX
+
+    async def answer(self) -> Answer:
+        """Whether it is ready."""
+        if not self.state.http:
+            return Answer(False, "it has not announced its address")
+        return await probe_http(self.state.http)
 
     async def keep(self) -> None:
         """Run the service until `stop`; whenever it ends before that, start it again."""
         pause = Pause()
         while not self._stopping.is_set():
             started_s = anyio.current_time()
-            await self._live()
+            ended = await self._live()
+            self.state.is_now(NOBODY)
             if self._stopping.is_set():
                 return
             self.state.restarts += 1
-            self.state.detail = f"ended with {describe_exit(self.exit_status)}"
+            self.state.detail = ended
             self._changed()
             pause_s = pause.after(anyio.current_time() - started_s)
-            self._say(f"{self.state.name} {self.state.detail}; it restarts in {pause_s:.1f} s")
+            self._say(f"{self.state.name} {ended}; it restarts in {pause_s:.1f} s")
             with anyio.move_on_after(pause_s):
                 await self._stopping.wait()
 
@@ -96,9 +116,12 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def _live(self) -> None:
-        """One process from its start to its end."""
-        self.starts += 1
+    def _began(self, pid: int) -> None:
+        self.state.is_now(identify(pid) or NOBODY)
+        self._changed()
+
+    async def _live(self) -> str:
+        """One process from its start to its end; how it ended."""
         with append_to(Path(self.state.log)) as log:
             try:
                 process = await anyio.open_process(
@@ -109,24 +132,19 @@ class Child:
                     start_new_session=True,  # a Ctrl-C at the terminal is the supervisor's
                 )
             except OSError as error:
-                log.write(f"cannot be started: {error}\n".encode())
-                self.exit_status = 127
-                return
+                return f"cannot be started: {error}"
             async with process:
                 self._process = process
-                identity = identify(process.pid)
-                self.state.pid = process.pid
-                self.state.started = identity.started if identity else ""
-                self.state.http = ""
-                self._changed()
+                self._began(process.pid)
                 if self._stopping.is_set():
                     process.terminate()
                 async with anyio.create_task_group() as beside:
                     beside.start_soon(self._listen, process, log.write)
-                    self.exit_status = await process.wait()
+                    status = await process.wait()
                     beside.cancel_scope.cancel()
         self._process = None
-        self.state.pid, self.state.started, self.state.http = 0, "", ""
+        self._is_wrong = status == _WRONG_SETTINGS
+        return f"ended with {f'signal {-status}' if status < 0 else f'exit status {status}'}"
 
     async def _listen(self, process: Process, keep: Callable[[bytes], object]) -> None:
         """Copy what it prints to its log; the first line announces its address."""
@@ -143,19 +161,56 @@ class Child:
 
     def _announced(self, line: bytes) -> None:
         try:
-            http = json.loads(line)["http"]
+            self.state.http = str(json.loads(line)["http"])
         except (ValueError, KeyError, TypeError):
             self.state.detail = f"announced itself with {line[:80]!r}, not with its http address"
-        else:
-            self.state.http = str(http)
         self._changed()
 
 
-def describe_exit(status: int | None) -> str:
-    """An exit status in words: negative ones are signals."""
-    if status is None:
-        return "no status"
-    return f"signal {-status}" if status < 0 else f"exit status {status}"
+class NatsChild(Child):
+    """The nats-server: the same care as any service, but blocking underneath. It keeps its address
+    over restarts, so that clients find it again, and uses no TLS, as it listens on loopback only.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        state: ServiceState,
+        changed: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        super().__init__(state, tuple, changed, say)
+        self.server = NatsServer(directory)
+
+    def admit(self, keys: Path) -> None:
+        """Make new keys for the users of NATS; no other client can connect."""
+        public = write_keys(keys)
+        self.server.extra_config = authorization_conf(public.read_text())
+
+    async def start(self) -> None:
+        """Start it and return when clients can connect. Raises NatsServerError."""
+        await anyio.to_thread.run_sync(self.server.start)
+        self._began(self.server.pid)
+
+    async def answer(self) -> Answer:
+        return Answer(bool(self.state.pid), "it does not listen yet")
+
+    async def stop(self, term_s: float = 0.0) -> None:
+        """End it, with its store synced, within a time of its own."""
+        self._stopping.set()
+        await anyio.to_thread.run_sync(self.server.stop)
+        self.state.is_now(NOBODY)
+
+    async def _live(self) -> str:
+        try:
+            await self.start()
+        except NatsServerError as error:
+            self._is_wrong = True
+            return str(error)
+        while self.server.is_running and not self._stopping.is_set():
+            with anyio.move_on_after(_LOOK_S):
+                await self._stopping.wait()
+        return "ended"
 
 
 def environment(outer: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import BinaryIO
 
 CONTEXT = "allotment-local"
 BINDER_CONTEXT = "allotment-local-binder"
@@ -66,10 +66,14 @@ class Home:
         """
         deadline_s = time.monotonic() + patience_s
         with open(self._lock, "a") as lock:
-            while not _try_lock(lock):
-                if time.monotonic() >= deadline_s:
-                    raise AlreadyRunning
-                time.sleep(_LOCK_PAUSE_S)
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline_s:
+                        raise AlreadyRunning from None
+                    time.sleep(_LOCK_PAUSE_S)
             yield
 
     def is_owned(self) -> bool:
@@ -135,14 +139,6 @@ users:
         temporary.touch(mode=0o600)
         temporary.write_text(text)
         os.replace(temporary, self.kubeconfig)
-
-
-def _try_lock(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def append_to(path: Path) -> BinaryIO:

@@ -4,27 +4,31 @@ The default home is `~/.allotment`; any number of homes live side by side, as ev
 free port on loopback.
 """
 
-import json
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import anyio
 import anyio.to_thread
-from anyio.abc import Process
 
 from allotment.core.config.policy import PolicyError, parse
 from allotment_local.home import DEFAULT_HOME, AlreadyRunning, Home, HomeError, append_to, tail
 from allotment_local.nodes.shape_reader import ShapesError, read_shapes
-from allotment_local.processes import end, is_alive, send, wait_gone
+from allotment_local.processes import end, is_alive, pids_text, send, wait_gone
 from allotment_local.specs import SCHEDULER_NAMES, ServiceSpec, default_services, to_json
 from allotment_local.state import NOBODY, State, StateError, read_state, write_state
 from allotment_local.status import status
-from allotment_local.supervisor import READY_WITHIN_S, StartFailed, Supervisor
+from allotment_local.supervisor import (
+    IS_RUNNING,
+    READY_WITHIN_S,
+    STAMP_END,
+    StartFailed,
+    Supervisor,
+)
 
 ENDS_WITHIN_S = 45.0
 """Longer than a supervisor gives its services, the API server and NATS together."""
@@ -69,9 +73,7 @@ async def up(
     """
     place = Home(home)
     try:
-        checked = await anyio.to_thread.run_sync(_check_files, nodes_file, policy_file)
-        nodes_file = checked.nodes_file
-        for warning in checked.warnings:
+        for warning in await anyio.to_thread.run_sync(_check_files, nodes_file, policy_file):
             say(f"warning: {warning}")
         place.create()
     except HomeError as error:
@@ -83,7 +85,9 @@ async def up(
     try:
         if detach:
             return await _detached(place, services, nodes_file, allocate_ms, say)
-        return await _foreground(place, services, nodes_file, allocate_ms, say)
+        supervisor = Supervisor(place, services, nodes_file, say, allocate_ms=allocate_ms)
+        await supervisor.run(lambda: say(f"ready; export KUBECONFIG={place.kubeconfig}"))
+        return await status(place.path)
     except AlreadyRunning:
         return await _is_running(place, say)
     except StartFailed as error:
@@ -103,28 +107,19 @@ async def down(home: Path = DEFAULT_HOME, *, say: Say = to_stderr) -> bool:
         raise LocalModeError([str(error)]) from error
 
 
-class _Files(NamedTuple):
-    nodes_file: Path | None
-    warnings: tuple[str, ...]
-    """Of the policy: lines without effect."""
-
-
-def _check_files(nodes_file: Path | None, policy_file: Path | None) -> _Files:
-    """Say what is wrong with the files before anything is started; the full path of the first."""
-    warnings: tuple[str, ...] = ()
+def _check_files(nodes_file: Path | None, policy_file: Path | None) -> tuple[str, ...]:
+    """Check the files before anything is started; the lines of the policy without effect."""
     try:
         if nodes_file is not None:
-            nodes_file = nodes_file.expanduser().absolute()
-            read_shapes(nodes_file)
-        if policy_file is not None:
-            text = policy_file.expanduser().read_text(encoding="utf-8")
-            names = tuple(SCHEDULER_NAMES.split(","))
-            warnings = parse(text, str(policy_file), names).warnings
+            read_shapes(nodes_file.expanduser())
+        if policy_file is None:
+            return ()
+        text = policy_file.expanduser().read_text(encoding="utf-8")
+        return parse(text, str(policy_file), tuple(SCHEDULER_NAMES.split(","))).warnings
     except (ShapesError, PolicyError) as error:
         raise LocalModeError(error.problems) from error
     except (OSError, UnicodeDecodeError) as error:
         raise LocalModeError([f"{policy_file}: cannot be read: {error}"]) from error
-    return _Files(nodes_file, warnings)
 
 
 async def _is_running(place: Home, say: Say) -> dict[str, Any]:
@@ -140,18 +135,6 @@ async def _is_running(place: Home, say: Say) -> dict[str, Any]:
     raise LocalModeError(found["problems"])
 
 
-async def _foreground(
-    place: Home,
-    services: Sequence[ServiceSpec],
-    nodes_file: Path | None,
-    allocate_ms: int,
-    say: Say,
-) -> dict[str, Any]:
-    supervisor = Supervisor(place, services, nodes_file, say, allocate_ms=allocate_ms)
-    await supervisor.run(lambda: say(f"ready; export KUBECONFIG={place.kubeconfig}"))
-    return await status(place.path)
-
-
 async def _detached(
     place: Home,
     services: Sequence[ServiceSpec],
@@ -159,50 +142,57 @@ async def _detached(
     allocate_ms: int,
     say: Say,
 ) -> dict[str, Any]:
-    command = [sys.executable, "-m", "allotment_local.supervisor_main"]
+    """Start a supervisor of its own, and pass on what it writes into its log until it is ready."""
+    command = [sys.executable, "-m", "allotment_local.supervisor"]
     command += ["--home", str(place.path), "--services", to_json(services)]
     command += ["--allocate-ms", str(allocate_ms)]
     if nodes_file is not None:
         command += ["--nodes", str(nodes_file)]
     log = place.log_of("supervisor")
-    with append_to(log) as errors:
+    with append_to(log) as out:
+        heard = out.tell()
         process = await anyio.open_process(
-            command, stdin=subprocess.DEVNULL, stderr=errors, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )
     try:
-        ended = await _listen(process, say)
+        while True:
+            ended = process.returncode
+            state = await anyio.to_thread.run_sync(_state_by, place, process.pid)
+            heard += _pass_on(log, heard, say)
+            if state is not None and state.phase == "ready":
+                return await status(place.path)
+            if ended is not None:
+                break
+            await anyio.sleep(_PAUSE_S)
     except BaseException:
         with anyio.CancelScope(shield=True):
             if process.returncode is None:
                 process.terminate()
                 await process.wait()
         raise
-    if ended is None:
-        await process.wait()
-        raise StartFailed([f"the supervisor ended; the end of {log}:", *tail(log)])
-    if "failed" in ended:
-        await process.wait()
-        raise StartFailed(ended["failed"])
-    if "running" in ended:
-        await process.wait()
+    if ended == IS_RUNNING:
         raise AlreadyRunning
-    return await status(place.path)
+    problems = [] if state is None else state.problems
+    raise StartFailed(problems or [f"the supervisor ended; the end of {log}:", *tail(log)])
 
 
-async def _listen(process: Process, say: Say) -> dict[str, Any] | None:
-    """Pass on what the supervisor says until it has a result; None if it ends without one."""
-    assert process.stdout is not None
-    rest = b""
-    async with process.stdout:
-        async for piece in process.stdout:
-            rest += piece
-            while b"\n" in rest:
-                line, _, rest = rest.partition(b"\n")
-                message: dict[str, Any] = json.loads(line)
-                if "say" not in message:
-                    return message
-                say(message["say"])
-    return None
+def _state_by(place: Home, supervisor: int) -> State | None:
+    """What a supervisor says of the home; None while it says nothing."""
+    try:
+        state = read_state(place.state)
+    except StateError:
+        return None
+    return state if state is not None and state.supervisor.pid == supervisor else None
+
+
+def _pass_on(log: Path, start: int, say: Say) -> int:
+    """Say what a supervisor's log says from a byte on, without the times; how many bytes."""
+    lines = log.read_bytes()[start:].rpartition(b"\n")[0]
+    for line in lines.decode(errors="replace").splitlines():
+        stamp, end_of_stamp, text = line.partition(STAMP_END)
+        if end_of_stamp and stamp.startswith("["):
+            say(text)
+    return len(lines) + 1 if lines else 0
 
 
 def _down(place: Home, say: Say) -> bool:
@@ -219,12 +209,15 @@ def _down(place: Home, say: Say) -> bool:
         # It may have restarted something since we looked.
         state = read_state(place.state) or state
         processes = state.processes()
-    survivors = end([supervisor, *processes], LEFT_S)
-    if survivors:
-        pids = ", ".join(str(process.pid) for process in survivors)
-        raise HomeError(f"these processes could not be ended: {pids}")
+    if survivors := end([supervisor, *processes], LEFT_S):
+        raise HomeError(f"these processes could not be ended: {pids_text(survivors)}")
     place.kubeconfig.unlink(missing_ok=True)
-    _mark_stopped(place, state)
+    for service in state.services:
+        service.is_now(NOBODY)
+    state.supervisor = state.warden = NOBODY
+    if state.phase != "failed":
+        state.phase = "stopped"
+    write_state(place.state, state)
     said = "stopped" if alive else "local mode is not running"
     say(f"{said} in {place.path}; nothing is left running")
     return bool(alive)
@@ -239,12 +232,3 @@ def _state_of_owner(place: Home) -> State | None:
         if settled or not place.is_owned() or time.monotonic() > deadline_s:
             return state
         time.sleep(_PAUSE_S)
-
-
-def _mark_stopped(place: Home, state: State) -> None:
-    for service in state.services:
-        service.pid, service.started, service.http = 0, "", ""
-    state.supervisor = state.warden = NOBODY
-    if state.phase != "failed":
-        state.phase = "stopped"
-    write_state(place.state, state)

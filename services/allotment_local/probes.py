@@ -1,10 +1,10 @@
 """Is a local process ready? One small HTTP request, or NATS's greeting; no client library."""
 
-import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import anyio
+import msgspec
 
 from allotment.adapters.telemetry.log import error_text
 
@@ -35,6 +35,25 @@ class Answer(NamedTuple):
     """Since when it has had no news from NATS, in Unix time; None while news comes."""
 
 
+class _Log(msgspec.Struct, rename="camel"):
+    records_behind: int | None = None
+    seconds_behind: float | None = None
+    silent_since_ms: int | None = None
+
+
+class _Figures(msgspec.Struct):
+    log: _Log = msgspec.field(default_factory=_Log)
+
+
+class _Ready(msgspec.Struct):
+    """What a service's /readyz says."""
+
+    reasons: dict[str, str] = {}
+    refused: tuple[str, ...] = ()
+    holds: dict[str, Any] = {}
+    figures: _Figures = msgspec.field(default_factory=_Figures)
+
+
 async def probe_http(address: str, path: str = "/readyz") -> Answer:
     """Ask a service on `host:port` whether it is ready."""
     try:
@@ -44,15 +63,25 @@ async def probe_http(address: str, path: str = "/readyz") -> Answer:
         return Answer(False, f"no answer from {address} within {TIMEOUT_S:.0f} s")
     except (OSError, anyio.EndOfStream, anyio.BrokenResourceError, ValueError) as error:
         return Answer(False, f"no answer from {address}: {error_text(error)}")
-    reasons = "" if status == 200 else _reasons(status, body)
+    try:
+        said = msgspec.json.decode(body, type=_Ready)
+    except msgspec.DecodeError:
+        said = _Ready()
+    detail = "; ".join(f"{name}: {why}" for name, why in said.reasons.items())
+    if not detail:
+        detail = f"HTTP {status}: {body[:200].decode(errors='replace').strip()}"
+    log, lease = said.figures.log, said.holds.get("lease")
+    lag = None
+    if None not in (log.records_behind, log.seconds_behind) and log.silent_since_ms is None:
+        lag = Lag(log.records_behind or 0, log.seconds_behind or 0.0)
     return Answer(
-        status == 200,
-        reasons,
-        _lag(body),
-        _refused(body),
-        _pages(body),
-        _active(body),
-        _silent_since_ms(body),
+        ready=status == 200,
+        detail="" if status == 200 else detail,
+        lag=lag,
+        refused=said.refused,
+        pages=str(said.holds.get("pages", "")),
+        active=None if lease is None else str(lease).startswith("active"),
+        silent_since_ms=log.silent_since_ms,
     )
 
 
@@ -85,58 +114,3 @@ async def _get(address: str, path: str) -> tuple[int, bytes]:
                 break
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split(b" ", 2)[1] if head.startswith(b"HTTP/") else b"no HTTP"), body
-
-
-def _lag(body: bytes) -> Lag | None:
-    """What a service's /readyz says of its fold; a process without one says nothing, and neither
-    does one that has no news of where the log ends.
-    """
-    if _silent_since_ms(body) is not None:
-        return None
-    try:
-        figures = json.loads(body)["figures"]["log"]
-        return Lag(int(figures["recordsBehind"]), float(figures["secondsBehind"]))
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _silent_since_ms(body: bytes) -> int | None:
-    """Since when a service's /readyz says that it has had no news from NATS."""
-    try:
-        since_ms = json.loads(body)["figures"]["log"]["silentSinceMs"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return since_ms if isinstance(since_ms, int) else None
-
-
-def _refused(body: bytes) -> tuple[str, ...]:
-    """The objects that a service's /readyz names as refused."""
-    try:
-        return tuple(str(line) for line in json.loads(body)["refused"])
-    except (ValueError, KeyError, TypeError):
-        return ()
-
-
-def _pages(body: bytes) -> str:
-    """Where a service's /readyz says that its pages are."""
-    try:
-        return str(json.loads(body)["holds"]["pages"])
-    except (ValueError, KeyError, TypeError):
-        return ""
-
-
-def _active(body: bytes) -> bool | None:
-    """Whether a service's /readyz says that it has the lease."""
-    try:
-        return str(json.loads(body)["holds"]["lease"]).startswith("active")
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _reasons(status: int, body: bytes) -> str:
-    """What a service's /readyz says it waits for."""
-    try:
-        reasons = json.loads(body)["reasons"]
-        return "; ".join(f"{name}: {why}" for name, why in reasons.items())
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return f"HTTP {status}: {body[:200].decode(errors='replace').strip()}"

@@ -1,7 +1,4 @@
-"""Processes by more than their number: a pid is reused, a pid with its start time is not.
-
-Standard library only, as the warden, which outlives everything, should stay small.
-"""
+"""Processes by more than their number: a pid is reused, a pid with its start time is not."""
 
 import contextlib
 import os
@@ -58,6 +55,10 @@ def end(processes: Sequence[ProcessId], term_s: float, kill_s: float = 5.0) -> l
     for process in stubborn:
         send(process, signal.SIGKILL)
     return wait_gone(stubborn, kill_s)
+
+
+def pids_text(processes: Sequence[ProcessId]) -> str:
+    return ", ".join(str(process.pid) for process in processes)
 
 
 def _started(pid: int) -> str | None:

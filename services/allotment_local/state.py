@@ -1,23 +1,17 @@
-"""What runs in a home, as `state.json` says it: written by the supervisor, read by everyone.
+"""What runs in a home, as `state.json` says it: written by the supervisor, read by everyone."""
 
-Standard library only; see `processes`.
-"""
-
-import json
 import os
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+import msgspec
 
 from allotment_local.processes import ProcessId
 
-Phase = Literal["starting", "ready", "stopping", "stopped", "failed"]
-VERSION = 1
 NOBODY = ProcessId(0, "")
 
 
-@dataclass
-class ServiceState:
+class ServiceState(msgspec.Struct, forbid_unknown_fields=True):
     """One process under the supervisor. `pid` is 0 while it is down."""
 
     name: str
@@ -34,12 +28,17 @@ class ServiceState:
     def process(self) -> ProcessId:
         return ProcessId(self.pid, self.started)
 
+    def is_now(self, process: ProcessId) -> None:
+        """Another process runs the service, or no process does."""
+        self.pid, self.started, self.http = *process, ""
 
-@dataclass
-class State:
+
+class State(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A home's processes and addresses."""
 
-    phase: Phase = "starting"
+    version: Literal[1] = 1
+    services: list[ServiceState]
+    phase: Literal["starting", "ready", "stopping", "stopped", "failed"] = "starting"
     supervisor: ProcessId = NOBODY
     warden: ProcessId = NOBODY
     started_at: str = ""
@@ -47,8 +46,11 @@ class State:
     nats: str = ""
     inspector: str = ""
     """Where the pages are; they stay there when the inspector restarts."""
-    services: list[ServiceState] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = []
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in ("stopped", "failed")
 
     def processes(self) -> list[ProcessId]:
         """Everything that was started, the supervisor excepted."""
@@ -62,25 +64,17 @@ class StateError(Exception):
 def write_state(path: Path, state: State) -> None:
     """Replace the file in one step, so that readers never see half of it."""
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps({"version": VERSION, **asdict(state)}, indent=1) + "\n")
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n")
     os.replace(temporary, path)
 
 
 def read_state(path: Path) -> State | None:
     """The state of a home; None when nothing was ever started in it. Raises StateError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return msgspec.json.decode(path.read_bytes(), type=State)
     except FileNotFoundError:
         return None
-    try:
-        raw: dict[str, Any] = json.loads(text)
-        version = raw.pop("version")
-        if version != VERSION:
-            raise ValueError(f"version {version}, this program knows {VERSION}")
-        services = [ServiceState(**service) for service in raw.pop("services")]
-        supervisor, warden = (ProcessId(*raw.pop(name)) for name in ("supervisor", "warden"))
-        return State(services=services, supervisor=supervisor, warden=warden, **raw)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except msgspec.DecodeError as error:
         raise StateError(
             f"{path} cannot be read ({error}); end what still runs by hand, then delete the file"
         ) from error

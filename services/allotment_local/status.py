@@ -10,8 +10,6 @@ from allotment_local.probes import Answer, probe_http, probe_nats
 from allotment_local.processes import is_alive
 from allotment_local.state import ServiceState, State, StateError, read_state
 
-_OVER = ("stopped", "failed")
-
 
 class Addresses(NamedTuple):
     """Where the local mode of a home is, as far as its own file says; no service is asked."""
@@ -28,7 +26,7 @@ def addresses(home: Path = DEFAULT_HOME) -> Addresses:
         state = read_state(place.state)
     except StateError:
         return Addresses()
-    if state is None or state.phase in _OVER:
+    if state is None or state.is_over:
         return Addresses()
     return Addresses(state.nats, state.apiserver, place.kubeconfig)
 
@@ -39,65 +37,65 @@ async def status(home: Path = DEFAULT_HOME) -> dict[str, Any]:
     found: dict[str, Any] = {
         "ready": False,
         "home": str(place.path),
-        "kubeconfig": None,
-        "apiserver": None,
-        "nats": None,
-        "inspector": None,
-        "supervisor": None,
+        **dict.fromkeys(("kubeconfig", "apiserver", "nats", "inspector", "supervisor")),
         "services": [],
         "problems": [],
     }
     try:
         state = read_state(place.state)
     except StateError as error:
-        found["problems"] = [str(error)]
-        return found
-    if state is None or state.phase in _OVER:
-        found["problems"] = ["local mode is not running here; start it with: allot up -d"]
-        if state is not None:
-            found["problems"] += state.problems
-        return found
-    found["kubeconfig"] = str(place.kubeconfig)
-    found["apiserver"], found["nats"] = state.apiserver or None, state.nats or None
-    found["inspector"] = state.inspector or None
-    supervised = is_alive(state.supervisor)
-    found["supervisor"] = {"pid": state.supervisor.pid, "alive": supervised}
-    answers: dict[str, Answer] = {}
+        return {**found, "problems": [str(error)]}
+    if state is None or state.is_over:
+        problems = [] if state is None else state.problems
+        said = "local mode is not running here; start it with: allot up -d"
+        return {**found, "problems": [said, *problems]}
+    is_supervised = is_alive(state.supervisor)
+    rows: dict[str, dict[str, Any]] = {}
+
+    async def ask(service: ServiceState) -> None:
+        rows[service.name] = await _row(state, service)
+
     async with anyio.create_task_group() as asking:
         for service in state.services:
-            asking.start_soon(_ask, state, service, answers)
-    found["services"] = [_service_row(state, each, answers[each.name]) for each in state.services]
-    if not supervised:
-        found["problems"].append("the supervisor is gone; clean up with: allot down")
-    elif state.phase != "ready":
-        found["problems"].append(f"local mode is {state.phase}")
-    found["problems"] += [
-        f"{row['name']}: {row['detail'] or 'not ready'}"
-        for row in found["services"]
-        if not row["ready"]
+            asking.start_soon(ask, service)
+    problems = [
+        f"{name}: {rows[name]['detail'] or 'not ready'}"
+        for name in (service.name for service in state.services)
+        if not rows[name]["ready"]
     ]
-    found["ready"] = not found["problems"]
-    return found
+    if not is_supervised:
+        problems.insert(0, "the supervisor is gone; clean up with: allot down")
+    elif state.phase != "ready":
+        problems.insert(0, f"local mode is {state.phase}")
+    return {
+        "ready": not problems,
+        "home": str(place.path),
+        "kubeconfig": str(place.kubeconfig),
+        "apiserver": state.apiserver or None,
+        "nats": state.nats or None,
+        "inspector": state.inspector or None,
+        "supervisor": {"pid": state.supervisor.pid, "alive": is_supervised},
+        "services": [rows[service.name] for service in state.services],
+        "problems": problems,
+    }
 
 
-async def _ask(state: State, service: ServiceState, answers: dict[str, Answer]) -> None:
-    if not is_alive(service.process):
-        answers[service.name] = Answer(False, service.detail or "not running")
-    elif service.name == "nats":
-        answers[service.name] = await probe_nats(state.nats)
-    elif not service.http:
-        answers[service.name] = Answer(False, "it has not announced its address yet")
-    else:
-        answers[service.name] = await probe_http(service.http)
-
-
-def _service_row(state: State, service: ServiceState, answer: Answer) -> dict[str, Any]:
+async def _row(state: State, service: ServiceState) -> dict[str, Any]:
     http = service.http
+    lives = is_alive(service.process)
+    if not lives:
+        answer = Answer(False, service.detail or "not running")
+    elif service.name == "nats":
+        answer = await probe_nats(state.nats)
+    elif not http:
+        answer = Answer(False, "it has not announced its address yet")
+    else:
+        answer = await probe_http(http)
     return {
         "name": service.name,
         "pid": service.pid or None,
         "http": f"http://{http}" if http else None,
-        "alive": is_alive(service.process),
+        "alive": lives,
         "ready": answer.ready,
         "detail": answer.detail,
         "active": answer.active,

@@ -3,10 +3,12 @@
     home owned ─ leftovers ended ─ last log set aside ─ warden
       └─▶ nats-server, API server ─ ready ─▶ services ─ ready ─▶ (kept) ─ signal ─▶ all ended
 
-It runs inside `allot up`, or as a process of its own (`supervisor_main`) for `allot up -d`. Every
-process it starts is in the state file before it can do anything, so that others can end it.
+It runs inside `allot up`, or as a process of its own (`python -m allotment_local.supervisor`) for
+`allot up -d`. Every process it starts is in the state file before it can do anything, so that
+others can end it.
 """
 
+import argparse
 import os
 import signal
 import subprocess
@@ -19,13 +21,10 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from allotment.adapters.log.nats_server import NatsServerError
 from allotment.adapters.log.nats_users import seed_file
-from allotment_local.child import Child, describe_exit
-from allotment_local.home import Home, tail
-from allotment_local.nats_child import NatsChild
-from allotment_local.probes import probe_http
-from allotment_local.processes import end, identify
+from allotment_local.child import Child, NatsChild
+from allotment_local.home import AlreadyRunning, Home, tail
+from allotment_local.processes import end, identify, pids_text
 from allotment_local.specs import (
     KUBECONFIG,
     NATS,
@@ -33,16 +32,18 @@ from allotment_local.specs import (
     NATS_NKEY,
     PAGE_PORT,
     ServiceSpec,
+    from_json,
 )
 from allotment_local.state import NOBODY, ServiceState, State, StateError, read_state, write_state
 
 READY_WITHIN_S = 60.0
-STARTS_MAX = 3
-"""A service that dies so often before everything was ready will not get better."""
-STOP_S = 15.0
+IS_RUNNING = 3
+"""Exit status where another supervisor owns the home."""
+STAMP_END = "] "
+"""Between the time and the text of what a supervisor says in its log."""
+_STOP_S = 15.0
 """How long services have to end; longer than their own drain and flush."""
-LEFTOVER_S = 5.0
-WRONG_SETTINGS = 2
+_LEFTOVER_S = 5.0
 _PROBE_PAUSE_S = 0.05
 
 
@@ -70,14 +71,18 @@ class Supervisor:
         self._say = say
         self._nodes_file = nodes_file
         self._allocate_ms = allocate_ms
-        self._state = State(started_at=datetime.now(UTC).isoformat(timespec="seconds"))
-        self._nats = NatsChild(home.nats, self._service("nats"), self._write, say)
-        self._cluster = Child(
-            self._service("apiserver"), self._cluster_command, self._cluster_changed, say
-        )
+        names = ["apiserver", *(spec.name for spec in services)]
+        states = [
+            ServiceState("nats", str(home.nats / "nats-server.log")),
+            *(ServiceState(name, str(home.log_of(name))) for name in names),
+        ]
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._state = State(services=states, started_at=now)
+        self._nats = NatsChild(home.nats, states[0], self._write, say)
+        self._cluster = Child(states[1], self._cluster_command, self._write, say)
         self._services = [
-            Child(self._service(spec.name), self._command_of(spec), self._write, say)
-            for spec in services
+            Child(state, lambda spec=spec: self._command_of(spec), self._write, say)  # type: ignore[misc]
+            for state, spec in zip(states[2:], services, strict=True)
         ]
         self._warden: subprocess.Popen[bytes] | None = None
         self._asked_to_stop = anyio.Event()
@@ -107,8 +112,6 @@ class Supervisor:
             if problems:
                 raise StartFailed(problems)
 
-    # Before
-
     def _take_over(self) -> None:
         """End what an earlier supervisor left behind, and make room for a new cluster."""
         try:
@@ -120,12 +123,9 @@ class Supervisor:
             gone, before.supervisor = before.supervisor, self._state.supervisor
             before.phase = "starting"
             write_state(self._home.state, before)
-            survivors = end([*before.processes(), gone], LEFTOVER_S)
-            if survivors:
-                pids = ", ".join(str(process.pid) for process in survivors)
-                raise StartFailed(
-                    [f"processes of the last run could not be ended, end them by hand: {pids}"]
-                )
+            if survivors := end([*before.processes(), gone], _LEFTOVER_S):
+                text = "processes of the last run could not be ended, end them by hand"
+                raise StartFailed([f"{text}: {pids_text(survivors)}"])
         self._home.turn_logs()
         kept = self._home.set_aside_nats(datetime.now(UTC))
         if kept is not None:
@@ -156,63 +156,43 @@ class Supervisor:
                 self._asked_to_stop.set()
                 self._starting.cancel()
 
-    # Starting
-
     async def _start(self, tasks: TaskGroup) -> list[str]:
         """Start everything; returns what did not become ready, empty if all did."""
         with self._starting:
-            tasks.start_soon(self._cluster.keep)
-            try:
-                await self._nats.start()
-            except NatsServerError as error:
-                return [f"nats: {error}"]
-            tasks.start_soon(self._nats.keep)
-            self._state.nats = self._nats.server.url
-            binary = self._nats.server.binary
-            self._say(f"nats-server {binary.version if binary else ''} at {self._state.nats}")
-            problems = await self._until_ready([self._cluster])
+            problems = await self._until_ready(tasks, [self._nats, self._cluster])
             if problems:
                 return problems
-            self._say(f"API server at {self._state.apiserver}")
-            for child in self._services:
-                tasks.start_soon(child.keep)
-            return await self._until_ready(self._services)
+            self._state.nats = self._nats.server.url
+            self._state.apiserver = f"http://{self._cluster.state.http}"
+            self._home.write_kubeconfig(self._state.apiserver)
+            self._say(f"NATS at {self._state.nats}, API server at {self._state.apiserver}")
+            return await self._until_ready(tasks, self._services)
         return []
 
-    async def _until_ready(self, children: Sequence[Child]) -> list[str]:
-        waiting = {child.state.name: child for child in children}
-        why: dict[str, str] = {}
+    async def _until_ready(self, tasks: TaskGroup, children: Sequence[Child]) -> list[str]:
+        waiting = dict.fromkeys(children, "")
+        for child in children:
+            tasks.start_soon(child.keep)
         with anyio.move_on_after(READY_WITHIN_S):
             while waiting:
-                for name, child in list(waiting.items()):
-                    if _is_hopeless(child):
-                        return [self._hopeless(child)]
-                    if not child.state.http:
-                        continue
-                    answer = await probe_http(child.state.http)
-                    why[name] = answer.detail
+                for child in list(waiting):
+                    name, answer = child.state.name, await child.answer()
+                    waiting[child] = answer.detail
                     if answer.ready:
-                        del waiting[name]
+                        del waiting[child]
                         if child in self._services:
                             self._say(f"{name} ready at http://{child.state.http}")
-                            if answer.pages:
-                                self._state.inspector = answer.pages
-                                self._say(f"see the cluster in a browser: {answer.pages}")
+                        if answer.pages:
+                            self._state.inspector = answer.pages
+                            self._say(f"see the cluster in a browser: {answer.pages}")
+                    elif child.is_hopeless:
+                        ended = f"{name} {child.state.detail} while starting"
+                        return [_with_tail(ended, child)]
                 await anyio.sleep(_PROBE_PAUSE_S)
+        late = f"is not ready after {READY_WITHIN_S:.0f} s"
         return [
-            _with_tail(
-                f"{name} is not ready after {READY_WITHIN_S:.0f} s:"
-                f" {why.get(name, 'it has not announced its address')}",
-                child,
-            )
-            for name, child in waiting.items()
+            _with_tail(f"{child.state.name} {late}: {why}", child) for child, why in waiting.items()
         ]
-
-    def _hopeless(self, child: Child) -> str:
-        ended = f"{child.state.name} ended with {describe_exit(child.exit_status)} while starting"
-        return _with_tail(ended, child)
-
-    # Ending
 
     async def _end(self, problems: list[str]) -> None:
         """End the services, then the API server, then the log."""
@@ -221,8 +201,8 @@ class Supervisor:
         self._write()
         async with anyio.create_task_group() as ending:
             for child in self._services:
-                ending.start_soon(child.stop, STOP_S)
-        await self._cluster.stop(STOP_S)
+                ending.start_soon(child.stop, _STOP_S)
+        await self._cluster.stop(_STOP_S)
         await self._nats.stop()
         self._home.kubeconfig.unlink(missing_ok=True)
         self._state.phase = "failed" if problems else "stopped"
@@ -234,29 +214,13 @@ class Supervisor:
             return
         self._warden.stdin.close()
         try:
-            self._warden.wait(STOP_S)
+            self._warden.wait(_STOP_S)
         except subprocess.TimeoutExpired:
             self._warden.kill()
             self._warden.wait()
 
-    # The state, and what goes into commands
-
-    def _service(self, name: str) -> ServiceState:
-        log = self._home.log_of(name)
-        if name == "nats":
-            log = self._home.nats / "nats-server.log"
-        state = ServiceState(name, str(log))
-        self._state.services.append(state)
-        return state
-
     def _write(self) -> None:
         write_state(self._home.state, self._state)
-
-    def _cluster_changed(self) -> None:
-        if self._cluster.state.http and not self._state.apiserver:
-            self._state.apiserver = f"http://{self._cluster.state.http}"
-            self._home.write_kubeconfig(self._state.apiserver)
-        self._write()
 
     def _cluster_command(self) -> list[str]:
         """After a restart it is a new cluster, but at the address that everyone knows."""
@@ -264,10 +228,12 @@ class Supervisor:
         command = [sys.executable, "-m", "allotment_local.cluster", "--port", port]
         command += ["--allocate-ms", str(self._allocate_ms)]
         command += ["--writer-token", str(self._home.writer_token)]
-        return command if self._nodes_file is None else [*command, "--nodes", str(self._nodes_file)]
+        if self._nodes_file is not None:
+            command += ["--nodes", str(self._nodes_file.expanduser().absolute())]
+        return command
 
-    def _command_of(self, spec: ServiceSpec) -> Callable[[], list[str]]:
-        return lambda: spec.command(
+    def _command_of(self, spec: ServiceSpec) -> list[str]:
+        return spec.command(
             {
                 NATS: self._state.nats,
                 NATS_MONITOR: self._nats.server.monitor_url,
@@ -278,13 +244,36 @@ class Supervisor:
         )
 
 
-def _is_hopeless(child: Child) -> bool:
-    if child.starts > STARTS_MAX:
-        return True
-    return child.exit_status == WRONG_SETTINGS and child.state.restarts > 0
-
-
 def _with_tail(problem: str, child: Child) -> str:
     last = tail(Path(child.state.log))
     shown = "".join(f"\n    {line}" for line in last) or "\n    (its log is empty)"
     return f"{problem}; the end of {child.state.log}:{shown}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m allotment_local.supervisor")
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--nodes", type=Path, help="YAML of node shapes")
+    parser.add_argument("--allocate-ms", type=int, default=0, help="of device plugins")
+    parser.add_argument("--services", type=from_json, required=True, help="as JSON")
+    given = parser.parse_args()
+
+    def say(text: str) -> None:
+        print(f"[{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}{STAMP_END}{text}", flush=True)
+
+    async def life() -> None:
+        supervisor = Supervisor(
+            Home(given.home), given.services, given.nodes, say, allocate_ms=given.allocate_ms
+        )
+        await supervisor.run(lambda: say("ready"))
+
+    try:
+        anyio.run(life)
+    except AlreadyRunning:
+        sys.exit(IS_RUNNING)
+    except StartFailed as error:
+        sys.exit("\n".join(error.problems))
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from allotment_local.processes import end
+from allotment_local.processes import end, pids_text
 from allotment_local.state import StateError, read_state
 
 TERM_S = 10.0
@@ -31,9 +31,8 @@ def main() -> None:
     if state is None:
         return
     own = os.getpid()
-    left = end([process for process in state.processes() if process.pid not in (0, own)], TERM_S)
-    if left:
-        sys.exit(f"warden: these would not end: {[process.pid for process in left]}")
+    if left := end([each for each in state.processes() if each.pid not in (0, own)], TERM_S):
+        sys.exit(f"warden: these would not end: {pids_text(left)}")
 
 
 if __name__ == "__main__":

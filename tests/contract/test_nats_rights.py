@@ -39,7 +39,7 @@ from allotment.adapters.log.nats_users import (
 )
 from allotment.adapters.log.questions import RECORDS_MAX
 from allotment.core.logport import Landed, Record
-from allotment_local.nats_child import NatsChild
+from allotment_local.child import NatsChild
 from allotment_local.state import ServiceState
 from allotment_proto import subjects
 
