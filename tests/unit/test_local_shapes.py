@@ -161,87 +161,105 @@ GPUS = "gpus: {model: M, count: 1, memory_mib: 1}"
     ("text", "expected"),
     [
         ("", "nodes.yaml:1: the document is missing; wanted: a list of nodes: - name: gpu-0 …"),
-        ("{}", "nodes.yaml:1: the document: {}; wanted: a list of nodes: - name: gpu-0 …"),
+        ("{}", "nodes.yaml:1: the document is {}; wanted: a list of nodes: - name: gpu-0 …"),
         ("- name: [", "nodes.yaml:1: not valid YAML: expected the node content, but found '<str"),
-        ("- a", "nodes.yaml:1: [0]: 'a'; wanted: a mapping of names to values"),
+        ("- a", "nodes.yaml:1: [0] is 'a'; wanted: a mapping of names to values"),
         ("- {cpu: 1}", "nodes.yaml:1: [0].name is missing; wanted: either name, or prefix w"),
-        ("- name: N", "nodes.yaml:1: [0].name: 'N'; wanted: lower case letters, digits, -"),
+        ("- name: N", "nodes.yaml:1: [0].name is 'N'; wanted: lower case letters, digits, -"),
         (
             "- name: n\n  count: 2",
-            "nodes.yaml:2: [0].count: 2; wanted: prefix instead of name for several nodes",
+            "nodes.yaml:2: [0].count is 2; wanted: prefix instead of name for several nodes",
         ),
-        ("- prefix: n\n  count: 0", "nodes.yaml:2: [0].count: 0; wanted: a whole number from 1 "),
-        ("- name: n\n  kind: gpu", "nodes.yaml:2: [0].kind: 'gpu'; wanted: one of vgpu, gpushare"),
+        ("- prefix: n\n  count: 0", "nodes.yaml:2: [0].count is 0; wanted: a whole number from 1 "),
+        (
+            "- name: n\n  kind: gpu",
+            "nodes.yaml:2: [0].kind is 'gpu'; wanted: one of vgpu, gpushare",
+        ),
         ("- name: n\n  kind: vgpu", "nodes.yaml:1: [0].gpus is missing; wanted: the cards, as k"),
-        (f"- name: n\n  {GPUS}\n  kind: cpu", "nodes.yaml:2: [0].gpus: '…'; wanted: no gpus on a"),
+        (
+            f"- name: n\n  {GPUS}\n  kind: cpu",
+            "nodes.yaml:2: [0].gpus is '…'; wanted: no gpus on a",
+        ),
         (
             "- name: n\n  allocate_ms: -1",
-            "nodes.yaml:2: [0].allocate_ms: -1; wanted: a whole numbe",
+            "nodes.yaml:2: [0].allocate_ms is -1; wanted: a whole numbe",
         ),
-        ("- name: n\n  cpu: many", "nodes.yaml:2: [0].cpu: 'many'; wanted: cores like 64 or 500m"),
-        ("- name: n\n  memory: -1Gi", "nodes.yaml:2: [0].memory: '-1Gi'; wanted: bytes like 256G"),
+        (
+            "- name: n\n  cpu: many",
+            "nodes.yaml:2: [0].cpu is 'many'; wanted: cores like 64 or 500m",
+        ),
+        (
+            "- name: n\n  memory: -1Gi",
+            "nodes.yaml:2: [0].memory is '-1Gi'; wanted: bytes like 256G",
+        ),
         ("- name: n\n  spped: 1", "nodes.yaml:2: [0].spped is not known; known are name, prefix"),
-        ("- name: n\n  labels: {a: 1}", "nodes.yaml:2: [0].labels.a: 1; wanted: a text like"),
-        ("- name: n\n  taints: {}", "nodes.yaml:2: [0].taints: {}; wanted: a list of {key, value"),
+        ("- name: n\n  labels: {a: 1}", "nodes.yaml:2: [0].labels.a is 1; wanted: a text like"),
+        (
+            "- name: n\n  taints: {}",
+            "nodes.yaml:2: [0].taints is {}; wanted: a list of {key, value",
+        ),
         (
             "- name: n\n  taints:\n  - {key: k, effect: Never}",
-            "nodes.yaml:3: [0].taints[0].effect: 'Never'; wanted: one of NoSchedule",
+            "nodes.yaml:3: [0].taints[0].effect is 'Never'; wanted: one of NoSchedule",
         ),
         ("- name: n\n  name: m", "nodes.yaml:2: [0].name: 'name' is repeated; wanted: each key"),
         ("- name: n\n- name: n", "nodes.yaml:2: [1]: 'n' is taken; wanted: a name for each node"),
         (
             "- name: n\n  gpus:\n    model: a,b\n    count: 1\n    memory_mib: 1",
-            "nodes.yaml:3: [0].gpus.model: 'a,b'; wanted: a card's name, without , : or ;",
+            "nodes.yaml:3: [0].gpus.model is 'a,b'; wanted: a card's name, without , : or ;",
         ),
         (
             "- name: n\n  gpus: {model: M, count: 1.5, memory_mib: 1}",
-            "nodes.yaml:2: [0].gpus.count: 1.5; wanted: a whole number from 1 to 64",
+            "nodes.yaml:2: [0].gpus.count is 1.5; wanted: a whole number from 1 to 64",
         ),
         (
             "- name: n\n  gpus: {model: M, count: 1, memory_mib: 1, resource: nvidia.com/gpu}",
-            "nodes.yaml:2: [0].gpus.resource: 'nvidia.com/gpu'; wanted: a resource like nvidia.co",
+            "nodes.yaml:2: [0].gpus.resource is 'nvidia.com/gpu'; wanted: a resource like nvidia.c",
         ),
         (
             "- name: n\n  gpus: {model: Tesla T4, count: 1, memory_mib: 1, mode: mig}",
-            "nodes.yaml:2: [0].gpus.model: 'Tesla T4'; wanted: with mode mig a model that has a "
+            "nodes.yaml:2: [0].gpus.model is 'Tesla T4'; wanted: with mode mig a model that has a "
             "table in the device configuration: A30, A100-SXM4-40GB",
         ),
         (
             "- name: n\n  gpus: {model: M, count: 1, memory_mib: 1, mode: shared}",
-            "nodes.yaml:2: [0].gpus.mode: 'shared'; wanted: one of hami-core, mig, mps",
+            "nodes.yaml:2: [0].gpus.mode is 'shared'; wanted: one of hami-core, mig, mps",
         ),
         (
             "- name: n\n  kind: whole\n  gpus: {model: M, count: 1, memory_mib: 1, mode: mps}",
-            "nodes.yaml:3: [0].gpus.mode: 'mps'; wanted: no mode on a node of kind whole",
+            "nodes.yaml:3: [0].gpus.mode is 'mps'; wanted: no mode on a node of kind whole",
         ),
         ("- name: n\n  kind: ascend", "nodes.yaml:1: [0].npus is missing; wanted: the chips, as"),
         (
             "- name: n\n  npus: {chip: Ascend310P, count: 1, memory_mib: 1}",
-            "nodes.yaml:2: [0].npus: '…'; wanted: no npus on a node of kind cpu",
+            "nodes.yaml:2: [0].npus is '…'; wanted: no npus on a node of kind cpu",
         ),
         (
             "- name: n\n  kind: ascend\n  npus: {chip: 910B, count: 1, memory_mib: 1}",
-            "nodes.yaml:3: [0].npus.chip: '910B'; wanted: a chip like Ascend910B3",
+            "nodes.yaml:3: [0].npus.chip is '910B'; wanted: a chip like Ascend910B3",
         ),
         (
             "- name: n\n  kind: ascend\n  npus: {chip: Ascend910B3, count: 4, memory_mib: 1, "
             "networks: 3}",
-            "nodes.yaml:3: [0].npus.networks: 3; wanted: as many chips in each: a divisor of 4",
+            "nodes.yaml:3: [0].npus.networks is 3; wanted: as many chips in each: a divisor of 4",
         ),
         (
             "- name: n\n  kind: ascend\n  npus: {chip: Ascend910B3, count: 4, memory_mib: 1, "
             "soft: maybe}",
-            "nodes.yaml:3: [0].npus.soft: 'maybe'; wanted: true or false",
+            "nodes.yaml:3: [0].npus.soft is 'maybe'; wanted: true or false",
         ),
         (
             "- name: n\n  kind: mindcluster\n  npus: {chip: Ascend310P, count: 4, cores: 9}",
-            "nodes.yaml:3: [0].npus.chip: 'Ascend310P with 9 cores'; wanted: Ascend310P with 8 cor",
+            "nodes.yaml:3: [0].npus.chip is 'Ascend310P with 9 cores'; wanted: Ascend310P with 8 c",
         ),
         (
             "- name: n\n  kind: mindcluster\n  npus: {chip: Ascend310P, count: 4, memory_mib: 9}",
             "nodes.yaml:3: [0].npus.memory_mib is not known; known are chip, count, cores",
         ),
-        ("- prefix: n\n  count: 5000\n- name: x", "nodes.yaml:1: the document: 5001; wanted: at m"),
+        (
+            "- prefix: n\n  count: 5000\n- name: x",
+            "nodes.yaml:1: the document is 5001; wanted: at m",
+        ),
     ],
 )
 def test_every_mistake_is_named_with_its_place(text: str, expected: str) -> None:

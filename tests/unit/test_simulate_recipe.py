@@ -69,7 +69,11 @@ def test_the_examples_can_be_read(file: Path) -> None:
         ("count: 2\n", "cuont: 2\n", "w.yaml:5: nodes[0].cuont is not known; did you mean count?"),
         ("nodes:", "nods:", "w.yaml:2: nodes is missing; wanted: a list of nodes"),
         ("lasts: 100h", "lasts: 10000d", "pods'; wanted: at most 2000000 pods in all"),
-        ("count: 2\n", "count: 0\n", "w.yaml:5: nodes[0].count: 0; wanted: a whole number from 1"),
+        (
+            "count: 2\n",
+            "count: 0\n",
+            "w.yaml:5: nodes[0].count is 0; wanted: a whole number from 1",
+        ),
         (
             "count: 2\n",
             "count: 2\n    cpu: 80000000000000\n",

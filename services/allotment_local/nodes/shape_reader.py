@@ -22,7 +22,7 @@ from allotment_local.nodes.shapes import (
     NodeShape,
     Npus,
 )
-from allotment_local.nodes.yaml_lines import Lines, NotYamlError, load_with_lines
+from allotment_local.nodes.yaml_lines import NotYamlError, load_with_lines
 
 NODES_MAX = 5000
 ALLOCATE_MS_MAX = 600_000
@@ -74,21 +74,14 @@ def parse_shapes(text: str, source: str) -> tuple[NodeShape, ...]:
     except NotYamlError as error:
         raise ShapesError([f"{source}{error}"]) from error
     values = Values(source, lines)
-    shapes = _nodes(values, value, _ROOT)
+    shapes = shapes_in(values, value, _ROOT)
     if values.problems:
         raise ShapesError(values.problems)
     return tuple(shapes)
 
 
-def shapes_in(
-    value: Any, source: str, lines: Lines, place: tuple[str | int, ...]
-) -> tuple[list[NodeShape], list[str]]:
-    """The nodes that stand at `place` of a larger document, and every mistake in them."""
-    values = Values(source, lines)
-    return _nodes(values, value, Field(place)), values.problems
-
-
-def _nodes(values: Values, value: Any, root: Field) -> list[NodeShape]:
+def shapes_in(values: Values, value: Any, root: Field) -> list[NodeShape]:
+    """The nodes that stand at a place of a document."""
     for path, key in values.repeated:
         values.wrong(Field(path) / key, key, "each key once", "is repeated")
     if not isinstance(value, list) or not value:

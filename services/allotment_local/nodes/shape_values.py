@@ -1,4 +1,4 @@
-"""Single values of a shapes file, each checked; every mistake with its line, value and remedy."""
+"""Single values of a YAML file, each checked; every mistake with its line, value and remedy."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -106,7 +106,9 @@ class Values:
         return str(value)
 
     def wrong(self, field: Field, value: Any, wanted: str, what: str = "") -> None:
-        shown = " is missing" if value is None else f": {value!r} {what}".rstrip()
+        shown = f": {value!r} {what}" if what else f" is {value!r}"
+        if value is None:
+            shown = " is missing"
         if len(shown) > 80:
             shown = shown[:77] + "..."
         self._problem(field, f"{shown}; wanted: {wanted}")
