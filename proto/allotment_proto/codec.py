@@ -23,8 +23,9 @@ _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """All that msgspec raises for bytes that are not what we expect."""
 
-_FIXED = frozenset((registry.DECISION.address, registry.OUTCOME.address))
-"""The binder's subjects: what the watcher appends has no place there, nor the reverse."""
+_FIXED = frozenset(topic.address for topic in registry.TOPICS if topic.sender != registry.WATCHER)
+"""The binder's and the archiver's subjects: what others append has no place there, nor the
+reverse."""
 
 _encoder = msgspec.json.Encoder()
 _envelope = msgspec.json.Decoder(Envelope)

@@ -8,8 +8,10 @@ together in order. Its position in the stream is its sequence.
   `PolicyLoaded`, `MixLearned`, `DevicesConfigured`, `ConfigurationChecked`, `TimePassed`
 * decisions (binder, by compare-and-append): `Decided`
 * outcomes (binder): `Bound`, `BindFailed`, `Evicted`, `Corrected`
+* the log itself (binder): `SegmentClosing`, `CheckpointPart`, `SegmentClosed`, `LevelRaised`;
+  (archiver): `SegmentArchived`, `SegmentsDropped`
 
-They are defined in `observed` and `decided`; here is what a record can hold.
+They are defined in `observed`, `decided` and `segments`; here is what a record can hold.
 `registry` has a row for each.
 """
 
@@ -54,6 +56,14 @@ from allotment_proto.observed import (
     QueueObserved,
     TimePassed,
 )
+from allotment_proto.segments import (
+    CheckpointPart,
+    LevelRaised,
+    SegmentArchived,
+    SegmentClosed,
+    SegmentClosing,
+    SegmentsDropped,
+)
 
 __all__ = [
     "DEVICE_CONFIG",
@@ -62,6 +72,7 @@ __all__ = [
     "Admission",
     "BindFailed",
     "Bound",
+    "CheckpointPart",
     "ConfigurationChecked",
     "Corrected",
     "Decided",
@@ -75,6 +86,7 @@ __all__ = [
     "GroupGone",
     "GroupObserved",
     "Held",
+    "LevelRaised",
     "MixLearned",
     "NodeGone",
     "NodeObserved",
@@ -90,6 +102,10 @@ __all__ = [
     "QuotaShort",
     "Refusal",
     "RunnerUp",
+    "SegmentArchived",
+    "SegmentClosed",
+    "SegmentClosing",
+    "SegmentsDropped",
     "Short",
     "StageTime",
     "TimePassed",
@@ -119,13 +135,23 @@ Event = (
     | BindFailed
     | Evicted
     | Corrected
+    | SegmentClosing
+    | CheckpointPart
+    | SegmentClosed
+    | SegmentArchived
+    | SegmentsDropped
+    | LevelRaised
 )
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One record of the log. `by` is the appending service and instance, `at_ms` its Unix time."""
+    """One record of the log. `by` is the appending service and instance, `at_ms` its Unix time.
+
+    `chain`, of a decision, is the head of the chain at the decision's basis.
+    """
 
     v: Int64 = ENVELOPE_VERSION
     at_ms: Int64
     by: str
     events: tuple[Event, ...]
+    chain: str | msgspec.UnsetType = msgspec.UNSET

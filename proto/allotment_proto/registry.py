@@ -13,6 +13,7 @@ from allotment_proto import subjects
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    CheckpointPart,
     ConfigurationChecked,
     Corrected,
     Decided,
@@ -21,6 +22,7 @@ from allotment_proto.events import (
     Evicted,
     GroupGone,
     GroupObserved,
+    LevelRaised,
     MixLearned,
     NodeGone,
     NodeObserved,
@@ -31,11 +33,16 @@ from allotment_proto.events import (
     PriorityClassObserved,
     QueueGone,
     QueueObserved,
+    SegmentArchived,
+    SegmentClosed,
+    SegmentClosing,
+    SegmentsDropped,
     TimePassed,
 )
 
 WATCHER = "watcher"
 BINDER = "binder"
+ARCHIVER = "archiver"
 
 
 class Topic(NamedTuple):
@@ -98,6 +105,9 @@ CONFIG = _fixed("logConfig", subjects.CONFIG, WATCHER)
 TIME = _fixed("logTime", subjects.TIME, WATCHER)
 DECISION = _fixed("logDecision", subjects.DECISION, BINDER)
 OUTCOME = _fixed("logOutcome", subjects.OUTCOME, BINDER)
+SEGMENT = _fixed("logSegment", subjects.SEGMENT, BINDER)
+CHECKPOINT = _fixed("logCheckpoint", subjects.CHECKPOINT, BINDER)
+ARCHIVE = _fixed("logArchive", subjects.ARCHIVE, ARCHIVER)
 
 
 class Kind(NamedTuple):
@@ -128,6 +138,12 @@ KINDS = (
     Kind(BindFailed, OUTCOME),
     Kind(Evicted, OUTCOME),
     Kind(Corrected, OUTCOME),
+    Kind(SegmentClosing, SEGMENT),
+    Kind(CheckpointPart, SEGMENT),
+    Kind(LevelRaised, SEGMENT),
+    Kind(SegmentClosed, CHECKPOINT),
+    Kind(SegmentArchived, ARCHIVE),
+    Kind(SegmentsDropped, ARCHIVE),
 )
 KIND: dict[type, Kind] = {kind.struct: kind for kind in KINDS}
 TOPICS = tuple(dict.fromkeys(kind.topic for kind in KINDS))

@@ -13,6 +13,12 @@ OUTCOME = "allot.log.outcome"
 FACTS = "allot.log.facts"
 """Several facts that gathered while an append was in flight, in one record."""
 
+SEGMENT = "allot.log.segment"
+"""Where a segment ends, and the parts of its checkpoint."""
+CHECKPOINT = "allot.log.checkpoint"
+"""That a segment is closed and its checkpoint complete: the newest is the last on this subject."""
+ARCHIVE = "allot.log.archive"
+
 FEASIBLE = "allot.pipe.feasible"
 PROPOSAL = "allot.pipe.proposal"
 SETTLED = "allot.pipe.settled"
@@ -105,6 +111,9 @@ def describe(subject: str) -> tuple[str, str]:
         DECISION: "decision",
         OUTCOME: "outcome",
         FACTS: "facts",
+        SEGMENT: "segment",
+        CHECKPOINT: "checkpoint",
+        ARCHIVE: "archive",
     }
     if subject in kinds:
         return kinds[subject], ""

@@ -27,4 +27,9 @@ def test_a_table_with_something_else_is_refused() -> None:
 
 def test_the_binder_alone_appends_decisions_and_outcomes() -> None:
     of_binder = {topic.address for topic in TOPICS if topic.sender == BINDER}
-    assert of_binder == {subjects.DECISION, subjects.OUTCOME}
+    assert of_binder == {
+        subjects.DECISION,
+        subjects.OUTCOME,
+        subjects.SEGMENT,
+        subjects.CHECKPOINT,
+    }

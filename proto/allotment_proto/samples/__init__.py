@@ -19,6 +19,7 @@ from allotment_proto.events import (
     ENVELOPE_VERSION,
     BindFailed,
     Bound,
+    CheckpointPart,
     ConfigurationChecked,
     Corrected,
     Decided,
@@ -29,6 +30,7 @@ from allotment_proto.events import (
     Evicted,
     GroupGone,
     GroupObserved,
+    LevelRaised,
     MixLearned,
     NodeGone,
     NodeObserved,
@@ -42,6 +44,10 @@ from allotment_proto.events import (
     QueueObserved,
     Refusal,
     RunnerUp,
+    SegmentArchived,
+    SegmentClosed,
+    SegmentClosing,
+    SegmentsDropped,
     StageTime,
     TimePassed,
 )
@@ -339,6 +345,26 @@ EVENTS: tuple[Event, ...] = (
         memory_bytes=2 * GIB,
         extended=_REQUEST.extended,
     ),
+    SegmentClosing(number=7, cause="size"),
+    CheckpointPart(closing=90_000, index=0, data=b"zstd"),
+    SegmentClosed(
+        number=7,
+        at_ms=AT_MS,
+        first_seq=70_001,
+        last_seq=90_000,
+        parts=1,
+        image_bytes=480_000,
+        digest="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        chain="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    ),
+    SegmentArchived(
+        number=7,
+        uri="s3://gpu-log/segment-00000007-70001-90000.allotment",
+        sha256="2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
+        size_bytes=26_000_000,
+    ),
+    SegmentsDropped(last_seq=70_000),
+    LevelRaised(level=2),
 )
 check_complete(f"{__name__}.EVENTS", {type(event) for event in EVENTS})
 

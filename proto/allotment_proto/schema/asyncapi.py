@@ -86,7 +86,7 @@ def _channel(channel: Channel) -> dict[str, Any]:
             "discard": "new",
             "denyDelete": True,
             "denyPurge": True,
-            "compareAndAppend": channel.address == subjects.DECISION,
+            "compareAndAppend": channel.address in (subjects.DECISION, subjects.CHECKPOINT),
         }
     return found
 

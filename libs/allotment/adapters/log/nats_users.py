@@ -83,7 +83,7 @@ _FACTS = (
     subjects.TIME,
     subjects.FACTS,
 )
-_DECIDES = (subjects.DECISION, subjects.OUTCOME)
+_DECIDES = (subjects.DECISION, subjects.OUTCOME, subjects.SEGMENT, subjects.CHECKPOINT)
 
 
 class Rights(NamedTuple):

@@ -11,6 +11,7 @@ import msgspec
 
 from allotment.core.ledger.changes import Trail
 from allotment.core.ledger.ledger import Ledger, on_any_card, sized
+from allotment.core.ledger.segments import Segments
 from allotment.core.reasons import CARDS_QUARANTINED, RECORD_FORGED
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
@@ -628,6 +629,8 @@ class ClusterState:
         self.voided: dict[str, int] = {}
         """Pods whose last placement did not stand, or that wait behind such a one → the sequence of
         that decision."""
+        self.segments = Segments()
+        """The stretches of the log that end with a checkpoint."""
         self.trails = _Trails()
         self.memo = _Memo()
 

@@ -1,4 +1,6 @@
 """State ⇄ bytes. A snapshot is a cache: a start without one ends in the same state, byte for byte.
+A checkpoint of the log is the same bytes in the log itself, so every version of them stays
+readable.
 
 The encoding is canonical (everything sorted), so two states are equal exactly if their bytes are.
 
@@ -23,6 +25,7 @@ from allotment.core.ledger.model import (
     Nominated,
     Pod,
 )
+from allotment.core.ledger.segments import Segments
 from allotment_proto.codec import UNREADABLE
 from allotment_proto.device_config import DeviceConfig
 from allotment_proto.events import (
@@ -84,7 +87,8 @@ class _Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     served: tuple[str, ...] = ()
     health: tuple[tuple[CardPlace, Health], ...] = ()
     forged_at: tuple[tuple[str, int], ...] = ()
-    """This and the three fields before are left out if there are none."""
+    segments: Segments | None = None
+    """This and the four fields before are left out if there are none."""
 
 
 class SnapshotError(Exception):
@@ -143,6 +147,7 @@ def encoding(state: ClusterState) -> Generator[None, None, bytes]:
             served=tuple(state.served),
             health=tuple(sorted(state.health.items())),
             forged_at=tuple(sorted(state.forged_at.items())),
+            segments=None if state.segments == Segments() else state.segments,
         )
     )
 
@@ -236,6 +241,7 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.pending = dict.fromkeys(image.pending)
     state.voided = dict(image.voided)
     state.corrected = {found[1].uid: found for found in image.corrected}
+    state.segments = image.segments or Segments()
     return state
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from allotment.core.ledger import evictions as fold_evictions
 from allotment.core.ledger import groups as fold_groups
-from allotment.core.ledger import health
+from allotment.core.ledger import health, segments
 from allotment.core.ledger.books import charge, forget_if_empty, node_of, release, sort_in
 from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import (
@@ -37,6 +37,7 @@ from allotment_proto.events import (
     SCHEDULER_CONFIG,
     BindFailed,
     Bound,
+    CheckpointPart,
     ConfigurationChecked,
     Corrected,
     Decided,
@@ -45,6 +46,7 @@ from allotment_proto.events import (
     Evicted,
     GroupGone,
     GroupObserved,
+    LevelRaised,
     MixLearned,
     NodeGone,
     NodeObserved,
@@ -56,6 +58,10 @@ from allotment_proto.events import (
     PriorityClassObserved,
     QueueGone,
     QueueObserved,
+    SegmentArchived,
+    SegmentClosed,
+    SegmentClosing,
+    SegmentsDropped,
     TimePassed,
 )
 from allotment_proto.facts import Holding
@@ -345,6 +351,15 @@ def _bind_failed(state: ClusterState, event: BindFailed, seq: int) -> None:
         sort_in(state, pod)
 
 
+def _of_segments(
+    handle: Callable[[segments.Segments, Any, int], segments.Segments],
+) -> Callable[[ClusterState, Any, int], None]:
+    def apply_to(state: ClusterState, event: Event, seq: int) -> None:
+        state.segments = handle(state.segments, event, seq)
+
+    return apply_to
+
+
 _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
     NodeObserved: _node_observed,
     NodeGone: _node_gone,
@@ -366,6 +381,12 @@ _HANDLERS: dict[type, Callable[[ClusterState, Any, int], None]] = {
     PriorityClassGone: fold_groups.class_gone,
     Evicted: fold_evictions.evicted,
     Corrected: pod_corrected,
+    SegmentClosing: _of_segments(segments.closing),
+    CheckpointPart: _of_segments(segments.part),
+    SegmentClosed: _of_segments(segments.closed),
+    SegmentArchived: _of_segments(segments.archived),
+    SegmentsDropped: _of_segments(segments.dropped),
+    LevelRaised: _of_segments(segments.raised),
 }
 check_complete(f"{__name__}._HANDLERS", _HANDLERS)
 

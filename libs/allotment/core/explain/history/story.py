@@ -15,6 +15,7 @@ from allotment_proto import subjects
 from allotment_proto.events import (
     BindFailed,
     Bound,
+    CheckpointPart,
     ConfigurationChecked,
     Corrected,
     Decided,
@@ -24,6 +25,7 @@ from allotment_proto.events import (
     Eviction,
     GroupGone,
     GroupObserved,
+    LevelRaised,
     MixLearned,
     NodeGone,
     NodeObserved,
@@ -35,6 +37,10 @@ from allotment_proto.events import (
     PriorityClassObserved,
     QueueGone,
     QueueObserved,
+    SegmentArchived,
+    SegmentClosed,
+    SegmentClosing,
+    SegmentsDropped,
     TimePassed,
 )
 from allotment_proto.facts import Holding
@@ -86,7 +92,11 @@ def of_no_event(topic: str, by: str) -> tuple[str, str]:
     """What a record without events is and says, by its subject in the log: a binder begins with one
     on each subject that it writes, so that what an earlier one has under way is refused.
     """
-    what = {subjects.DECISION: "decides", subjects.OUTCOME: "binds"}.get(topic)
+    what = {
+        subjects.DECISION: "decides",
+        subjects.OUTCOME: "binds",
+        subjects.SEGMENT: "closes segments",
+    }.get(topic)
     return ("Began", f"{by} {what} from here on") if what else ("Empty", "it holds no event")
 
 
@@ -259,6 +269,21 @@ def _corrected_line(event: Corrected) -> str:
     return f"pod {event.namespace}/{event.name} on {event.node} corrected: {said}"
 
 
+_CLOSED_FOR = {"size": "it is large enough", "age": "it is old enough", "asked": "as asked"}
+
+
+def _closing_line(event: SegmentClosing) -> str:
+    return f"segment {event.number} ends with this record: {_CLOSED_FOR[event.cause]}"
+
+
+def _closed_line(event: SegmentClosed) -> str:
+    records = event.last_seq - event.first_seq + 1
+    return (
+        f"segment {event.number} is closed: records {event.first_seq} to {event.last_seq} "
+        f"({records}), checkpoint of {event.image_bytes} bytes"
+    )
+
+
 _LINES: dict[type, Callable[[Any], str]] = {
     NodeObserved: _node_line,
     NodeGone: lambda event: f"node {event.name} is gone",
@@ -280,5 +305,15 @@ _LINES: dict[type, Callable[[Any], str]] = {
     BindFailed: _bind_failed_line,
     Evicted: _evicted_line,
     Corrected: _corrected_line,
+    SegmentClosing: _closing_line,
+    CheckpointPart: lambda event: f"part {event.index + 1} of the checkpoint at {event.closing}",
+    SegmentClosed: _closed_line,
+    SegmentArchived: lambda event: (
+        f"segment {event.number} is archived: {event.uri} ({event.size_bytes} bytes)"
+    ),
+    SegmentsDropped: lambda event: (
+        f"the records up to {event.last_seq} leave the stream; they are archived"
+    ),
+    LevelRaised: lambda event: f"records may be of level {event.level} from here on",
 }
 check_complete(f"{__name__}._LINES", _LINES)
