@@ -16,6 +16,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
+from allotment.adapters.log.checkpoints import Checkpoint, newest_checkpoint
 from allotment.core.logport import (
     AppendResult,
     Landed,
@@ -176,6 +177,13 @@ class MemoryLog:
     async def record(self, seq: int) -> Record | None:
         await anyio.lowlevel.checkpoint()
         return self.core.records[seq - 1] if 1 <= seq <= len(self.core.records) else None
+
+    async def first_on(self, subject: str, from_seq: int) -> Record | None:
+        await anyio.lowlevel.checkpoint()
+        return self.core.first_on_subject(subject, from_seq)
+
+    async def checkpoint(self) -> Checkpoint | None:
+        return await newest_checkpoint(self)
 
     async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         records = self.core.records

@@ -28,6 +28,8 @@ LIST_AGAIN = "allot.ask.list"
 """Asks the active watcher to list pods and nodes again. Nothing in the message is trusted, and all
 that follows is what the API server says. It is ignored while a list is under way, nor for ten
 seconds after one that was asked for was complete."""
+CLOSE = "allot.ask.close"
+"""Asks the active binder to close the open segment of the log."""
 
 NODE = "allot.log.node."
 POD = "allot.log.pod."

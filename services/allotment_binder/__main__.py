@@ -15,6 +15,7 @@ from allotment.adapters.service.identity import kept_of
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.world import World, open_world
 from allotment_binder.binder import Binder
+from allotment_binder.closing import Closer
 from allotment_binder.decider import Decider
 from allotment_binder.fence import Fence, live_once
 from allotment_binder.settings import BinderSettings
@@ -24,7 +25,7 @@ ASIDE_CONCURRENCY = 8
 """Requests about groups and evictions in flight at once: whatever they wait for, Bindings do not.
 They wait for nothing after a 429, because a budget answers so as well."""
 
-WRITTEN = (subjects.OUTCOME, subjects.DECISION)
+WRITTEN = (subjects.OUTCOME, subjects.DECISION, subjects.SEGMENT)
 """What a binder that binds writes."""
 
 Context = ServiceContext[BinderSettings]
@@ -68,7 +69,7 @@ async def _only_decide(ctx: Context, world: World) -> None:
         decider.proposals.clear()
         await decider.run()
 
-    await _live(ctx, world, decider, (subjects.DECISION,), decide)
+    await _live(ctx, world, decider, (subjects.DECISION, subjects.SEGMENT), decide)
 
 
 async def _live(
@@ -81,14 +82,23 @@ async def _live(
     """One life after the other, each from getting the lease to losing it, on the subjects that it
     writes.
     """
+    closer = Closer(world.log, world.fold, ctx.settings, ctx.log)
     await world.bus.subscribe(subjects.PROPOSAL, decider.on_proposal)
+    await world.bus.subscribe(subjects.CLOSE, closer.on_ask)
     ctx.ready("proposals", True)
+
+    async def live_and_close(fence: Fence) -> None:
+        async with anyio.create_task_group() as closing:
+            closing.start_soon(closer.run, fence)
+            await life(fence)
+            closing.cancel_scope.cancel()
+
     async with anyio.create_task_group() as following:
         following.start_soon(decider.keep_up)
         with ctx.until_stop():
             while True:
                 await world.active()
-                await live_once(ctx, world, written, decider.full, life)
+                await live_once(ctx, world, written, decider.full, live_and_close)
         following.cancel_scope.cancel()
 
 

@@ -13,6 +13,7 @@ from functools import partial
 
 import anyio
 import anyio.lowlevel
+from msgspec import UNSET
 
 from allotment.adapters.log.bus import BUS, Message
 from allotment.adapters.service.service import ServiceContext
@@ -278,7 +279,8 @@ class Decider:
         """One compare-and-append, after the decision `previous_seq`. `at_ms` is the one clock the
         stamps were made from, too.
         """
-        envelope = Envelope(at_ms=at_ms, by=self._by, events=(decided,))
+        head = self.world.fold.chain_at(decided.checked)
+        envelope = Envelope(at_ms=at_ms, by=self._by, events=(decided,), chain=head or UNSET)
         # That this life is over may have been read with the state that was checked: then the next
         # decision is another binder's, although what it expects is right.
         await anyio.lowlevel.checkpoint_if_cancelled()

@@ -24,7 +24,7 @@ import random
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol
 
 import anyio
@@ -93,6 +93,11 @@ class Fence:
         """The subjects on which this life was read to have begun."""
         self._reached: Reached | None = None
         self._scope = anyio.CancelScope()
+
+    @property
+    def subjects(self) -> Collection[str]:
+        """Where this life appends."""
+        return self._last.keys()
 
     def on_record(self, record: Record, envelope: Envelope) -> None:
         """Called with every record that is read: whether another life began after this one."""

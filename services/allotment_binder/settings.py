@@ -30,3 +30,14 @@ class BinderSettings(KubeSettings, frozen=True, kw_only=True):
             " pod's trace: annotation allotment.dev/traceparent, in the Binding itself"
         ),
     ] = True
+    segment_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            description="close a segment of the log, and write a checkpoint, once its records hold"
+            " so many bytes",
+        ),
+    ] = 256 << 20
+    segment_days: Annotated[
+        int, Meta(ge=1, description="close a segment of the log at this age at the latest")
+    ] = 7

@@ -20,6 +20,7 @@ from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.logport import AppendResult, Landed, Record, Refused
 from allotment_binder import __main__ as binder_service
 from allotment_binder import fence as fences
+from allotment_binder.closing import Closer
 from allotment_binder.decider import Decider
 from allotment_binder.fence import Fence
 from allotment_proto import subjects
@@ -446,6 +447,10 @@ async def test_lives_follow_each_other(
             binder.decider.proposals.clear()
             await live(binder.decider)
 
+        async def closes_nothing(closer: Closer, fence: Fence) -> None:
+            await anyio.sleep_forever()
+
+        monkeypatch.setattr(Closer, "run", closes_nothing)
         monkeypatch.setattr(Decider, "run", live)
         async with anyio.create_task_group() as group:
             if binds:
@@ -465,6 +470,8 @@ async def test_lives_follow_each_other(
         assert len(pauses) == 4
         begun = [by for by, events in written(log, subjects.OUTCOME) if not events]
         assert begun.count("binder/binder-0") == (5 if binds else 1)
+        begun = [by for by, events in written(log, subjects.SEGMENT) if not events]
+        assert begun.count("binder/binder-0") == (1 if binds else 5)
 
 
 async def test_a_binder_that_another_ended_begins_anew_if_it_holds_the_lease(

@@ -46,7 +46,7 @@ async def test_a_proposal_is_decided_bound_recorded_and_told(tmp_path: Path) -> 
         await until(lambda: scene.kinds()[-1] == "Bound")
         await until(lambda: len(scene.api.events) == 2)
         assert scene.kinds()[4:] == ["Decided", "Bound"]
-        assert [(s.outcome, s.seq) for s in scene.bus.settled] == [("decided", 7)]
+        assert [(s.outcome, s.seq) for s in scene.bus.settled] == [("decided", 8)]
         assert scene.api.bindings == ["pod-a"]
         assert sorted(scene.api.events) == [("pod-a", "Scheduled"), ("pod-h", "FailedScheduling")]
         assert scene.api.told == [
@@ -128,7 +128,7 @@ async def test_a_decision_that_lost_its_place_is_checked_again(tmp_path: Path) -
         scene.log.compare_and_append = beaten  # type: ignore[method-assign]
         await scene.propose("a", "b")
         assert [s.outcome for s in scene.bus.settled] == ["decided"]
-        assert [d.checked for d in scene.decisions()] == [1, 7]
+        assert [d.checked for d in scene.decisions()] == [1, 8]
 
 
 async def test_a_full_log_stops_deciding_says_so_and_recovers(

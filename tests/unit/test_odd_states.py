@@ -25,6 +25,7 @@ async def test_a_state_that_no_snapshot_can_hold_is_only_a_warning(tmp_path: Pat
     fold = Fold(log, Logger(LogSink("test", "0", stream=said)), store)
     fold.state = state_of(node(), pod("a", priority=1 << 70))
     fold._last = fold_record
+    fold._link(fold_record)
     await fold.save_snapshot()
     assert "snapshot not written" in said.getvalue()
     assert await store.load(10, digests_of(log)) is None

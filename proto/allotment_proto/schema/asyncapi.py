@@ -14,6 +14,8 @@ ASYNCAPI_VERSION = "3.1.0"
 SERVICES = ("watcher", "filter", "scorer", "binder", "inspector")
 READER = "reader"
 """A client that reads the log with the reader's key: people's commands."""
+ADMIN = "admin"
+"""The same with the administrator's key."""
 FACTS = tuple(kind.struct for kind in registry.KINDS if kind.topic.sender == registry.WATCHER)
 
 
@@ -40,6 +42,7 @@ CHANNELS = (
     Channel("pipeProposal", subjects.PROPOSAL, (Proposal,), ("scorer",), ("binder",)),
     Channel("pipeSettled", subjects.SETTLED, (Settled,), ("binder",), ("filter",)),
     Channel("askList", subjects.LIST_AGAIN, (), (READER,), (registry.WATCHER,)),
+    Channel("askClose", subjects.CLOSE, (), (ADMIN,), (registry.BINDER,)),
 )
 PIPELINE = (Feasible, Proposal, Settled)
 

@@ -1,27 +1,30 @@
-"""A service's live state: the log followed and folded, from a snapshot or from nothing.
+"""A service's live state: the log followed and folded, from a snapshot, a checkpoint or nothing.
 
 Everybody who waits for something waits for a sequence or for "anything new" here. A record that
 cannot be read changes nothing, is remembered with its reason, and everything else continues.
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import NamedTuple, Protocol, TypeVar
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+import msgspec
 
+from allotment.adapters.log.checkpoints import Checkpoint, digest_of_image
 from allotment.adapters.log.snapshots import SnapshotStore, digests_of
 from allotment.adapters.telemetry.log import Logger, one_line
+from allotment.core import chain
 from allotment.core.ledger import check, snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
-from allotment.core.logport import LogUnavailable, Record, digest_of
+from allotment.core.logport import LogDamaged, LogUnavailable, Record, digest_of
 from allotment_proto import subjects
-from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import Envelope
+from allotment_proto.codec import UNREADABLE, UndecodableError, decode_envelope
+from allotment_proto.events import ENVELOPE_VERSION, Decided, Envelope, SegmentClosed
 
 SNAPSHOT_EVERY_EVENTS = 200_000
 """A record holds one event or hundreds; what a start must fold again is counted in events."""
@@ -34,6 +37,9 @@ CHECK_EVERY_RECORDS = 20
 TURN_EVENTS = 100
 """After a record of so many the event loop's other tasks have a turn: a lease must be renewed."""
 UNREADABLE_KEPT = 100
+HEADS_KEPT = 4096
+"""Of so many of the last records the chain's heads are known: decisions name those of their basis.
+"""
 REACH_FIRST_S = 0.1
 REACH_S = 2.0
 
@@ -64,16 +70,50 @@ Listener = Callable[[Record, Envelope], None]
 
 
 class BooksBroken(Exception):
-    """Raised when the books do not balance: a defect of ours, and no decision may follow."""
+    """Raised when the books do not balance, or are not those of the other replicas: a defect of
+    ours, and no decision may follow.
+    """
+
+
+class LevelUnknown(Exception):
+    """Raised when the log holds records of a level that this release does not know."""
+
+
+class Seam(NamedTuple):
+    """The state right after a record that may end a segment; see `core/ledger/segments.py`."""
+
+    seq: int
+    digest: str
+    chain: str
+
+
+OnSeam = Callable[[Seam, bytes], None]
+"""Called with the image of the state at a seam; must not wait."""
+
+
+class _Kept(msgspec.Struct, frozen=True, array_like=True):
+    """What a service keeps for its next start."""
+
+    chain: bytes
+    segment_bytes: int
+    image: bytes
 
 
 class Fold:
     """Follows `log` into `state`. Run `run` in a task group; it says so when it is caught up."""
 
     def __init__(
-        self, log: FollowedLog, logger: Logger, snapshots: SnapshotStore | None = None
+        self,
+        log: FollowedLog,
+        logger: Logger,
+        snapshots: SnapshotStore | None = None,
+        checkpoint: Callable[[], Awaitable[Checkpoint | None]] | None = None,
     ) -> None:
+        """`checkpoint` finds the log's newest one, from which a fold can start as well."""
         self.state = ClusterState()
+        self.segment_bytes = 0
+        """What the records of the open segment hold, up to the state's sequence."""
+        self.on_seam: list[OnSeam] = []
         self.head = 0
         """The highest sequence known to be in the log."""
         self.unreadable: deque[Unreadable] = deque(maxlen=UNREADABLE_KEPT)
@@ -88,6 +128,11 @@ class Fold:
         self._log = log
         self._logger = logger
         self._snapshots = snapshots
+        self._checkpoint = checkpoint
+        self._heads: dict[int, bytes] = {0: chain.START}
+        """The chain's heads at the last records, the newest last."""
+        self._seam: Seam | None = None
+        self._bytes_at_seam = 0
         self._turn = anyio.Event()
         self._still = anyio.Lock(fast_acquire=True)
         """Held while the state is changed, or read in a thread."""
@@ -103,8 +148,14 @@ class Fold:
         """The record at the state's sequence, once one was folded here."""
         return self._last
 
+    def chain_at(self, seq: int) -> str:
+        """The chain's head at one of the last records, "" if it is not known any longer."""
+        return self._heads[seq].hex() if seq in self._heads else ""
+
     async def run(self) -> None:
-        """Follow for ever. Raises LogDamaged when history is missing, BooksBroken for a defect."""
+        """Follow for ever. Raises LogDamaged when history is missing or another one, BooksBroken
+        for a defect, LevelUnknown for a log of a newer release.
+        """
         start = await self._log.last_seq()
         self.head = start
         await self._restore(start)
@@ -117,6 +168,8 @@ class Fold:
                     for record in batch:
                         if self._take(record) >= TURN_EVENTS:
                             await anyio.lowlevel.checkpoint()
+                        if self.state.segments.open.closing == record.seq:
+                            await self._reach_seam()
                 self.head = max(self.head, self.state.seq)
                 if self.state.seq >= start and not self.caught_up.is_set():
                     await self._check_aside()
@@ -161,6 +214,11 @@ class Fold:
         """Wait until something new took effect."""
         await self._turn.wait()
 
+    async def at_rest(self) -> None:
+        """Wait until no record is taking effect, the note of a seam included."""
+        async with self._still:
+            pass
+
     async def off_loop(self, work: Callable[[], Made]) -> Made:
         """Run `work` in a thread and return its result. The state does not change meanwhile:
         records wait, and so does other work, while the event loop's other tasks go on.
@@ -181,7 +239,8 @@ class Fold:
             return
         seq, record = self._last.seq, digest_of(self._last)
         try:
-            await self._snapshots.save(seq, await self._encoded(), record)
+            kept = _Kept(self._heads[seq], self.segment_bytes, await self._encoded())
+            await self._snapshots.save(seq, msgspec.msgpack.encode(kept), record)
         except (OSError, OverflowError) as error:  # no disk; a number that no snapshot can hold
             self._logger.warning("snapshot not written", seq=seq, reason=str(error))
             return
@@ -198,25 +257,85 @@ class Fold:
             await anyio.lowlevel.checkpoint()
 
     async def _restore(self, last_seq: int) -> None:
-        if self._snapshots is None:
+        """Start from the snapshot or the checkpoint, whichever is further."""
+        kept = await self._kept(last_seq)
+        found = None if self._checkpoint is None else await self._checkpoint()
+        if found is not None and (kept is None or kept[0] < found.closed.last_seq):
+            head = bytes.fromhex(found.closed.chain)
+            kept = found.closed.last_seq, _Kept(head, 0, found.image)
+        if kept is None:
             return
+        seq, start = kept
+        try:
+            self.state = await anyio.to_thread.run_sync(snapshot.decode, start.image)
+        except snapshot.SnapshotError as error:
+            self._logger.warning("snapshot ignored", seq=seq, reason=str(error))
+            return
+        self._check_level()
+        self._snapshot_seq = self._checked_seq = self.state.seq
+        self._heads = {seq: start.chain}
+        self.segment_bytes = start.segment_bytes
+        for hears in self.restored:
+            hears(seq, start.image)
+
+    async def _kept(self, last_seq: int) -> tuple[int, _Kept] | None:
+        """What was kept at an earlier end, if it is of this log."""
+        if self._snapshots is None:
+            return None
         found = await self._snapshots.load(last_seq, digests_of(self._log))
         for ignored in self._snapshots.ignored:
             self._logger.warning("snapshot ignored", path=ignored.path, reason=ignored.message)
         if found is None:
-            return
+            return None
         try:
-            self.state = await anyio.to_thread.run_sync(snapshot.decode, found[1])
-        except snapshot.SnapshotError as error:
-            self._logger.warning("snapshot ignored", seq=found[0], reason=str(error))
-            return
-        self._snapshot_seq = self._checked_seq = self.state.seq
-        for hears in self.restored:
-            hears(*found)
+            return found[0], msgspec.msgpack.decode(found[1], type=_Kept)
+        except UNREADABLE as error:
+            reason = f"not a snapshot: {error}"
+            self._logger.warning("snapshot ignored", seq=found[0], reason=reason)
+            return None
+
+    async def _reach_seam(self) -> None:
+        """Note what the state is where a segment may end."""
+        image = await self._encoded()
+        digest = await anyio.to_thread.run_sync(digest_of_image, image)
+        self._seam = Seam(self.state.seq, digest, self.chain_at(self.state.seq))
+        self._bytes_at_seam = self.segment_bytes
+        for hears in self.on_seam:
+            hears(self._seam, image)
+
+    def _pass_seam(self, seq: int, closed: SegmentClosed) -> None:
+        """Hold the state that this process had where a segment ended against the checkpoint there.
+        Raises BooksBroken, LogDamaged.
+        """
+        seam, self._seam = self._seam, None
+        if seam is None or seam.seq != closed.last_seq:
+            return  # the fold began later
+        self.segment_bytes -= self._bytes_at_seam
+        where = f"segment {closed.number} ends with record {seam.seq}"
+        if seam.chain != closed.chain:
+            raise LogDamaged(
+                f"{where}, where its binder had the chain's head {closed.chain} (record {seq}) and "
+                f"this process has {seam.chain}: they have read different records"
+            )
+        if seam.digest != closed.digest:
+            raise BooksBroken(
+                f"{where}, where its binder had the state {closed.digest} (record {seq}) and this "
+                f"process has {seam.digest}: they have read the same records to different states"
+            )
+
+    def _check_level(self) -> None:
+        """Raises LevelUnknown."""
+        level = self.state.segments.level
+        if level > ENVELOPE_VERSION:
+            raise LevelUnknown(
+                f"the log holds records of level {level} since record {self.state.seq} or before, "
+                f"and this release reads up to {ENVELOPE_VERSION}: start a newer release"
+            )
 
     def _take(self, record: Record) -> int:
         """Let a record take effect; how many events it held."""
         self._last = record
+        self._link(record)
         is_decision = record.subject == subjects.DECISION
         try:
             envelope = decode_envelope(record.payload, record.subject)
@@ -243,9 +362,37 @@ class Fold:
             )
         if failed:
             self._check()
+        if is_decision and envelope.chain is not msgspec.UNSET:
+            self._hold_against_chain(envelope, record.seq)
+        live = self.state.segments.live
+        if live and live[-1].closed_seq == record.seq:
+            self._pass_seam(record.seq, live[-1].closed)
+        if record.subject == subjects.SEGMENT:
+            self._check_level()
         self._events_since_snapshot += len(events)
         self._tell(self.listeners, record, envelope)
         return len(events)
+
+    def _link(self, record: Record) -> None:
+        """Lead the chain on to a record."""
+        head = next(reversed(self._heads.values()))
+        self._heads[record.seq] = chain.linked(head, record)
+        if len(self._heads) > HEADS_KEPT:
+            del self._heads[next(iter(self._heads))]
+        self.segment_bytes += len(record.payload)
+
+    def _hold_against_chain(self, envelope: Envelope, seq: int) -> None:
+        """Raises LogDamaged for a decision that stands on other records than were read here."""
+        for event in envelope.events:
+            if not isinstance(event, Decided):
+                continue
+            known = self.chain_at(event.checked)
+            if known and known != envelope.chain:
+                raise LogDamaged(
+                    f"the decision {seq} stands on record {event.checked} with the chain's head "
+                    f"{envelope.chain}, and this process has {known} there: they have read "
+                    "different records"
+                )
 
     def _tell(
         self, hearers: Iterable[Callable[..., None]], record: Record, *read: Envelope

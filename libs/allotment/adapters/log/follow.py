@@ -182,10 +182,16 @@ class Follower:
             try:
                 info = await self._jetstream.stream_info(self._stream)
                 last_seq = 0 if info is None else int(info["state"]["last_seq"])
+                first_seq = 0 if info is None else int(info["state"]["first_seq"])
             except (ApiError, LogUnavailable) as error:
                 log.warning("log: cannot be looked at, trying again: %s", error)
                 deadline = time.monotonic() + SHORT_LOG_PATIENCE_S
             else:
+                if first_seq > self._after_seq + 1:
+                    raise LogDamaged(
+                        f"{self._stream} begins at {first_seq}, but {self._after_seq + 1} is to be "
+                        "read next: that record has left the stream"
+                    )
                 if info is not None and last_seq >= self._after_seq:
                     return
                 if time.monotonic() > deadline:

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import anyio
 
+from allotment.adapters.log.checkpoints import Checkpoint, newest_checkpoint
 from allotment.adapters.log.connection import Connection, TooLarge
 from allotment.adapters.log.follow import Follower, LogEnd
 from allotment.adapters.log.jetstream import (
@@ -188,18 +189,33 @@ class JetStreamLog:
         return settle(ack, took_place, payload=payload, msg_id=msg_id)
 
     async def last_seq(self) -> int:
+        return (await self._bounds())[1]
+
+    async def first_seq(self) -> int:
+        """The oldest record that the stream holds."""
+        return (await self._bounds())[0]
+
+    async def _bounds(self) -> tuple[int, int]:
         info = await self._jetstream.stream_info(self.stream)
         if info is None:
             raise LogUnavailable(f"stream {self.stream} no longer exists")
-        return int(info["state"]["last_seq"])
+        return max(int(info["state"]["first_seq"]), 1), int(info["state"]["last_seq"])
 
     async def last_on(self, subject: str) -> int:
         record = await self._jetstream.last_on_subject(self.stream, subject)
         return 0 if record is None else record.seq
 
     async def record(self, seq: int) -> Record | None:
-        """The record at `seq`, None where the log has none."""
+        """The record at `seq`, None where the stream has none, or has it no longer."""
         return await self._jetstream.record_at(self.stream, seq)
+
+    async def first_on(self, subject: str, from_seq: int) -> Record | None:
+        """The first record on a subject at or after `from_seq`."""
+        return await self._jetstream.first_on_subject(self.stream, subject, from_seq)
+
+    async def checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint; see `newest_checkpoint`."""
+        return await newest_checkpoint(self)
 
     async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         follower = Follower(
@@ -220,8 +236,9 @@ class JetStreamLog:
             self._refollows += follower.refollows
 
     async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
-        last_seq = min(last_seq, await self.last_seq())
-        first_seq = max(first_seq, 1)
+        """As of the port; what has left the stream is left out."""
+        begins, ends = await self._bounds()
+        first_seq, last_seq = max(first_seq, begins), min(last_seq, ends)
         if first_seq > last_seq:
             return
         async with aclosing(self.follow(first_seq - 1)) as batches:

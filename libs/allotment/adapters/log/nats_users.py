@@ -37,7 +37,8 @@ its key."""
 INSPECTOR = "inspector"
 """The web pages and the traces that are made of the log: all that they do on NATS is to read it."""
 ADMIN = "admin"
-"""An administrator: saves and restores the log, and changes how large it may get."""
+"""An administrator: saves and restores the log, changes how large it may get, and has its segments
+closed."""
 _SEED_BYTES = 32
 _LOG = "LOG"
 _LEASES = "LEASES"
@@ -95,6 +96,8 @@ class Rights(NamedTuple):
     """The log: only a watcher knows whether there was one."""
     sends: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """A subject, and who receives it."""
+    closes: bool = False
+    """Hears that an administrator wants the log's open segment closed."""
     follows: bool = True
     """Whether it may have consumers on the log; otherwise it asks for records."""
     competes: bool = True
@@ -105,9 +108,9 @@ SERVICES: Mapping[str, Rights] = {
     "watcher": Rights(appends=_FACTS, makes=True),
     "filter": Rights(sends=((subjects.FEASIBLE, ("scorer",)),)),
     "scorer": Rights(sends=((subjects.PROPOSAL, ("binder",)),)),
-    "binder": Rights(appends=_DECIDES, sends=((subjects.SETTLED, ("filter",)),)),
+    "binder": Rights(appends=_DECIDES, sends=((subjects.SETTLED, ("filter",)),), closes=True),
     "controller": Rights(follows=False),
-    SCHEDULER: Rights(appends=(*_FACTS, *_DECIDES), makes=True),
+    SCHEDULER: Rights(appends=(*_FACTS, *_DECIDES), makes=True, closes=True),
 }
 _RIGHTS: Mapping[str, Rights] = {
     **SERVICES,
@@ -239,7 +242,10 @@ def _log_account() -> str:
     exports = [_export("service", subject, users) for subject, users in services.items()]
     followers = [user for user in _RIGHTS if _RIGHTS[user].follows]
     exports += [_export("stream", f"{inbox_of(user)}.>", [user]) for user in followers]
-    admin = _user(ADMIN, [*_READS, *_ADMINISTERS], [f"{inbox_of(ADMIN)}.>"])
+    closers = [user for user in _RIGHTS if _RIGHTS[user].closes]
+    exports.append(_export("stream", subjects.CLOSE, closers))
+    asks = [*_READS, *_ADMINISTERS, subjects.CLOSE]
+    admin = _user(ADMIN, asks, [f"{inbox_of(ADMIN)}.>"])
     return _account_text(_LOG, f"    jetstream: enabled\n{admin}", exports=exports)
 
 
@@ -267,6 +273,9 @@ def _account(user: str) -> str:
     imports = [_import("service", _LOG, subject, _inside(subject)) for subject in asked]
     if rights.follows:
         imports.append(_import("stream", _LOG, inbox))
+    if rights.closes:
+        imports.append(_import("stream", _LOG, subjects.CLOSE))
+        received.append((subjects.CLOSE, ADMIN))
     publish = [*_of_log(user), *(subject for subject, _ in rights.sends)]
     subscribe = [*(subject for subject, _ in received), inbox]
     of_leases = _of_leases(user)
@@ -275,7 +284,11 @@ def _account(user: str) -> str:
     publish += of_leases
     if rights.competes:
         subscribe.append(_lease_of(user))  # of the other replicas, within the account
-    imports += [_import("stream", account_of(sender), subject) for subject, sender in received]
+    imports += [
+        _import("stream", account_of(sender), subject)
+        for subject, sender in received
+        if sender != ADMIN
+    ]
     exports = [_export("stream", subject, receivers) for subject, receivers in rights.sends]
     limits = [f"max_connections: {CONNECTIONS_MAX}"]
     if user not in SERVICES:

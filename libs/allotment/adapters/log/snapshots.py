@@ -42,7 +42,7 @@ def digests_of(log: Readable) -> DigestAt:
     async def digest_at(seq: int) -> str:
         async with aclosing(log.read(seq, seq)) as batches:
             async for batch in batches:
-                return digest_of(batch[0])
+                return digest_of(batch[0]) if batch[0].seq == seq else ""
         return ""
 
     return digest_at

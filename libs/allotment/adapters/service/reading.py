@@ -83,7 +83,7 @@ async def open_reading(
             if settings.snapshot_dir
             else None
         )
-        fold = Fold(log, ctx.log, snapshots)
+        fold = Fold(log, ctx.log, snapshots, log.checkpoint)
         attach(fold, log)
         lag = Lag()
         expose_following(ctx, fold, log, connection, lag)

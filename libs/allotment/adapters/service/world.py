@@ -165,7 +165,7 @@ async def _opened(
             if settings.snapshot_dir
             else None
         )
-        fold = Fold(log, ctx.log, snapshots)
+        fold = Fold(log, ctx.log, snapshots, log.checkpoint)
         lag = Lag()
         expose_following(ctx, fold, log, connection, lag)
         async with (

@@ -9,6 +9,7 @@ What others may use:
 * `groups`: groups and queues as the log knows them. `pods`: whether a pod was turned away.
   `health`: which moments the log must record, and which pods device plugins do not serve.
 * `evictions`: which pods that are deleted or evicted are waited for, and how long they may take.
+* `segments`: which stretches of the log are closed, with a checkpoint, and which is open.
 * `partitions`, `partitions.mig`: cards that are handed out in pieces.
 
 The fold is the last referee. Facts (a node shrank, another scheduler bound a pod) land between

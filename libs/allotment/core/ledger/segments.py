@@ -40,8 +40,8 @@ class ClosedSegment(msgspec.Struct, frozen=True):
 
 class Segments(msgspec.Struct, frozen=True):
     """All segments that the stream holds, oldest first. `checkpoint_seq` is the last
-    `SegmentClosed`, `dropped_seq` the last record that has left the stream, `level` the level of
-    records that may be written.
+    `SegmentClosed`, whether it counted or not, `dropped_seq` the last record that has left the
+    stream, `level` the level of records that may be written.
     """
 
     open: OpenSegment = OpenSegment()
@@ -68,7 +68,7 @@ def closed(of: Segments, event: SegmentClosed, seq: int) -> Segments:
     now = of.open
     wanted = (now.number, now.first_seq, now.closing, now.parts)
     if not now.closing or (event.number, event.first_seq, event.last_seq, event.parts) != wanted:
-        return of
+        return _replace(of, checkpoint_seq=seq)  # the next one must follow it
     return _replace(
         of,
         open=OpenSegment(event.number + 1, event.last_seq + 1),

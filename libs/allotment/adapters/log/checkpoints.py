@@ -1,0 +1,104 @@
+"""Checkpoints: the state at the end of a segment, as the log holds it.
+
+The image of the state is cut into slices, and each travels in a record of its own, compressed by
+itself: so another binder can go on where one died, whatever its compressor makes of the same bytes.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import zstandard
+
+from allotment.core.logport import LogDamaged, Record
+from allotment_proto import subjects
+from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.events import CheckpointPart, Event, SegmentClosed
+
+SLICE_BYTES = 512 * 1024
+"""Even a slice that cannot be compressed fits into a record of a megabyte."""
+_LEVEL = 3
+
+
+class PartsLog(Protocol):
+    """As much of a log as finding its newest checkpoint takes."""
+
+    async def last_on(self, subject: str) -> int: ...
+
+    async def record(self, seq: int) -> Record | None: ...
+
+    async def first_on(self, subject: str, from_seq: int) -> Record | None: ...
+
+
+class Checkpoint(NamedTuple):
+    """The image of the state at `closed.last_seq`; `closed_seq` is the record that completes it."""
+
+    closed_seq: int
+    closed: SegmentClosed
+    image: bytes
+
+
+def parts_of(image: bytes, closing: int) -> Iterator[CheckpointPart]:
+    """The parts of an image, in order; at least one."""
+    for index, start in enumerate(range(0, max(len(image), 1), SLICE_BYTES)):
+        packed = zstandard.compress(image[start : start + SLICE_BYTES], _LEVEL)
+        yield CheckpointPart(closing=closing, index=index, data=packed)
+
+
+def count_of(image: bytes) -> int:
+    """How many parts an image has."""
+    return max(-(-len(image) // SLICE_BYTES), 1)
+
+
+def image_of(closed: SegmentClosed, parts: list[CheckpointPart]) -> bytes:
+    """The image in these parts. Raises LogDamaged for what is not what `closed` names."""
+    unpacker = zstandard.ZstdDecompressor()
+    try:
+        slices = [unpacker.decompress(part.data, max_output_size=SLICE_BYTES) for part in parts]
+    except zstandard.ZstdError as error:
+        raise LogDamaged(f"checkpoint at {closed.last_seq}: {error}") from error
+    image = b"".join(slices)
+    if (len(parts), digest_of_image(image)) != (closed.parts, closed.digest):
+        raise LogDamaged(
+            f"checkpoint at {closed.last_seq}: its {len(parts)} parts are not the {closed.parts} "
+            "that were written"
+        )
+    return image
+
+
+def digest_of_image(image: bytes) -> str:
+    return hashlib.sha256(image).hexdigest()
+
+
+async def newest_checkpoint(log: PartsLog) -> Checkpoint | None:
+    """The newest checkpoint in the log; None where there is none. Raises LogDamaged for one that
+    is not whole, LogUnavailable when the log does not answer.
+    """
+    closed_seq = await log.last_on(subjects.CHECKPOINT)
+    record = await log.record(closed_seq) if closed_seq else None
+    if record is None:
+        return None
+    closed = next((e for e in _events(record) if isinstance(e, SegmentClosed)), None)
+    if closed is None:
+        raise LogDamaged(f"the record {closed_seq} closes no segment")
+    parts: list[CheckpointPart] = []
+    at = closed.last_seq
+    while len(parts) < closed.parts and at < closed_seq:
+        record = await log.first_on(subjects.SEGMENT, at + 1)
+        if record is None or record.seq > closed_seq:
+            break
+        at = record.seq
+        parts += (
+            event
+            for event in _events(record)
+            if isinstance(event, CheckpointPart)
+            and (event.closing, event.index) == (closed.last_seq, len(parts))
+        )
+    return Checkpoint(closed_seq, closed, image_of(closed, parts))
+
+
+def _events(record: Record) -> tuple[Event, ...]:
+    try:
+        return decode_envelope(record.payload, record.subject).events
+    except UndecodableError:
+        return ()
