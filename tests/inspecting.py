@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -21,7 +22,7 @@ from allotment_inspector.pages import PAGES, Page
 from allotment_inspector.said import path
 from allotment_inspector.server import Pages, serve_pages
 from allotment_proto import subjects
-from allotment_proto.codec import encode
+from allotment_proto.codec import decode_envelope, encode
 from allotment_proto.events import (
     BindFailed,
     Bound,
@@ -30,6 +31,7 @@ from allotment_proto.events import (
     Envelope,
     Event,
     Evicted,
+    PodObserved,
 )
 from tests.memory_log import MemoryLog
 from tests.waiting import patience
@@ -63,24 +65,26 @@ async def following(
     bytes_max: int = 64 * MIB,
     snapshots: SnapshotStore | None = None,
     clock_ms: Callable[[], int] = lambda: NOW_MS,
+    directory: Path | None = None,
     is_filled: bool = True,
 ) -> AsyncIterator[History]:
     """A history that follows the log and has caught up with it; it knows the past before a
     snapshot, or else (`is_filled`) goes on to read it.
     """
-    history = History(bytes_max, clock_ms, logger())
+    history = History(bytes_max, clock_ms, logger(), directory)
     fold = Fold(log, logger(), snapshots)
     history.attach(fold, log)
+    await history.open()
     async with anyio.create_task_group() as group:
         group.start_soon(fold.run)
+        group.start_soon(history.keep)
         with patience():
             await fold.caught_up.wait()
             if is_filled:
                 await history.fill()
-            else:
-                group.start_soon(history.fill)
         yield history
         group.cancel_scope.cancel()
+    await history.close()
 
 
 class FedFold(Fold):
@@ -129,6 +133,13 @@ async def view_of(
 
     async with history.moment(seq) as moment:
         return await anyio.to_thread.run_sync(look, moment)
+
+
+def names_of(records: Sequence[Record]) -> list[str]:
+    """``<namespace>/<name>`` of every pod of a log, in order."""
+    events = (event for r in records for event in decode_envelope(r.payload, r.subject).events)
+    seen = (f"{e.namespace}/{e.name}" for e in events if isinstance(e, PodObserved))
+    return list(dict.fromkeys(seen))
 
 
 _THINGS = 6

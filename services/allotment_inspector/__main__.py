@@ -2,8 +2,10 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import anyio.to_thread
@@ -13,6 +15,7 @@ from allotment.adapters.log.nats_users import INSPECTOR
 from allotment.adapters.service.reading import ReadableLog, open_file, open_reading
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.settings import SettingsError
+from allotment.core.logport import LogUnavailable
 from allotment_inspector.history import History
 from allotment_inspector.server import Pages, serve_pages
 from allotment_inspector.settings import TOKEN_CHARS_MIN, InspectorSettings, is_loopback
@@ -35,41 +38,58 @@ async def run(ctx: Context, listening: Callable[[str], None] = lambda address: N
     # The clock of a log that does not grow stands still.
     clock_ms = _clock_ms if settings.file is None else int
 
-    history = History(settings.history_mib * MIB, clock_ms, ctx.log)
-    traces = TraceExport(ctx)
+    with _files(settings) as directory:
+        history = History(settings.history_mib * MIB, clock_ms, ctx.log, directory)
+        traces = TraceExport(ctx)
 
-    def attach(fold: Fold, log: ReadableLog) -> None:
-        history.attach(fold, log)
-        traces.attach(fold)
+        async def attach(fold: Fold, log: ReadableLog) -> None:
+            history.attach(fold, log)
+            await history.open()
+            traces.attach(fold)
 
-    opened = (
-        open_reading(ctx, INSPECTOR, attach)
-        if settings.file is None
-        else open_file(ctx, settings.file, attach)
-    )
-    async with opened as reading:
-        history.silent_since_ms, history.active = reading.silent_since_ms, reading.active
-        pages = Pages(
-            history,
-            ctx.log,
-            cluster=settings.cluster,
-            names=settings.page_names,
-            token=token,
-            trouble=lambda: reading.trouble() or history.trouble,
+        opened = (
+            open_reading(ctx, INSPECTOR, attach)
+            if settings.file is None
+            else open_file(ctx, settings.file, attach)
         )
-        expose(ctx, history, pages)
-        async with (
-            serve_pages(pages, settings.page_host, settings.page_port) as address,
-            anyio.create_task_group() as group,
-        ):
-            ctx.ready("pages", True, address)
-            ctx.log.info("pages", address=address)
-            listening(address)
-            group.start_soon(history.fill)
-            group.start_soon(traces.run, reading.fold)
-            with ctx.until_stop():
-                await anyio.sleep_forever()
-            group.cancel_scope.cancel()
+        async with opened as reading:
+            history.silent_since_ms, history.active = reading.silent_since_ms, reading.active
+            pages = Pages(
+                history,
+                ctx.log,
+                cluster=settings.cluster,
+                names=settings.page_names,
+                token=token,
+                trouble=lambda: reading.trouble() or history.trouble,
+            )
+            expose(ctx, history, pages)
+            async with (
+                serve_pages(pages, settings.page_host, settings.page_port) as address,
+                anyio.create_task_group() as group,
+            ):
+                ctx.ready("pages", True, address)
+                ctx.log.info("pages", address=address)
+                listening(address)
+                group.start_soon(history.keep)
+                group.start_soon(history.fill)
+                group.start_soon(traces.run, reading.fold)
+                with ctx.until_stop():
+                    await anyio.sleep_forever()
+                group.cancel_scope.cancel()
+            try:
+                await history.close()
+            except LogUnavailable as error:
+                ctx.log.warning("what was learned is not kept", reason=str(error))
+
+
+@contextmanager
+def _files(settings: InspectorSettings) -> Iterator[Path]:
+    """Where what is known of the past is kept: with the snapshots, else until we stop."""
+    if settings.snapshot_dir is not None and settings.file is None:
+        yield settings.snapshot_dir / INSPECTOR / "past"
+        return
+    with TemporaryDirectory(prefix="allotment-inspector-") as directory:
+        yield Path(directory)
 
 
 def _clock_ms() -> int:
@@ -97,16 +117,6 @@ def token_of(path: Path | None) -> str | None:
 def expose(ctx: Context, history: History, pages: Pages) -> None:
     """What the inspector counts in addition to what every service does."""
     metrics = ctx.metrics
-    metrics.expose(
-        "allot_inspector_checkpoints",
-        "states of the past that are kept",
-        lambda: history.checkpoints,
-    )
-    metrics.expose(
-        "allot_inspector_checkpoint_bytes",
-        "memory of the states of the past that are kept",
-        lambda: history.checkpoint_bytes,
-    )
     metrics.expose(
         "allot_inspector_records_kept_bytes",
         "memory of the last records, kept as they were written",

@@ -2,15 +2,16 @@
 
 The newest state is folded as everywhere (`adapters/log/fold.py`). With it are kept
 
-* checkpoints: encoded states, one every so many events, thinned when they need more than their
-  share of memory;
+* in files, whom each record concerns (`adapters/log/kept.py`), and encoded states, one every so
+  many events; older ones are thinned when they need more than their share of the disk. So memory
+  does not grow with the log;
 * two states for looking, one near the end of the log and one wherever a reader looks. To show a
-  sequence the nearer of them, or of the checkpoints before it, is taken and folded forward: a step
-  ahead costs one record, a step back one checkpoint and what follows it;
-* the index (`index.py`), and the last records as they were written.
+  sequence the nearer of them, or of the kept states before it, is taken and folded forward: a step
+  ahead costs one record, a step back one kept state and what follows it;
+* what is short of every record (`index.py`), and the last records as they were written.
 
-A start from a snapshot knows nothing of what was before; that is read while the pages are served
-already. The snapshot itself is the first checkpoint.
+A start from a snapshot that reaches further than these files knows nothing of what is between; that
+is read while the pages are served already.
 
 States are looked at in worker threads, one at a time each; no other code touches a state meanwhile.
 Records are folded there as well, a bounded number at a time: a long way through the log holds
@@ -33,7 +34,8 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar, cast
 
 import anyio
@@ -42,26 +44,33 @@ import anyio.to_thread
 import msgspec
 
 from allotment.adapters.log.fold import Fold
+from allotment.adapters.log.kept import STRETCH_RECORDS, WORTH_RECORDS, KeptIndex, envelope_of
+from allotment.adapters.log.snapshots import (
+    SnapshotDirectory,
+    SnapshotMemory,
+    SnapshotStore,
+    digests_of,
+)
 from allotment.adapters.service.reading import ReadableLog
 from allotment.adapters.telemetry.log import Logger
 from allotment.core.explain.causes.why import ASKED_OFTEN, Whys
 from allotment.core.explain.doctor import Finding, of_leases
-from allotment.core.explain.history.concerned import POD
+from allotment.core.explain.history.concerned import NODE, POD, StretchIndex, Thing, key_of
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import LogUnavailable, Record
-from allotment_inspector.index import Index, Mark
+from allotment_inspector.index import Gone, Index, Mark
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import Envelope, Event
+from allotment_proto.events import Envelope, Event, NodeObserved
 
-CHECKPOINT_EVENTS = 1_000
-"""At least so many events between two checkpoints, and half as many as there are pods: then a
-checkpoint costs less than the fold before it.
+STATE_EVENTS = 20_000
+"""At least so many events between two kept states, and twice as many as there are pods: then
+keeping one costs less than the fold before it.
 """
-EVENT_NS, IMAGE_BYTE_NS, POD_BYTES = 9_000, 18, 1_000
-"""About what folding an event takes, unpacking a byte of a checkpoint, and a pod in one."""
+NEAR_EVENTS = 1_000
+"""At least so many events, and as many as there are pods, take longer than to unpack a state."""
 _LEVEL = 1
 MEMO_MAX = 256
 RECENT_BYTES = 8 << 20
@@ -76,10 +85,11 @@ AGAIN_S = 1.0
 """After so long the past is asked for again, when the log did not answer."""
 STEPPING_STONES = 4
 STONE_BEHIND = 24
-STONE_WORTH = 4
-"""After folding so many times the events between two checkpoints for a look at the past, a state a
-few steps before it is kept: who looks there is likely to step back.
+"""After a fold that took longer than to unpack a state, a state a few steps before its end is kept:
+who looks there is likely to step back.
 """
+STRETCHES_NAMED = 64
+"""Names of pods that are gone are looked for in so many of the last stretches."""
 
 T = TypeVar("T")
 
@@ -96,16 +106,35 @@ class Entry(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Records(Protocol):
-    """How a moment comes by records; called in a worker thread."""
+class Past(Protocol):
+    """How a moment comes by the records and states of others; called in a worker thread."""
 
-    def __call__(self, seqs: Sequence[int]) -> tuple[Entry, ...]: ...
+    def records(self, seqs: Sequence[int]) -> tuple[Entry, ...]:
+        """These records, as far as the log has them."""
+        ...
+
+    def states(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]:
+        """These records with the state after each."""
+        ...
+
+    def about(self, thing: Thing, seq: int) -> list[int]:
+        """The records about something, up to one."""
+        ...
+
+    def uids_of(self, name: str) -> list[str]:
+        """The pods of a name or family, the oldest first."""
+        ...
+
+    def newest(self, number: int) -> StretchIndex | None:
+        """The index of the last stretch but so many."""
+        ...
 
 
-class States(Protocol):
-    """How a moment comes by states of other moments; called in a worker thread."""
+class GoneNode(NamedTuple):
+    """A node that went, as it was last seen."""
 
-    def __call__(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]: ...
+    ms: int
+    node: NodeObserved
 
 
 class Memo:
@@ -150,8 +179,7 @@ class Moment:
         time_ms: int,
         now_ms: int,
         index: Index,
-        records: Records,
-        states: States,
+        past: Past,
         memo: "Memo",
         *,
         is_now: bool,
@@ -170,8 +198,7 @@ class Moment:
         self.idle = idle
         """The scheduling services without an active replica; of the past nothing is known."""
         self.index = index
-        self._records = records
-        self._states = states
+        self._past = past
         self.memo = memo
         self.unread_seq = unread_seq
         """Up to this record the log is still being read: of what was there little is known yet."""
@@ -193,12 +220,11 @@ class Moment:
 
     def records(self, seqs: Sequence[int]) -> tuple[Entry, ...]:
         """These records, as far as the log has them up to the moment."""
-        return self._records([seq for seq in seqs if seq <= self.seq])
+        return self._past.records([seq for seq in seqs if seq <= self.seq])
 
-    def seqs(self, kind: str, name: str) -> tuple[int, ...]:
+    def seqs(self, kind: str, name: str) -> Sequence[int]:
         """The records about a pod (by uid), a group (``<namespace>/<name>``) or a node."""
-        found = self.index.seqs(kind, name)
-        return found[: bisect_right(found, self.seq)]
+        return self._past.about((kind, name), self.seq)
 
     def states(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]:
         """These records, given in order, each with the state after it. The state is the caller's
@@ -207,7 +233,7 @@ class Moment:
         """
         seqs = list(seqs)
         is_own = bool(seqs) and seqs[-1] == self.seq
-        yield from self._states(seqs[:-1] if is_own else seqs)
+        yield from self._past.states(seqs[:-1] if is_own else seqs)
         entry = self.entry(self.seq) if is_own else None
         if entry is not None:
             yield entry, self.state
@@ -217,7 +243,7 @@ class Moment:
         its time. It is one state, which changes as the next one is asked for.
         """
         state = ClusterState()
-        for _, found in self._states((first_seq,)):
+        for _, found in self._past.states((first_seq,)):
             state = found
         yield self.ms_of(first_seq) or 0, state
         for first, last in _chunks(state.seq + 1, self.seq):
@@ -231,18 +257,54 @@ class Moment:
 
     def pods_named(self, namespace: str, name: str) -> tuple[str, ...]:
         """The uids of the pods that had this name up to the moment, the oldest first."""
-        return tuple(filter(self._is_seen, self.index.uids_of(namespace, name)))
+        return tuple(filter(self._is_seen, self._past.uids_of(f"{namespace}/{name}")))
+
+    def family(self, name: str) -> tuple[str, ...]:
+        """The uids of the pods of a family (`family_of`) up to the moment, the oldest first."""
+        return tuple(filter(self._is_seen, self._past.uids_of(name)))
+
+    def pods_seen(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """``<namespace>/<name>`` of pods up to the moment, also of those that are gone, with their
+        uids; the ones that were heard of last come first, and a name may come again.
+        """
+        for number in range(STRETCHES_NAMED):
+            found = self._past.newest(number)
+            if found is None:
+                return
+            for name, uids in found.uids.items():
+                if "//" in name:
+                    continue
+                seen = [uid for uid in uids if found.about[key_of((POD, uid))][0] <= self.seq]
+                if seen:
+                    yield name, seen
 
     def pod_names(self) -> Iterator[str]:
-        """``<namespace>/<name>`` of every pod up to the moment, also of those that are gone."""
-        for key in self.index.pod_names():
-            namespace, _, name = key.partition("/")
-            if any(map(self._is_seen, self.index.uids_of(namespace, name))):
-                yield key
+        """The names of `pods_seen`, each once."""
+        seen = set()
+        for name, _ in self.pods_seen():
+            if name not in seen:
+                seen.add(name)
+                yield name
 
     def _is_seen(self, uid: str) -> bool:
-        first = self.index.first_seq_of(POD, uid)
-        return first is not None and first <= self.seq
+        return bool(self.seqs(POD, uid))
+
+    def gone_since(self, ms: int) -> list[GoneNode]:
+        """The nodes that went since a time, as they were last seen."""
+        found = []
+        for gone in self.index.gone_between(ms, self.seq):
+            fact = self.memo.get(("gone", gone.seq, gone.name), partial(self._last_seen, gone))
+            if fact is not None:
+                found.append(GoneNode(gone.ms, fact))
+        return found
+
+    def _last_seen(self, gone: Gone) -> NodeObserved | None:
+        seqs = [seq for seq in self.seqs(NODE, gone.name) if seq <= gone.seq]
+        for seq in reversed(seqs):
+            for event in reversed([e for entry in self.records((seq,)) for e in entry.events]):
+                if isinstance(event, NodeObserved) and event.name == gone.name:
+                    return event
+        return None
 
     def ms_of(self, seq: int) -> int | None:
         """When a record was written."""
@@ -254,31 +316,6 @@ class Moment:
         return marks[: bisect_right(marks, self.seq, key=lambda mark: mark.seq)]
 
 
-class _Checkpoint(NamedTuple):
-    """A state, packed: its image has a size of many times these bytes."""
-
-    seq: int
-    packed: bytes
-    size: int
-
-    @classmethod
-    def of(cls, seq: int, image: bytes) -> "_Checkpoint":
-        return cls(seq, zlib.compress(image, _LEVEL), len(image))
-
-    def state(self) -> ClusterState:
-        return snapshot.decode(zlib.decompress(self.packed))
-
-
-class _Past:
-    """What was before the snapshot that the fold started from, as far as it was read."""
-
-    def __init__(self) -> None:
-        self.state = ClusterState()
-        self.index = Index()
-        self.events = 0
-        """Since the last checkpoint."""
-
-
 class _Look:
     """A state for looking, and who may."""
 
@@ -288,43 +325,51 @@ class _Look:
 
 
 class History:
-    """Attach it to a fold before that runs (`attach`); then `moment` gives any moment."""
+    """Attach it to a fold before that runs (`attach`, `open`), and let `keep` run; then `moment`
+    gives any moment. What `directory` has of the log is taken from there (without one all is in
+    memory), where states take at most `bytes_max`.
+    """
 
     def __init__(
         self,
         bytes_max: int,
         clock_ms: Callable[[], int],
         logger: Logger,
+        directory: Path | None = None,
     ) -> None:
-        self.index = Index()
         self.bytes_max = bytes_max
-        self.checkpoint_bytes = 0
-        self.thinned = 0
         self.build_s = 0.0
         """How long it took to come to a moment, all in all, and how often that was asked."""
         self.builds = 0
         self.folded_records = 0
         """Records that were folded to come to a moment."""
-        self.is_filled = True
-        """Whether all that was before a snapshot is known."""
         self.trouble = ""
         """Why the past cannot be read now, "" while it can."""
         self.silent_since_ms: Callable[[], int | None] = lambda: None
         """When the last news came from NATS, if that is too long ago: what is shown is of then."""
         self.active: Callable[[], Mapping[str, str]] = dict
         """The active replica of each scheduling service, "" for none; empty where not known."""
+        self.memo = Memo()
+        self.kept = KeptIndex()
         self._clock_ms = clock_ms
         self._logger = logger
+        self._directory = directory
+        self._whole = Index()
+        """Of all records that `kept` has."""
         self._began_seq = 0
         """Where the snapshot stands that the fold started from."""
-        self._checkpoints: list[_Checkpoint] = []
-        self._stones: OrderedDict[int, _Checkpoint] = OrderedDict()
+        self._later, self._later_about = Index(), StretchIndex()
+        """Of the records after it, while `kept` has not come so far."""
+        self._states: SnapshotStore = SnapshotMemory()
+        self._held: dict[int, bytes] = {}
+        """States that are not in `_states` yet."""
+        self._stones: OrderedDict[int, bytes] = OrderedDict()
         self._events_since = 0
-        self._spacing = 1
         self._recent: deque[Record] = deque()
         self._recent_bytes = 0
         self._near, self._far = _Look(), _Look()
-        self.memo = Memo()
+        self._asking = anyio.Lock()
+        """`kept` takes one question at a time."""
         self._changed = anyio.Event()
         self._fold: Fold | None = None
         self._log: ReadableLog | None = None
@@ -334,9 +379,19 @@ class History:
     def attach(self, fold: Fold, log: ReadableLog) -> None:
         """Take in every record that the fold takes from now on."""
         self._fold, self._log = fold, log
+        self.kept = KeptIndex(self._directory, log.identity, self._whole)
+        if self._directory is not None:
+            self._states = SnapshotDirectory(
+                self._directory, log_identity=log.identity, bytes_max=self.bytes_max
+            )
         fold.restored.append(self._begin)
         fold.listeners.append(self._take)
         fold.passed_over.append(lambda record: self._take(record, None))
+
+    async def open(self) -> None:
+        """Find what an earlier run kept. Raises LogUnavailable."""
+        assert self._log is not None
+        await self.kept.open(digests_of(self._log))
 
     def idle(self) -> Sequence[Finding]:
         """The scheduling services that have no active replica now."""
@@ -348,8 +403,14 @@ class History:
         return self._fold.state.seq if self._fold is not None else 0
 
     @property
-    def checkpoints(self) -> int:
-        return len(self._checkpoints)
+    def is_filled(self) -> bool:
+        """Whether all that was before a snapshot is known."""
+        return self.kept.reach >= self.head_seq
+
+    @property
+    def index(self) -> Index:
+        """What is short of every record: of all of them, or of those since the snapshot."""
+        return self._whole if self.is_filled else self._later
 
     @property
     def recent_bytes(self) -> int:
@@ -360,39 +421,52 @@ class History:
         await self._changed.wait()
 
     def _begin(self, seq: int, image: bytes) -> None:
-        """The fold starts from a snapshot: what was before is not known yet."""
-        self._began_seq, self.is_filled = seq, False
-        self.index.first_seq = seq + 1
-        self._keep(_Checkpoint.of(seq, image))
+        """The fold starts from a snapshot: perhaps not all of what was before is known yet."""
+        self._began_seq = seq
+        self._later = Index(seq + 1)
+        self._held[seq] = image
 
     def _take(self, record: Record, envelope: Envelope | None) -> None:
-        self.index.take(record, envelope)
+        self.kept.take(record, envelope)
+        if not self.is_filled:
+            self._later.take(record, envelope)
+            for event in envelope.events if envelope is not None else ():
+                self._later_about.note(event, record.seq)
         self._recent.append(record)
         self._recent_bytes += len(record.payload)
         while self._recent_bytes > RECENT_BYTES or len(self._recent) > RECENT_RECORDS:
             self._recent_bytes -= len(self._recent.popleft().payload)
         assert self._fold is not None
-        state = self._fold.state
         self._events_since += 1 if envelope is None else len(envelope.events)
-        if self._is_due(self._events_since, state):
+        if self._events_since >= _apart(self._fold.state):
             self._events_since = 0
-            if checkpoint := _checkpoint(state):
-                self._keep(checkpoint)
+            self._hold(self._fold.state)
+        self._tell()
+
+    def _tell(self) -> None:
         turn, self._changed = self._changed, anyio.Event()
         turn.set()
 
-    async def fill(self) -> None:
-        """Bring a state to the end of the log, and read what was before the snapshot that the fold
-        started from, if it did. A log that does not answer is asked again.
+    async def keep(self) -> None:
+        """Read what was before the snapshot that the fold started from, as far as it is not known,
+        and write what is learned; for ever. A log that does not answer is asked again.
         """
+        while True:
+            turn = self._changed
+            await self._until_done(self._keep)
+            await turn.wait()
+
+    async def fill(self) -> None:
+        """Wait until all is known, and a state is at the end of the log; `keep` must be running."""
         assert self._fold is not None
         await self._fold.caught_up.wait()
         await self._until_done(self._look_at_the_end)
-        if not self.is_filled:
-            past = _Past()
-            await self._until_done(lambda: self._read_past(past))
-            past.index.join(self.index)
-            self.index, self.is_filled = past.index, True
+        while not self.is_filled:
+            await self.changed()
+
+    async def close(self) -> None:
+        """Write what was learned, if it is worth it. Raises LogUnavailable."""
+        await self._write(WORTH_RECORDS)
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -410,53 +484,34 @@ class History:
         async with self.moment(None):
             pass  # so that the first who looks need not wait for it
 
-    async def _read_past(self, past: _Past) -> None:
-        """Read on from where the past ends: what was read is not read again."""
+    async def _keep(self) -> None:
         assert self._log is not None
-        first, last = past.state.seq + 1, self._began_seq
-        async with aclosing(self._log.read(first, last)) as batches:
-            async for batch in batches:
-                for checkpoint in await anyio.to_thread.run_sync(self._extend, past, batch):
-                    self._keep(checkpoint)
+        while not self.is_filled:
+            async with aclosing(self._log.read(self.kept.reach + 1, self.head_seq)) as batches:
+                async for batch in batches:
+                    async with self._asking:
+                        for record in batch:
+                            self.kept.take(record, envelope_of(record))
+                    await self._write(STRETCH_RECORDS)
+            if self.is_filled:
+                self._later, self._later_about = Index(), StretchIndex()
+                self._tell()
+        await self._write(STRETCH_RECORDS)
 
-    def _extend(self, past: _Past, batch: Sequence[Record]) -> list[_Checkpoint]:
-        """Fold records onto the past; the checkpoints on the way."""
-        found = []
-        for record in batch:
-            envelope = _apply(past.state, record)
-            past.index.take(record, envelope)
-            past.events += 1 if envelope is None else len(envelope.events)
-            if self._is_due(past.events, past.state):
-                past.events = 0
-                if checkpoint := _checkpoint(past.state):
-                    found.append(checkpoint)
-        return found
-
-    # Checkpoints
-
-    def _is_due(self, events: int, state: ClusterState) -> bool:
-        return events >= self._events_apart(len(state.pods)) * self._spacing
-
-    def _keep(self, checkpoint: _Checkpoint) -> None:
-        place = bisect_right(self._checkpoints, checkpoint.seq, key=lambda c: c.seq)
-        self._checkpoints.insert(place, checkpoint)
-        self.checkpoint_bytes += len(checkpoint.packed)
-        while self.checkpoint_bytes > self.bytes_max and len(self._checkpoints) > 1:
-            self._thin()
-
-    def _pods(self) -> int:
-        return len(self._fold.state.pods) if self._fold is not None else 0
-
-    def _events_apart(self, pods: int) -> int:
-        """How many events there are between two checkpoints, before any were thinned."""
-        return max(CHECKPOINT_EVENTS, pods // 2)
-
-    def _thin(self) -> None:
-        """Leave out every second one, and make them half as often from now on."""
-        self._checkpoints = self._checkpoints[1::2]
-        self.checkpoint_bytes = sum(len(found.packed) for found in self._checkpoints)
-        self._spacing *= 2
-        self.thinned += 1
+    async def _write(self, records: int) -> None:
+        """Write what waits for it: states, and the index of so many records or more."""
+        assert self._log is not None
+        if self.kept.is_due(records):
+            async with self._asking:
+                await self.kept.write()
+        while self._held:
+            seq, image = next(iter(self._held.items()))
+            packed = await anyio.to_thread.run_sync(zlib.compress, image, _LEVEL)
+            try:
+                await self._states.save(seq, packed, await digests_of(self._log)(seq))
+            except OSError as error:
+                self._logger.warning("a state of the past is not kept", reason=str(error))
+            del self._held[seq]
 
     # Looking
 
@@ -492,8 +547,7 @@ class History:
                 time_ms,
                 max(silent_ms or self._clock_ms(), time_ms) if is_now else time_ms,
                 self.index,
-                self._records_from_thread,
-                self._states_from_thread,
+                _Asked(self),
                 self.memo,
                 is_now=is_now,
                 silent_since_ms=silent_ms,
@@ -502,89 +556,105 @@ class History:
             )
 
     async def _bring(self, look: _Look, seq: int) -> None:
-        """Bring a state to a sequence: from where it is, from a checkpoint, or from nothing."""
-        start = self._start(look.state.seq, seq)
-        if start.packed:
-            look.state = await anyio.to_thread.run_sync(start.state)
-        elif look.state.seq != start.seq:
+        """Bring a state to a sequence: from where it is, from one that is kept, or from nothing."""
+        if look.state.seq > seq:
             look.state = ClusterState()
-        worth = STONE_WORTH * self._events_apart(len(look.state.pods))
-        is_far = self.index.events_between(start.seq, seq) >= worth
+        look.state = await self.nearer(look.state.seq, seq) or look.state
+        is_far = self.index.events_between(look.state.seq, seq) >= self._near_events()
         stone = seq - STONE_BEHIND if is_far else 0
-        for first, last in _chunks(start.seq + 1, seq):
-            records = await self._read(first, last)
+        events = 0
+        for first, last in _chunks(look.state.seq + 1, seq):
+            records = await self.read(first, last)
             self.folded_records += len(records)
-            await anyio.to_thread.run_sync(self._advance, look.state, records, stone)
+            events = await anyio.to_thread.run_sync(
+                self._advance, look.state, records, stone, events
+            )
+        if events:
+            self._tell()  # a state may wait to be kept
 
-    def _start(self, at_seq: int, seq: int) -> _Checkpoint:
-        """The best place to start from: an empty one stands for the state as it is."""
-        found = [stone for stone in self._stones.values() if stone.seq <= seq]
-        place = bisect_right(self._checkpoints, seq, key=lambda c: c.seq)
-        found += self._checkpoints[place - 1 : place] if place else []
-        best = max(found, key=lambda c: c.seq, default=_Checkpoint(0, b"", 0))
-        if best.seq <= at_seq <= seq:
-            return _Checkpoint(at_seq, b"", 0)
-        # To read a state takes as long as to fold about as many events as it has pods.
-        is_near = self.index.events_between(at_seq, best.seq) <= 2 * self._events_apart(
-            self._pods()
-        )
-        return _Checkpoint(at_seq, b"", 0) if at_seq <= seq and is_near else best
+    async def nearer(self, at_seq: int, seq: int) -> ClusterState | None:
+        """The last kept state up to a sequence; None if to fold on from `at_seq` is faster."""
+        held = (each for each in (*self._held, *self._stones) if each <= seq)
+        stands = max(max(held, default=0), await self._states.newest(seq))
+        if stands <= at_seq or self.index.events_between(at_seq, stands) < self._near_events():
+            return None
+        image = self._held.get(stands)
+        packed = self._stones.get(stands)
+        if image is None and packed is None:
+            assert self._log is not None
+            found = await self._states.load(self.head_seq, digests_of(self._log), seq)
+            if found is None or found[0] <= at_seq:
+                return None
+            packed = found[1]
+        return await anyio.to_thread.run_sync(_state_of, image, packed or b"")
 
-    def _advance(self, state: ClusterState, records: Sequence[Record], stone: int) -> None:
-        """Fold records onto a state; at `stone` it is kept."""
+    def _near_events(self) -> int:
+        """So many events are folded as fast as a state is unpacked."""
+        pods = len(self._fold.state.pods) if self._fold is not None else 0
+        return max(NEAR_EVENTS, pods)
+
+    def _advance(
+        self, state: ClusterState, records: Sequence[Record], stone: int, events: int
+    ) -> int:
+        """Fold records onto a state, which is kept at `stone` and every so many events. The events
+        since then, of which there were `events` before.
+        """
         for record in records:
-            _apply(state, record)
-            if record.seq == stone and (kept := _checkpoint(state)):
-                self._stones[stone] = kept
+            envelope = _apply(state, record)
+            events += 1 if envelope is None else len(envelope.events)
+            if events >= _apart(state):
+                events = 0
+                self._hold(state)
+            elif record.seq == stone and (image := _image(state)):
+                self._stones[stone] = zlib.compress(image, _LEVEL)
                 while len(self._stones) > STEPPING_STONES:
                     self._stones.popitem(last=False)
+        return events
+
+    def _hold(self, state: ClusterState) -> None:
+        image = _image(state)
+        if image:
+            self._held[state.seq] = image
 
     # Records
 
-    def _records_from_thread(self, seqs: Sequence[int]) -> tuple[Entry, ...]:
-        return anyio.from_thread.run(self.entries, seqs)
+    async def about(self, thing: Thing, seq: int) -> list[int]:
+        """The records about something, up to one."""
+        async with self._asking:
+            found = (await self.kept.about((thing,), seq))[thing]
+        if not self.is_filled:
+            found += [
+                each for each in self._later_about.about.get(key_of(thing), ()) if each <= seq
+            ]
+        return found
 
-    def _states_from_thread(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]:
-        state = ClusterState()
-        for seq in seqs:
-            if not 1 <= seq <= self.head_seq:
-                continue
-            nearer = anyio.from_thread.run_sync(self._nearer, state.seq, seq)
-            if nearer is not None:
-                state = nearer.state()
-            first = min(state.seq + 1, seq)  # right at a checkpoint the record itself is wanted
-            records: list[Record] = []
-            for chunk in _chunks(first, seq):
-                records = anyio.from_thread.run(self._read, *chunk)
-                for record in records:
-                    if record.seq > state.seq:
-                        _apply(state, record)
-            if records and records[-1].seq == seq:
-                yield entry_of(records[-1]), state
+    async def uids_of(self, name: str) -> list[str]:
+        """The pods of a name or family, the oldest first."""
+        async with self._asking:
+            found = await self.kept.uids_of(name)
+        return list(dict.fromkeys((*found, *self._later_about.uids.get(name, ()))))
 
-    def _nearer(self, at_seq: int, seq: int) -> _Checkpoint | None:
-        """The last checkpoint up to a sequence, if decoding it takes less time than folding on from
-        the state at `at_seq`. Between two checkpoints lie as many events as their size tells.
-        """
-        place = bisect_right(self._checkpoints, seq, key=lambda c: c.seq)
-        passed = place - bisect_right(self._checkpoints, at_seq, key=lambda c: c.seq)
-        if not passed:
-            return None
-        found = self._checkpoints[place - 1]
-        size = found.size
-        events = passed * max(CHECKPOINT_EVENTS, size // (2 * POD_BYTES)) * self._spacing
-        return found if events * EVENT_NS > size * IMAGE_BYTE_NS else None
+    async def newest(self, number: int) -> StretchIndex | None:
+        """A copy of the index of the last stretch but so many, the first is that in memory."""
+        async with self._asking:
+            found = await self.kept.newest(number)
+        if number or found is None:
+            return found
+        copy = StretchIndex()
+        for each in (found, self._later_about):
+            copy.add(each)
+        return copy
 
     async def entries(self, seqs: Iterable[int]) -> tuple[Entry, ...]:
         """Records, read; of more than `ENTRIES_MAX` the last. Raises LogUnavailable."""
         wanted = sorted({seq for seq in seqs if 1 <= seq <= self.head_seq})[-ENTRIES_MAX:]
         found: list[Record] = []
         for first, last in _runs(wanted):
-            found += await self._read(first, last)
+            found += await self.read(first, last)
         asked = set(wanted)
         return tuple(entry_of(record) for record in found if record.seq in asked)
 
-    async def _read(self, first: int, last: int) -> list[Record]:
+    async def read(self, first: int, last: int) -> list[Record]:
         """The records from one sequence to another: the last ones from memory."""
         recent = self._recent
         begin = recent[0].seq if recent else self.head_seq + 1
@@ -603,7 +673,7 @@ class History:
         if last >= begin:
             start = max(first, begin)
             if len(found) and recent and recent[0].seq > begin:  # some went while we read
-                return [*found, *await self._read(start, last)]
+                return [*found, *await self.read(start, last)]
             found += [recent[seq - recent[0].seq] for seq in range(start, last + 1)]
         return found
 
@@ -618,24 +688,67 @@ def entry_of(record: Record) -> Entry:
     return Entry(record.seq, ms, record.subject, envelope.by, envelope.events, record.payload)
 
 
+class _Asked:
+    """See `Past`."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def records(self, seqs: Sequence[int]) -> tuple[Entry, ...]:
+        return anyio.from_thread.run(self._history.entries, seqs)
+
+    def states(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]:
+        history, state = self._history, ClusterState()
+        for seq in seqs:
+            if not 1 <= seq <= history.head_seq:
+                continue
+            state = anyio.from_thread.run(history.nearer, state.seq, seq) or state
+            first = min(state.seq + 1, seq)  # right at a kept state the record itself is wanted
+            records: list[Record] = []
+            for chunk in _chunks(first, seq):
+                records = anyio.from_thread.run(history.read, *chunk)
+                for record in records:
+                    if record.seq > state.seq:
+                        _apply(state, record)
+            if records and records[-1].seq == seq:
+                yield entry_of(records[-1]), state
+
+    def about(self, thing: Thing, seq: int) -> list[int]:
+        return anyio.from_thread.run(self._history.about, thing, seq)
+
+    def uids_of(self, name: str) -> list[str]:
+        return anyio.from_thread.run(self._history.uids_of, name)
+
+    def newest(self, number: int) -> StretchIndex | None:
+        return anyio.from_thread.run(self._history.newest, number)
+
+
 def _apply(state: ClusterState, record: Record) -> Envelope | None:
     """Let a record take effect as every service does; None if it is unreadable."""
     is_decision = record.subject == subjects.DECISION
-    try:
-        envelope = decode_envelope(record.payload, record.subject)
-    except UndecodableError:
+    envelope = envelope_of(record)
+    if envelope is None:
         pass_over(state, record.seq, is_decision=is_decision)
-        return None
-    apply_record(state, envelope.events, record.seq, is_decision=is_decision)
+    else:
+        apply_record(state, envelope.events, record.seq, is_decision=is_decision)
     return envelope
 
 
-def _checkpoint(state: ClusterState) -> _Checkpoint | None:
-    """The state, encoded; None if it holds a number that no snapshot can hold."""
+def _apart(state: ClusterState) -> int:
+    """How many events there are between two kept states."""
+    return max(STATE_EVENTS, 2 * len(state.pods))
+
+
+def _image(state: ClusterState) -> bytes:
+    """The state, encoded; b"" if it holds a number that no snapshot can hold."""
     try:
-        return _Checkpoint.of(state.seq, snapshot.encode(state))
+        return snapshot.encode(state)
     except OverflowError:
-        return None
+        return b""
+
+
+def _state_of(image: bytes | None, packed: bytes) -> ClusterState:
+    return snapshot.decode(zlib.decompress(packed) if image is None else image)
 
 
 def _chunks(first: int, last: int) -> Iterator[tuple[int, int]]:

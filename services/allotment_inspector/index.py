@@ -1,4 +1,4 @@
-"""What is known of every record without reading it again: when it was written, what it is about,
+"""What is known of every record without reading it again: when it was written, how much it says,
 whether it is marked.
 
 Bounded: it also forgets the times of the oldest records, and the oldest marks. What is forgotten is
@@ -7,12 +7,11 @@ still in the log; pages then begin later and say so.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.explain.history.concerned import RecordIndex
 from allotment.core.logport import Record
 from allotment_proto.events import Decided, Envelope, Event, Evicted, NodeGone, NodeObserved
 
@@ -37,11 +36,22 @@ class Mark(msgspec.Struct, frozen=True, gc=False):
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False):
-    """A node that went, as it was last seen."""
+    """A node that went."""
 
     seq: int
     ms: int
-    node: NodeObserved
+    name: str
+
+
+class _Part(msgspec.Struct, array_like=True):
+    """What an index says of some records, in a file."""
+
+    times_ms: list[int]
+    events: list[int]
+    marks: list[Mark]
+    gone: list[Gone]
+    ill: dict[str, frozenset[tuple[str, str]]]
+    """Cards that are unhealthy after the last of them."""
 
 
 class Density(NamedTuple):
@@ -52,11 +62,10 @@ class Density(NamedTuple):
     counts: tuple[int, ...]
 
 
-class Index(RecordIndex):
+class Index:
     """Feed it every record in order with `take`. `first_seq` is the oldest one it still knows."""
 
     def __init__(self, first_seq: int = 1) -> None:
-        super().__init__()
         self.first_seq = first_seq
         self.times_ms: array[int] = array("q")
         """Of the records from `first_seq` on, never going back."""
@@ -80,29 +89,38 @@ class Index(RecordIndex):
         self.times_ms.append(ms)
         count = len(envelope.events) if envelope is not None else 1
         self._events.append(count + (self._events[-1] if self._events else 0))
-        if len(self.times_ms) > RECORDS_MAX:
-            self._forget(len(self.times_ms) // 8)
         kind = ""
         for event in envelope.events if envelope is not None else ():
             kind = max(kind, self._mark_of(event, record.seq, ms), key=_WEIGHT.__getitem__)
-            self.note(event, record.seq)
         if kind:
             self.marks.append(Mark(record.seq, ms, kind))
-            self._bound_marks()
+        self._bound()
 
-    def join(self, later: "Index") -> None:
-        """Add an index that begins where this one ends, or has forgotten its beginning since."""
-        if later.first_seq > self.last_seq + 1:
-            self._forget(len(self.times_ms))
-            self.first_seq = later.first_seq
-        self.times_ms.extend(later.times_ms)
+    def part(self, first_seq: int, last_seq: int) -> bytes:
+        """What is known of some records up to the last one, for `add`."""
+        first = max(first_seq - self.first_seq, 0)
+        totals = self._events[max(first - 1, 0) :]
+        events = [after - before for before, after in pairwise(totals)]
+        return msgspec.msgpack.encode(
+            _Part(
+                list(self.times_ms[first:]),
+                events if first else [*self._events[:1], *events],
+                self.marks[bisect_left(self.marks, first_seq, key=lambda mark: mark.seq) :],
+                self.gone[bisect_left(self.gone, first_seq, key=lambda gone: gone.seq) :],
+                self._ill,
+            )
+        )
+
+    def add(self, part: bytes) -> None:
+        """Take in what `part` gave of the records that follow these."""
+        found = msgspec.msgpack.decode(part, type=_Part)
         before = self._events[-1] if self._events else 0
-        self._events.extend(before + count for count in later._events)
-        self.marks.extend(later.marks)
-        self.gone.extend(later.gone)
-        self._ill = later._ill
-        self._bound_marks()
-        self.add(later)
+        self.times_ms.extend(found.times_ms)
+        self._events.extend(before + total for total in accumulate(found.events))
+        self.marks.extend(found.marks)
+        self.gone.extend(found.gone)
+        self._ill = found.ill
+        self._bound()
 
     def ms_of(self, seq: int) -> int | None:
         """When a record was written, None if that is not known (yet, or no longer)."""
@@ -165,20 +183,14 @@ class Index(RecordIndex):
 
     def gone_between(self, first_ms: int, seq: int) -> list[Gone]:
         """The nodes that went since a time, up to a sequence; of each the last time."""
-        found = {
-            gone.node.name: gone for gone in self.gone if gone.ms >= first_ms and gone.seq <= seq
-        }
-        return sorted(found.values(), key=lambda gone: gone.node.name)
+        found = {gone.name: gone for gone in self.gone if gone.ms >= first_ms and gone.seq <= seq}
+        return sorted(found.values(), key=lambda gone: gone.name)
 
     def _mark_of(self, event: Event, seq: int, ms: int) -> str:
         match event:
             case NodeGone():
                 self._ill.pop(event.name, None)
-                seen = self.nodes.get(event.name)
-                if seen is not None:
-                    self.gone.append(Gone(seq, ms, seen))
-                    if len(self.gone) > GONE_MAX:
-                        del self.gone[: GONE_MAX // 8]
+                self.gone.append(Gone(seq, ms, event.name))
                 return GONE
             case NodeObserved():
                 return self._node_mark(event)
@@ -204,10 +216,14 @@ class Index(RecordIndex):
             self._ill[event.name] = ill
         return ILL if ill - before else ""
 
-    def _bound_marks(self) -> None:
+    def _bound(self) -> None:
+        """Forget the oldest of what is too much."""
+        too_many = len(self.times_ms) - RECORDS_MAX
+        if too_many > 0:
+            count = too_many + RECORDS_MAX // 8
+            del self.times_ms[:count], self._events[:count]
+            self.first_seq += count
         if len(self.marks) > MARKS_MAX:
             del self.marks[: len(self.marks) - MARKS_MAX + MARKS_MAX // 8]
-
-    def _forget(self, count: int) -> None:
-        del self.times_ms[:count], self._events[:count]
-        self.first_seq += count
+        if len(self.gone) > GONE_MAX:
+            del self.gone[: len(self.gone) - GONE_MAX + GONE_MAX // 8]

@@ -43,12 +43,12 @@ class InspectorSettings(CommonSettings, frozen=True, kw_only=True):
     history_mib: Annotated[
         int,
         Meta(
-            description="memory for the states of the past that are kept, in MiB; with less,"
-            " moments of long ago take longer",
+            description="disk space in snapshot_dir for the states of the past that are kept, in"
+            " MiB; with less, moments of long ago take longer",
             ge=16,
             le=65536,
         ),
-    ] = 64
+    ] = 512
     file: Annotated[
         Path | None,
         Meta(

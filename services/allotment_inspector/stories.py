@@ -11,18 +11,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from allotment.core.explain.history.concerned import LOST, NODE, POD, Thing, around
+from allotment.core.explain.history.concerned import LOST, NODE, POD, Thing, around, family_of
 from allotment.core.explain.history.pod_story import PodLife, PodStory
 from allotment.core.explain.history.timeline import life_of, neighbours
 from allotment.core.explain.pod import explain, with_services
 from allotment.core.explain.rows.life import Life, PodExplanation
-from allotment.core.explain.rows.pod_views import generated_base
 from allotment.core.ledger.model import ClusterState
 from allotment_inspector.history import Entry, Moment
-from allotment_proto.events import Envelope
+from allotment_proto.events import Envelope, PodObserved
 
 _KIN_MAX = 200
-"""For an owner with more pods of generated names, predecessors are not looked for."""
+"""Of so many pods of an owner, predecessors and successors are looked for."""
 
 
 class Told(NamedTuple):
@@ -91,7 +90,7 @@ def _followed(moment: Moment, namespace: str, name: str, uids: Sequence[str]) ->
     it is the same one: look at it, never follow it on.
     """
     own = sorted(records_of(moment, namespace, name, uids))
-    kin = sorted(_kin_seqs(moment, namespace, name).difference(own))
+    kin = sorted(_kin_seqs(moment, uids).difference(own))
 
     def follow() -> PodStory:
         story = PodStory(namespace, name)
@@ -135,21 +134,17 @@ def records_of(moment: Moment, namespace: str, name: str, uids: Sequence[str]) -
     return found
 
 
-def _kin_seqs(moment: Moment, namespace: str, name: str) -> set[int]:
-    """How pods were seen that may be of the same owner: their names are generated alike."""
-    base = generated_base(name)
-    if not base:
-        return set()
-    begin = f"{namespace}/{base}-"
-    alike = [
-        each
-        for each in moment.pod_names()
-        if each.startswith(begin) and generated_base(each.partition("/")[2]) == base
-    ]
-    if len(alike) > _KIN_MAX:
-        return set()
-    uids = [uid for each in alike for uid in moment.pods_named(*each.split("/", 1))]
-    return {seq for uid in uids for seq in moment.seqs(POD, uid)}
+def _kin_seqs(moment: Moment, uids: Sequence[str]) -> set[int]:
+    """How the pods of the same owners were seen whose names are generated alike."""
+    seen = moment.records([seq for uid in uids for seq in moment.seqs(POD, uid)[:1]])
+    families = {
+        family_of(event)
+        for entry in seen
+        for event in entry.events
+        if isinstance(event, PodObserved) and event.uid in uids
+    }
+    kin = [uid for each in families - {""} for uid in moment.family(each)]
+    return {seq for uid in kin[:_KIN_MAX] for seq in moment.seqs(POD, uid)}
 
 
 def _life_of_kin(moment: Moment, story: PodStory, told: PodLife) -> PodLife | None:

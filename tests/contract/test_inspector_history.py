@@ -16,8 +16,9 @@ from tests.memory_log import MemoryLog
 from tests.recorded import A_FEW, read_log
 from tests.waiting import patience, until
 
+from allotment.adapters.log import kept
 from allotment.adapters.log.snapshots import SnapshotDirectory
-from allotment.core.explain.history import concerned
+from allotment.core.explain.history.concerned import concerned
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
@@ -31,12 +32,18 @@ from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import (
     Envelope,
     Event,
-    GroupGone,
     NodeGone,
     PodGone,
 )
 
 pytestmark = pytest.mark.anyio
+
+
+def events_of(record: Record) -> tuple[Event, ...]:
+    try:
+        return decode_envelope(record.payload, record.subject).events
+    except UndecodableError:
+        return ()
 
 
 def recorded(name: str = "walk-6") -> MemoryLog:
@@ -63,10 +70,13 @@ def folds(records: list[Record]) -> list[bytes]:
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checkpoints and stepping stones as often as a long log has them."""
-    monkeypatch.setattr(history_module, "CHECKPOINT_EVENTS", 7)
-    monkeypatch.setattr(history_module, "STONE_WORTH", 1)
+    """States, stepping stones and stretches as often as a long log has them."""
+    monkeypatch.setattr(history_module, "_apart", lambda state: 7)
+    monkeypatch.setattr(History, "_near_events", lambda self: 3)
     monkeypatch.setattr(history_module, "STONE_BEHIND", 2)
+    monkeypatch.setattr(kept, "STRETCH_RECORDS", 20)
+    monkeypatch.setattr(history_module, "STRETCH_RECORDS", 20)
+    monkeypatch.setattr(history_module, "WORTH_RECORDS", 1)
 
 
 async def image_at(history: History, seq: int | None) -> bytes:
@@ -76,11 +86,14 @@ async def image_at(history: History, seq: int | None) -> bytes:
 
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("name", A_FEW)
-async def test_every_moment_is_the_fold_from_the_beginning(name: str) -> None:
+@pytest.mark.parametrize("is_kept", [False, True], ids=["in memory", "kept"])
+async def test_every_moment_is_the_fold_from_the_beginning(
+    name: str, is_kept: bool, tmp_path: Path
+) -> None:
     log = recorded(name)
     wanted = folds(log.core.records)
     last = len(wanted) - 1
-    async with following(log) as history:
+    async with following(log, directory=tmp_path if is_kept else None) as history:
         assert await image_at(history, None) == wanted[last]
         there_and_back = [*range(last, -1, -1), *range(last + 1)]
         jumps = [Random(7).randrange(last + 1) for _ in range(60)]
@@ -102,18 +115,89 @@ async def test_a_step_ahead_costs_one_record_and_one_back_no_more_than_a_checkpo
 
 
 @pytest.mark.usefixtures("often")
-async def test_what_is_kept_is_bounded() -> None:
+async def test_what_is_kept_is_bounded(tmp_path: Path) -> None:
     log = recorded()
     wanted = folds(log.core.records)
-    async with following(log) as roomy:
-        all_bytes, all_kept = roomy.checkpoint_bytes, roomy.checkpoints
-    assert all_kept > 8
-    async with following(log, bytes_max=all_bytes // 4) as history:
-        assert history.checkpoint_bytes <= all_bytes // 4
-        assert 0 < history.checkpoints < all_kept // 2
-        assert history.thinned
-        for seq in (0, 1, 50, len(wanted) - 1):
-            assert await image_at(history, seq) == wanted[seq]
+    sizes = []
+    for bytes_max in (1 << 30, 20_000):
+        directory = tmp_path / str(bytes_max)
+        async with following(log, directory=directory, bytes_max=bytes_max) as history:
+            for seq in (0, 1, 50, len(wanted) - 1):
+                assert await image_at(history, seq) == wanted[seq]
+        sizes.append(sum(path.stat().st_size for path in directory.glob("snapshot-*")))
+    assert sizes[1] <= 20_000 < sizes[0]
+
+
+async def memory_of(log: MemoryLog, directory: Path) -> int:
+    """How many objects a history holds for what is before the last stretch."""
+    async with following(log, directory=directory) as history:
+        await until(lambda: not history._held and not history.kept.is_due(20))
+        tail = history.kept._tail
+        assert history.head_seq == len(log.core.records)
+        assert history.is_filled
+        return len(tail.about) + len(tail.uids) + len(history._held) + len(history.kept._parts)
+
+
+@pytest.mark.usefixtures("often")
+async def test_memory_does_not_grow_with_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+    for pods in (40, 400):
+        log = MemoryLog()
+        await append(log, node())
+        for number in range(pods):
+            await append(log, pod(f"p{number}"))
+            await append(log, PodGone(uid=f"p{number}", namespace="default", name="x", rv=2))
+        held.append(await memory_of(log, tmp_path / str(pods)))
+    assert held[1] <= held[0] + 3 * 20
+
+
+@pytest.mark.usefixtures("often")
+async def test_the_next_run_reads_no_more_than_what_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a snapshot it takes all from its files, and pages say the same."""
+    log = Deaf(recorded(), {})
+    wanted = folds(log.core.records)
+    files = tmp_path / "past"
+    async with following(log, directory=files) as history:
+        index = history.index
+    store = await snapshot_at(tmp_path, log, 110)
+    monkeypatch.setattr(history_module, "RECENT_RECORDS", 5)
+    log.reads.clear()
+    async with following(log, snapshots=store, directory=files) as history:
+        assert log.reads == []
+        again = history.index
+        assert (again.times_ms, again.marks, again.gone) == (
+            index.times_ms,
+            index.marks,
+            index.gone,
+        )
+        assert again.events_between(3, 100) == index.events_between(3, 100)
+        assert await image_at(history, 61) == wanted[61]
+        assert all(first > 40 for first, _ in log.reads), "from the state before it"
+
+
+def names_in(directory: Path) -> list[str]:
+    return [path.name for path in directory.glob("records-*")]
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
+    log = recorded()
+    async with following(log, directory=tmp_path) as history:
+        async with history.moment(None) as moment:
+            things = [("node", name) for name in moment.state.nodes]
+        wanted = [await history.about(thing, 122) for thing in things]
+    for name in names_in(tmp_path):
+        (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-4])
+    for _ in range(2):
+        async with following(log, directory=tmp_path) as history:
+            for thing in things:
+                await history.about(thing, 122)
+            await until(lambda: history.is_filled)
+            assert [await history.about(thing, 122) for thing in things] == wanted
 
 
 async def test_records_that_are_not_in_memory_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +258,7 @@ async def test_while_the_log_does_not_answer_the_snapshot_is_where_the_past_begi
             async with session.get(f"{address}/queues/none") as answer:
                 assert "1 to 80 are still being read" in await answer.text()
             log.times_at.clear()
-            await until(lambda: history.is_filled)
+            await until(lambda: history.is_filled and not history.trouble)
             async with session.get(f"{address}/queues/none") as answer:
                 assert "still being read" not in await answer.text()
         assert not history.trouble
@@ -189,7 +273,7 @@ async def test_what_was_read_of_the_past_is_not_read_again(
     log = Deaf(recorded(), {30: 2, 50: 1})
     store = await snapshot_at(tmp_path, log, 80)
     async with following(log, snapshots=store) as history, following(recorded()) as whole:
-        assert log.reads == [(1, 80), (30, 80), (30, 80), (50, 80)]
+        assert log.reads == [(1, 154), (30, 154), (30, 154), (50, 154)]
         assert history.index.times_ms == whole.index.times_ms
 
 
@@ -235,8 +319,10 @@ async def test_a_start_from_a_snapshot_learns_what_was_before(
         assert history.index.marks == whole.index.marks
         for seq in (3, 79, 80, 81, 122):
             assert await image_at(history, seq) == wanted[seq]
-        for uid in {event_uid for event_uid in whole.index._about if event_uid[0] == "pod"}:
-            assert history.index.seqs(*uid) == whole.index.seqs(*uid)
+        things = {each for r in log.core.records for e in events_of(r) for each in concerned(e)}
+        for thing in things:
+            assert await history.about(thing, 999) == await whole.about(thing, 999)
+            assert await history.about(thing, 999)
 
 
 async def test_a_moment_is_followed_and_named() -> None:
@@ -280,88 +366,36 @@ async def test_the_index_knows_who_a_record_is_about() -> None:
     await append(log, NodeGone(name="n1", uid="uid-n1", rv=4))
     async with following(log) as history:
         index = history.index
-        assert index.seqs("pod", "a") == (2, decision, gone)
-        assert index.seqs("pod", "b") == (2, decision)
-        assert index.seqs("node", "n1") == (1, decision, ill, again, 7)
-        assert index.uids_of("default", "pod-a") == ("a",)
+        assert await history.about(("pod", "a"), 7) == [2, decision, gone]
+        assert await history.about(("pod", "b"), 7) == [2, decision]
+        assert await history.about(("node", "n1"), 7) == [1, decision, ill, again, 7]
+        assert await history.about(("node", "n1"), 6) == [1, decision, ill, again]
+        assert await history.uids_of("default/pod-a") == ["a"]
         assert [(mark.seq, mark.kind) for mark in index.marks] == [(ill, "ill"), (7, "gone")]
         assert index.marked(ill, 1) == 7
         assert index.marked(7, -1) == ill
         assert index.marked(ill, -1) is None
-        assert [one.node.name for one in index.gone_between(0, 7)] == ["n1"]
+        assert [one.name for one in index.gone_between(0, 7)] == ["n1"]
         assert index.gone_between(0, 6) == []
 
 
-async def test_the_index_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "RECORDS_MAX", 100)
-    monkeypatch.setattr(concerned, "_THINGS_MAX", 40)
-    monkeypatch.setattr(concerned, "_SEQS_PER_THING_MAX", 20)
     monkeypatch.setattr(index_module, "MARKS_MAX", 16)
-    log = MemoryLog()
-    for number in range(300):
-        ill = node(cards=[card(0, healthy=bool(number % 2))], rv=number)
-        await append(log, ill, pod(f"p{number}"))
+    monkeypatch.setattr(index_module, "GONE_MAX", 16)
     index = Index()
-    for record in log.core.records:
-        index.take(record, decode_envelope(record.payload, record.subject))
-    assert index.last_seq == 300
-    assert len(index.times_ms) <= 100
-    assert index.first_seq == 301 - len(index.times_ms)
-    assert len(index._about) <= 40
-    assert len(index._uids) <= 41
-    assert len(index.marks) <= 16
-    about = index.seqs("node", "n1")
-    assert len(about) <= 20
-    assert (about[0], about[-1]) == (1, 300), "how it began, and how it stands"
-    assert index.uids_of("default", "pod-p299") == ("p299",)
-
-
-def test_the_index_forgets_whom_it_heard_of_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups too, and nodes that went: nodes come and go for ever where they are rented."""
-    monkeypatch.setattr(concerned, "_THINGS_MAX", 40)
-    index = Index()
-
-    def group(name: str) -> GroupGone:
-        return GroupGone(uid=name, namespace="default", name=name, rv=1)
-
-    def take(seq: int, *events: Event) -> None:
-        envelope = Envelope(at_ms=1, by="test", events=events)
-        index.take(Record(seq, subjects.FACTS, b"", seq * 1_000_000, str(seq)), envelope)
-
-    take(1, node("stays", cards=[card(0, healthy=False)]), pod("alive"), group("asked"))
-    for number in range(300):
-        rented = node(f"rented-{number}", cards=[card(0, healthy=False)])
-        take(2 * number + 2, rented, group(f"g{number}"), pod(f"p{number}"))
-        take(
-            2 * number + 3, NodeGone(name=rented.name, uid="u", rv=1), pod("alive"), group("asked")
+    for seq in range(1, 301):
+        ill = node(cards=[card(0, healthy=bool(seq % 2))], rv=seq)
+        envelope = Envelope(
+            at_ms=1, by="test", events=(ill, NodeGone(name=f"g{seq}", uid="u", rv=1))
         )
-    assert len(index._about) <= 40
-    assert index.seqs("node", "stays") == (1,)
-    assert index.seqs("pod", "alive")[0] == index.seqs("group", "default/asked")[0] == 1
-    assert index.uids_of("default", "pod-alive") == ("alive",)
-    assert not index.seqs("pod", "p0")
-    assert not index.seqs("group", "default/g0")
-    assert not index.seqs("node", "rented-0")
-
-
-def test_indexes_that_are_joined_are_bounded_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concerned, "_THINGS_MAX", 40)
-    before, later = Index(), Index(first_seq=2)
-    for index, names in ((before, ("both", *map(str, range(38)))), (later, ("both", "new"))):
-        events = tuple(pod(name) for name in names)
-        envelope = Envelope(at_ms=1, by="test", events=events)
-        seq = index.first_seq
-        index.take(Record(seq, subjects.FACTS, b"", seq, str(seq)), envelope)
-    before.join(later)
-    assert before.seqs("pod", "both") == (1, 2)
-    more = Index(first_seq=3)
-    events = tuple(pod(f"m{number}") for number in range(30))
-    envelope = Envelope(at_ms=1, by="test", events=events)
-    more.take(Record(3, subjects.FACTS, b"", 3, "3"), envelope)
-    before.join(more)
-    assert len(before._about) <= 40
-    assert before.seqs("pod", "both") == (1, 2), "heard of later than the others"
-    assert before.seqs("pod", "m29") == (3,)
+        index.take(Record(seq, subjects.FACTS, b"", seq * 1_000_000, str(seq)), envelope)
+        assert len(index.times_ms) <= 100
+        assert len(index.marks) <= 16
+        assert len(index.gone) <= 16
+    assert index.last_seq == 300
+    assert index.first_seq == 301 - len(index.times_ms)
+    assert index.gone[-1].name == "g300"
 
 
 def test_a_clock_that_was_set_back_hides_no_record() -> None:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 from tests.hostile import MARKUP, UNPRINTABLE, poisoned
-from tests.inspecting import history_of, paths_of, served
+from tests.inspecting import history_of, names_of, paths_of, served
 from tests.recorded import A_FEW, read_log
 from tests.recording import busy_cluster
 from tests.recording_batch import busy_queues, preempted
@@ -49,7 +49,7 @@ async def ask_all(records: Sequence[Record], moments: Iterable[int | None]) -> i
     asked = 0
     async with served(history) as address, aiohttp.ClientSession() as session:
         for at in moments:
-            for path in paths_of(records, list(history.index.pod_names()), fold):
+            for path in paths_of(records, names_of(records), fold):
                 for form in ("", "format=json", "parts=1"):
                     query = "&".join(
                         part for part in ("" if at is None else f"at={at}", form) if part
@@ -205,7 +205,7 @@ async def test_every_page_has_its_command_and_its_json() -> None:
     log = busy_queues()
     history, fold = history_of(log.records)
     group = next(iter(fold.state.groups))
-    pod = next(iter(history.index.pod_names()))
+    pod = names_of(log.records)[0]
     decision = next(r.seq for r in log.records if r.subject == subjects.DECISION)
     match = {
         "pods": "/pods",

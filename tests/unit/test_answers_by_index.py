@@ -1,5 +1,7 @@
 """A pod's answers from few records and kept states are those of every record folded in order."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -9,7 +11,12 @@ from allotment.adapters.log import kept
 from allotment.adapters.service.moments import AtSequence
 from allotment.answers import folding, pods
 from allotment.answers.folding import take
-from allotment.core.explain.history.concerned import PodSubject
+from allotment.core.explain.history.concerned import (
+    GroupSubject,
+    NodeSubject,
+    PodSubject,
+    Subject,
+)
 from allotment.core.explain.history.pod_story import PodLife, PodStory
 from allotment.core.explain.history.records import LogLine, Wanted
 from allotment.core.explain.history.story import Claims
@@ -19,7 +26,7 @@ from allotment.core.explain.rows.life import Life, PodExplanation
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment_proto.codec import decode_envelope
-from allotment_proto.events import PodObserved
+from allotment_proto.events import NodeObserved, PodObserved
 from tests.kept import KeptSource
 from tests.recorded import names, read_log
 
@@ -83,9 +90,9 @@ class Whole:
         return msgspec.structs.replace(found, problems=())
 
 
-def lines_of(records: list[Record], namespace: str, name: str) -> list[LogLine]:
-    """What `log --pod` shows of these records."""
-    wanted = Wanted(PodSubject(namespace, name), (), Claims())
+def lines_of(records: list[Record], subject: Subject) -> list[LogLine]:
+    """What `log` shows of these records about something."""
+    wanted = Wanted(subject, (), Claims())
     found = []
     for record in records:
         envelope = decode_envelope(record.payload, record.subject)
@@ -111,5 +118,25 @@ async def test_few_records_give_the_same_answers_as_all(
             told = await pods.explain(source, namespace, name, AtSequence(seq))
             assert msgspec.structs.replace(told, problems=()) == whole.explanation()
             few = await pods.records_of(source, namespace, name, seq)
-            assert lines_of(few, namespace, name) == lines_of(until, namespace, name)
+            about = partial(PodSubject, namespace, name)
+            assert lines_of(few, about()) == lines_of(until, about())
             await source.kept.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("log", names())
+async def test_few_records_are_the_story_of_a_node_and_of_a_group(log: str, tmp_path: Path) -> None:
+    records = read_log(log)
+    source = KeptSource(records, tmp_path)
+    for seq in (len(records), len(records) // 2):
+        until = records[:seq]
+        events = [e for r in until for e in decode_envelope(r.payload, r.subject).events]
+        nodes = {e.name for e in events if isinstance(e, NodeObserved)}
+        groups = {e.group.partition("/") for e in events if isinstance(e, PodObserved) if e.group}
+        subjects: list[Callable[[], Subject]] = [partial(NodeSubject, node) for node in nodes]
+        subjects += [partial(NodeSubject, node, "0") for node in nodes]
+        subjects += [partial(GroupSubject, each[0], each[2]) for each in groups]
+        for about in subjects:
+            few = await pods.records_about(source, about(), seq)
+            assert few is not None
+            assert lines_of(few, about()) == lines_of(until, about())

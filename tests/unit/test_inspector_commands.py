@@ -18,7 +18,7 @@ from allotment.core.logport import Record
 from allotment_cli.main import main
 from allotment_proto import subjects
 from tests.hostile import MARKUP, poisoned
-from tests.inspecting import history_of, paths_of, served
+from tests.inspecting import history_of, names_of, paths_of, served
 from tests.recording import Recorder, busy_cluster, uid_of
 from tests.recording_batch import busy_queues, preempted
 
@@ -42,7 +42,7 @@ def commands_of(
 ) -> dict[str, str]:
     """The commands of these pages, or of every one, and one page that shows each."""
     history, fold = history_of(records)
-    known = paths_of(records, list(history.index.pod_names()), fold) if every else []
+    known = paths_of(records, names_of(records), fold) if every else []
     found: dict[str, str] = {}
 
     async def ask() -> None:

@@ -12,7 +12,7 @@ import pytest
 from allotment.core.logport import Record
 from allotment_inspector.history import History, Moment
 from allotment_inspector.pages import NotFound
-from tests.inspecting import history_of, page_of, paths_of, served
+from tests.inspecting import history_of, names_of, page_of, paths_of, served
 from tests.recording import Recorder, busy_cluster
 from tests.recording_batch import busy_queues, preempted
 
@@ -44,7 +44,7 @@ def test_no_page_shows_what_came_later(make: Callable[[], Recorder]) -> None:
     """The later moments are asked for first, so that what pages remember is there already."""
     records: Sequence[Record] = make().records
     whole, fold = history_of(records)
-    addresses = paths_of(records, list(whole.index.pod_names()), fold)
+    addresses = paths_of(records, names_of(records), fold)
     for seq in range(len(records) - 1, 0, -len(records) // MOMENTS):
         ended, _ = history_of(records[:seq])
         assert shown(whole, addresses, seq) == shown(ended, addresses, seq)

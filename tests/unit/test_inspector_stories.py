@@ -68,7 +68,8 @@ async def told(
 @pytest.mark.parametrize("log", [*A_FEW, "faults-1", "faults-3", "faults-4", BUSY])
 def test_few_records_tell_the_same_story_as_all(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With checkpoints everywhere, so that what lies between a pod's records is not folded."""
-    monkeypatch.setattr(history_module, "CHECKPOINT_EVENTS", 3)
+    monkeypatch.setattr(history_module, "_apart", lambda state: 3)
+    monkeypatch.setattr(history_module.History, "_near_events", lambda self: 3)
     records = records_of(log)
     names = pod_names(records)[:40]
     moments = sorted({len(records), len(records) * 2 // 3, len(records) // 3})

@@ -94,7 +94,7 @@ async def test_a_file_that_is_not_what_was_written_is_made_again(
     plain = await asked(KeptSource(records, None), "pod-20", len(records))
     await filled(records, tmp_path)
     names = names_in(tmp_path)
-    assert {name.partition("-")[0] for name in names} == {"index", "records", "snapshot"}
+    assert {name.partition("-")[0] for name in names} == {"outline", "records", "snapshot"}
     for name in names:
         path = tmp_path / name
         if not path.exists():  # dropped with one before it
@@ -159,7 +159,7 @@ async def test_files_that_nothing_uses_are_removed(tmp_path: Path) -> None:
     records = log_of(PODS)
     await filled(records, tmp_path)
     names = names_in(tmp_path)
-    old, new = tmp_path / "records-of-another-format", tmp_path / "index-that-is-being-written"
+    old, new = tmp_path / "records-of-another-format", tmp_path / "outline-that-is-being-written"
     for path in (old, new):
         path.write_bytes(b"")
     os.utime(old, (0, 0))

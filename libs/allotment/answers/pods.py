@@ -15,7 +15,21 @@ from allotment.answers.names import near, no_such_node
 from allotment.answers.source import Source
 from allotment.core.errors import AllotError
 from allotment.core.explain.doctor import SCHEDULING, of_leases
-from allotment.core.explain.history.concerned import LOST, NODE, POD, Thing, around, family_of
+from allotment.core.explain.history.concerned import (
+    GROUP,
+    LOST,
+    NODE,
+    POD,
+    GroupSubject,
+    NodeSubject,
+    PodSubject,
+    Subject,
+    Thing,
+    around,
+    family_of,
+    members_of,
+    place_of,
+)
 from allotment.core.explain.history.pod_story import LIVES_KEPT, PodLife, PodStory
 from allotment.core.explain.history.timeline import life_of, neighbours
 from allotment.core.explain.pod import explain as explain_pod
@@ -25,7 +39,7 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.reasons import QUEUED
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import Envelope, Event, PodObserved
+from allotment_proto.events import Decided, Envelope, Event, PodObserved
 
 
 async def explain(
@@ -191,6 +205,28 @@ async def records_of(
         kin = [u for each in families - {""} for u in await kept.uids_of(each, last_seq)]
         known.update(await kept.about([(POD, uid) for uid in kin], last_seq))
     return await kept.records(seq for seqs in known.values() for seq in seqs)
+
+
+async def records_about(source: Source, subject: Subject, last_seq: int) -> list[Record] | None:
+    """The records of a log, up to one that it has, that a subject's story needs; None: all."""
+    kept = source.kept
+    match subject:
+        case PodSubject():
+            return await records_of(source, subject.namespace, subject.name, last_seq)
+        case GroupSubject():
+            own, name = (GROUP, subject.key), members_of(subject.key)
+        case NodeSubject():
+            own, name = (NODE, subject.node), place_of(subject.node)
+        case _:
+            return None
+    seqs = set((await kept.about([own], last_seq))[own])
+    pods = set(await kept.uids_of(name, last_seq))
+    if isinstance(subject, GroupSubject):
+        decided = [event for r in await kept.records(seqs) for event in _events_of(r)]
+        evictions = [e for event in decided if isinstance(event, Decided) for e in event.evictions]
+        pods.update(each.uid for each in evictions if each.preemptor == subject.key)
+    theirs = await kept.about([(POD, uid) for uid in pods], last_seq)
+    return await kept.records(seqs.union(*theirs.values()))
 
 
 async def _about(kept: KeptLog, things: Collection[Thing], last_seq: int) -> dict[Thing, list[int]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +14,7 @@ from allotment.adapters.log import exported
 from allotment.adapters.service.moments import At, AtSequence, moment_text
 from allotment.answers import moments
 from allotment.answers.folding import end_of
-from allotment.answers.pods import records_of
+from allotment.answers.pods import records_about
 from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
 from allotment.core.explain.history import concerned, story
@@ -346,8 +347,9 @@ async def _batches(
     source: Source, subject: concerned.Subject, last_seq: int, *, follow: bool
 ) -> AsyncGenerator[list[Record]]:
     """The records in which the subject may occur."""
-    if isinstance(subject, concerned.PodSubject) and not follow:
-        yield await records_of(source, subject.namespace, subject.name, last_seq)
+    found = None if follow else await records_about(source, subject, last_seq)
+    if found is not None:
+        yield found
         return
     batches = source.follow(0) if follow else source.read(1, last_seq)
     async with aclosing(batches):
@@ -439,13 +441,9 @@ async def _effects(
     if not decided:
         return
     effects = Effects(seq, decided)
-    async with aclosing(source.read(seq + 1, last_seq)) as batches:
-        async for batch in batches:
-            for record in batch:
-                try:
-                    later = decode_envelope(record.payload, record.subject)
-                except UndecodableError:
-                    note(f"record {record.seq} cannot be read and was skipped")
-                    continue
-                for effect in effects.of(record.seq, later):
-                    yield f"seq {effect.seq}: {effect.text}"
+    pods = {t for event in decided for t in concerned.concerned(event) if t[0] == concerned.POD}
+    seqs = chain.from_iterable((await source.kept.about(pods, last_seq)).values())
+    for record in await source.kept.records(each for each in seqs if each > seq):
+        later = decode_envelope(record.payload, record.subject)
+        for effect in effects.of(record.seq, later):
+            yield f"seq {effect.seq}: {effect.text}"

@@ -119,12 +119,12 @@ def _pods(moment: Moment, q: str) -> _Found:
         seen.add(name)
         if q in name or _is_id(q, fact.uid):
             yield q in (name, fact.name, fact.uid), partial(_pod, state, pod, name)
-    for name in moment.pod_names():
+    for name, uids in moment.pods_seen():
         if name in seen:
             continue
         namespace, _, bare = name.partition("/")
-        uids = moment.pods_named(namespace, bare)
         if q in name or any(_is_id(q, uid) for uid in uids):
+            seen.add(name)
             link = _named(pod_link(namespace, bare), name)
             yield (
                 q in (name, bare, *uids),

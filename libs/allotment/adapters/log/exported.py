@@ -99,6 +99,8 @@ def read_file(path: Path) -> Iterator[Record]:
 class ExportedLog:
     """The records of a file as a log that does not grow."""
 
+    identity = ""
+
     def __init__(self, records: list[Record]) -> None:
         self.records = records
 

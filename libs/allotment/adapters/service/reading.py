@@ -7,7 +7,7 @@ It never makes the stream: its user on NATS may not. Until a service that writes
 waits and says so. Any number of replicas read side by side.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -46,7 +46,10 @@ S = TypeVar("S", bound=CommonSettings)
 
 
 class ReadableLog(Protocol):
-    """As much of a log as looking at its past takes."""
+    """As much of a log as looking at its past takes; `identity` as in `JetStreamLog`."""
+
+    @property
+    def identity(self) -> str: ...
 
     async def last_seq(self) -> int: ...
 
@@ -69,7 +72,7 @@ class Reading(NamedTuple):
 
 @asynccontextmanager
 async def open_reading(
-    ctx: ServiceContext[S], user: str, attach: Callable[[Fold, ReadableLog], None]
+    ctx: ServiceContext[S], user: str, attach: Callable[[Fold, ReadableLog], Awaitable[None]]
 ) -> AsyncIterator[Reading]:
     """Open the log for one service that reads it as `user`; `/readyz` says yes once it is folded.
 
@@ -84,7 +87,7 @@ async def open_reading(
             else None
         )
         fold = Fold(log, ctx.log, snapshots, log.checkpoint)
-        attach(fold, log)
+        await attach(fold, log)
         lag = Lag()
         expose_following(ctx, fold, log, connection, lag)
 
@@ -110,7 +113,7 @@ async def open_reading(
 
 @asynccontextmanager
 async def open_file(
-    ctx: ServiceContext[S], path: Path, attach: Callable[[Fold, ReadableLog], None]
+    ctx: ServiceContext[S], path: Path, attach: Callable[[Fold, ReadableLog], Awaitable[None]]
 ) -> AsyncIterator[Reading]:
     """The same over an exported log. Raises SettingsError for a file that is none."""
     ctx.ready("log", False, "not folded yet")
@@ -120,7 +123,7 @@ async def open_file(
         raise SettingsError([str(error)]) from error
     log = ExportedLog(records)
     fold = Fold(log, ctx.log)
-    attach(fold, log)
+    await attach(fold, log)
     async with anyio.create_task_group() as group:
         with uncollected():
             group.start_soon(fold.run)

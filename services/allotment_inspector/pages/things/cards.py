@@ -20,8 +20,7 @@ from allotment.core.ledger.ledger import Card
 from allotment.core.ledger.model import ClusterState, Node
 from allotment.core.ledger.partitions.mig import largest_left_mib
 from allotment.core.units import mib_text
-from allotment_inspector.history import Moment
-from allotment_inspector.index import Gone
+from allotment_inspector.history import GoneNode, Moment
 from allotment_inspector.pages.parts.card import CardCell, card_cell, is_full, queue_of
 from allotment_inspector.said import path, typed
 
@@ -191,7 +190,7 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     nodes = [node for node in there if has_cards(node)]
     gone = [
         one
-        for one in moment.index.gone_between(moment.now_ms - GONE_SHOWN_MS, moment.seq)
+        for one in moment.gone_since(moment.now_ms - GONE_SHOWN_MS)
         if not _is_there(state, one.node.name)
     ]
     totals = totals_of(state, nodes)
@@ -305,7 +304,7 @@ def _told_of(node: Node) -> list[str]:
     return [about_text(node), node.labels.get(ZONE_LABEL, ""), *modes, *_unusual(node)]
 
 
-def _told_of_gone(gone: Gone) -> list[str]:
+def _told_of_gone(gone: GoneNode) -> list[str]:
     models = [card.model for each in gone.node.inventories for card in each.cards]
     return [*models, dict(gone.node.labels).get(ZONE_LABEL, ""), "gone"]
 
@@ -365,7 +364,7 @@ def _group_of(state: ClusterState, node: Node, group: str) -> str:
     return ""
 
 
-def _group_of_gone(gone: Gone, group: str) -> str:
+def _group_of_gone(gone: GoneNode, group: str) -> str:
     if group == MODEL:
         models = [card.model for each in gone.node.inventories for card in each.cards]
         return short_model(models[0] if models else COUNTED)
@@ -378,7 +377,7 @@ def _group_of_gone(gone: Gone, group: str) -> str:
 
 
 def _rows(
-    moment: Moment, nodes: Iterable[Node], gone: Iterable[Gone], group: str, lit: frozenset[str]
+    moment: Moment, nodes: Iterable[Node], gone: Iterable[GoneNode], group: str, lit: frozenset[str]
 ) -> tuple[NodeRow, ...]:
     rows = [node_row(moment, node, _group_of(moment.state, node, group), lit) for node in nodes]
     rows += [_gone_row(one, _group_of_gone(one, group)) for one in gone]
@@ -469,7 +468,7 @@ def _free_text(node: Node, counted: tuple[Counted, ...]) -> str:
     return " · ".join(words)
 
 
-def _gone_row(gone: Gone, group: str) -> NodeRow:
+def _gone_row(gone: GoneNode, group: str) -> NodeRow:
     """A node that went: its cards as they were."""
     fact = gone.node
     cards = [(each.family, card) for each in fact.inventories for card in each.cards]
@@ -507,7 +506,7 @@ def _gone_row(gone: Gone, group: str) -> NodeRow:
 def _pools(
     state: ClusterState,
     nodes: Iterable[Node],
-    gone: Iterable[Gone],
+    gone: Iterable[GoneNode],
     group: str,
     lit: frozenset[str],
 ) -> tuple[Pool, ...]:

@@ -2,12 +2,10 @@
 
 `concerned` answers for one event. A `Subject` selects the events of one object's story from the
 whole log, and `around` names the objects whose records a pod's story needs besides its own.
-`RecordIndex` finds these records, so that a story in a long log is as fast as in a short one.
+`StretchIndex` finds these records, so that a story in a long log is as fast as in a short one.
 """
 
-from array import array
 from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
 
 import msgspec
 
@@ -33,10 +31,6 @@ from allotment_proto.facts import Holding
 
 POD, GROUP, NODE, LOST = "pod", "group", "node", "lost"
 """Kinds of objects. Only the removal of a node concerns it as ``lost``."""
-
-_THINGS_MAX = 100_000
-_SEQS_PER_THING_MAX = 2_000
-_UIDS_PER_NAME_MAX = 200
 
 Thing = tuple[str, str]
 """A kind, and a pod's uid, a group's ``<namespace>/<name>`` or a node's name."""
@@ -87,10 +81,10 @@ def key_of(thing: Thing) -> str:
 
 def family_of(fact: PodObserved) -> str:
     """What the pods of one owner have in common that take each other's place: the owner and the
-    beginning of their generated names. Empty for a pod without such a name.
+    beginning of their generated names; no pod has this name. Empty for a pod without such a name.
     """
     base = generated_base(fact.name)
-    return f"{fact.owner}/{base}" if fact.owner and base else ""
+    return f"{fact.owner}//{base}" if fact.owner and base else ""
 
 
 class Everything:
@@ -198,8 +192,8 @@ class GroupSubject:
     """Every event about one PodGroup, its pods, and the pods that are evicted for it."""
 
     def __init__(self, namespace: str, name: str) -> None:
-        self._key = f"{namespace}/{name}"
-        self._things = {(GROUP, self._key)}
+        self.key = f"{namespace}/{name}"
+        self._things = {(GROUP, self.key)}
         self._victims: set[str] = set()
 
     @property
@@ -209,13 +203,13 @@ class GroupSubject:
 
     def takes(self, event: Event) -> bool:
         match event:
-            case PodObserved() if event.group == self._key:
+            case PodObserved() if event.group == self.key:
                 self._things.add((POD, event.uid))
             case Evicted() if event.uid in self._victims:
                 return True
             case Decided():
-                self._victims |= {e.uid for e in event.evictions if e.preemptor == self._key}
-                if any(held.group == self._key for held in event.holds or ()):
+                self._victims |= {e.uid for e in event.evictions if e.preemptor == self.key}
+                if any(held.group == self.key for held in event.holds or ()):
                     return True
             case _:
                 pass
@@ -280,113 +274,58 @@ class NodeSubject:
 Subject = Everything | PodSubject | GroupSubject | NodeSubject
 
 
+def place_of(node: str) -> str:
+    """How `StretchIndex.uids` names the pods that were on a node."""
+    return f"//{node}"
+
+
+def members_of(group: str) -> str:
+    """How `StretchIndex.uids` names the pods of a group, ``<namespace>/<name>``."""
+    return f"//{group}"
+
+
 class StretchIndex(msgspec.Struct, array_like=True):
     """Whom the records of a stretch of the log concern. Give it every event of it in order."""
 
     about: dict[str, list[int]] = {}
     """By `key_of` a thing, the sequences of its records."""
     uids: dict[str, dict[str, None]] = {}
-    """The pods by ``<namespace>/<name>``, and by `family_of` them; the oldest first."""
-
-    def note(self, event: Event, seq: int) -> None:
-        """Note an event of the record at that sequence."""
-        for thing in concerned(event):
-            seqs = self.about.setdefault(key_of(thing), [])
-            if not seqs or seqs[-1] != seq:
-                seqs.append(seq)
-        if isinstance(event, PodObserved):
-            for name in (f"{event.namespace}/{event.name}", family_of(event)):
-                self.uids.setdefault(name, {})[event.uid] = None
-
-
-class RecordIndex:
-    """The records that concern each pod, group and node. Give it every event in log order.
-
-    Bounded: it forgets the middle of an object's life, the oldest pods of a name, and the objects
-    without news for the longest time. What is forgotten is still in the log.
+    """The pods by ``<namespace>/<name>``, and by `family_of`, `place_of` and `members_of` them,
+    names with two slashes in a row; the oldest first.
     """
 
-    def __init__(self) -> None:
-        self.nodes: dict[str, NodeObserved] = {}
-        """Nodes that are there, as they were last seen."""
-        self._about: dict[Thing, array[int]] = {}
-        """The one that changed last comes last."""
-        self._uids: dict[str, tuple[str, ...]] = {}
-        """``<namespace>/<name>`` → the pods that had it, the oldest first."""
-
     def note(self, event: Event, seq: int) -> None:
         """Note an event of the record at that sequence."""
         for thing in concerned(event):
-            self._note(thing, seq)
+            self._about(thing, seq)
         match event:
             case PodObserved():
-                self._name(f"{event.namespace}/{event.name}", event.uid)
-            case NodeObserved():
-                self.nodes[event.name] = event
-            case NodeGone():
-                self.nodes.pop(event.name, None)
+                self._named(f"{event.namespace}/{event.name}", event.uid)
+                self._named(family_of(event), event.uid)
+                self._named(event.group and members_of(event.group), event.uid)
+                self._named(event.node and place_of(event.node), event.uid)
+            case Corrected():
+                self._named(place_of(event.node), event.uid)
+            case Decided():
+                for placement in event.placements:
+                    self._named(place_of(placement.node), placement.uid)
+                for held in event.holds or ():
+                    self._about((GROUP, held.group), seq)
             case _:
                 pass
 
-    def add(self, later: "RecordIndex") -> None:
+    def _about(self, thing: Thing, seq: int) -> None:
+        seqs = self.about.setdefault(key_of(thing), [])
+        if not seqs or seqs[-1] != seq:
+            seqs.append(seq)
+
+    def _named(self, name: str, uid: str) -> None:
+        if name:
+            self.uids.setdefault(name, {})[uid] = None
+
+    def add(self, later: "StretchIndex") -> None:
         """Add what was noted of the events after these."""
-        for thing, seqs in later._about.items():
-            self._about[thing] = self._about.pop(thing, array("q")) + seqs
-        for name, uids in later._uids.items():
-            for uid in uids:
-                self._name(name, uid)
-        self.nodes = later.nodes
-        while len(self._about) > _THINGS_MAX:
-            self._forget_things()
-
-    def seqs(self, kind: str, name: str) -> tuple[int, ...]:
-        """The records about a pod (by uid), a group (``ns/name``) or a node, in order."""
-        return tuple(self._about.get((kind, name), ()))
-
-    def first_seq_of(self, kind: str, name: str) -> int | None:
-        """The first record about one of them, None if none is known."""
-        seqs = self._about.get((kind, name))
-        return seqs[0] if seqs else None
-
-    def uids_of(self, namespace: str, name: str) -> tuple[str, ...]:
-        """The pods that ever had a name, the oldest first."""
-        return self._uids.get(f"{namespace}/{name}", ())
-
-    def pod_names(self) -> tuple[str, ...]:
-        """``<namespace>/<name>`` of every pod that is known, also of those that are gone. (A copy:
-        views look through it in a thread, while records come.)
-        """
-        return tuple(self._uids)
-
-    def _name(self, name: str, uid: str) -> None:
-        known = self._uids.get(name, ())
-        if uid not in known:
-            self._uids[name] = (*known, uid)[-_UIDS_PER_NAME_MAX:]
-
-    def _note(self, thing: Thing, seq: int) -> None:
-        seqs = self._about.pop(thing, None)
-        if seqs is None:
-            seqs = array("q")
-            if len(self._about) >= _THINGS_MAX:
-                self._forget_things()
-        self._about[thing] = seqs
-        if seqs and seqs[-1] == seq:
-            return
-        seqs.append(seq)
-        if len(seqs) > _SEQS_PER_THING_MAX:  # how it began and how it stands now are kept
-            middle = _SEQS_PER_THING_MAX // 4
-            del seqs[middle : 2 * middle]
-
-    def _forget_things(self) -> None:
-        """Forget those without news for the longest time; existing nodes stay."""
-        quiet = (each for each in self._about if each[0] != NODE or each[1] not in self.nodes)
-        forgotten = list(islice(quiet, _THINGS_MAX // 8)) or list(self._about)[:1]
-        for thing in forgotten:
-            del self._about[thing]
-        uids = {uid for kind, uid in forgotten if kind == POD}
-        for name in [name for name, had in self._uids.items() if not uids.isdisjoint(had)]:
-            left = tuple(uid for uid in self._uids[name] if uid not in uids)
-            if left:
-                self._uids[name] = left
-            else:
-                del self._uids[name]
+        for key, seqs in later.about.items():
+            self.about.setdefault(key, []).extend(seqs)
+        for name, uids in later.uids.items():
+            self.uids.setdefault(name, {}).update(uids)
