@@ -6,8 +6,8 @@ How a page is made, from the log to the browser:
            (any sequence)          (pure)                    └─▶ the same as JSON
 
 * `history`: the log followed, its past kept reachable in bounded memory; `Moment` is what a page is
-  drawn from: the state at one sequence, and the records around it. `index` knows which record is
-  about which pod, group and node, when each was written, and which are marked.
+  drawn from: the state at one sequence, and the records around it. `index` knows when each record
+  was written and which are marked; whom they are about is kept in files.
 * `pages`: one file a page, one row a page in `PAGES`. A view is a function of a moment, of what the
   address matched and of its query, and returns a struct; that struct is the JSON of the page
   (``?format=json`` or ``Accept: application/json``). What does not exist is a value as well:

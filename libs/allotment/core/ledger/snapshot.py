@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from allotment.core.ledger.model import (
     RESERVED,
@@ -214,9 +215,11 @@ def _restored(image: _Snapshot) -> ClusterState:
         node.last_stamp_s = saved.last_stamp_s
         node.fact = saved.fact
     state.vacant = [row for row, node in enumerate(state.rows) if node is None]
+    known: dict[Any, Any] = {name: name for name in state.nodes}
     for pod in image.pods:
         uid = pod.fact.uid
         state.pods[uid] = pod
+        _share(pod, known)
         state.note_company(pod.fact, 1)
         if pod.fact.deleting:
             state.deleting[uid] = None
@@ -243,6 +246,20 @@ def _restored(image: _Snapshot) -> ClusterState:
     state.corrected = {found[1].uid: found for found in image.corrected}
     state.segments = image.segments or Segments()
     return state
+
+
+def _share(pod: Pod, known: dict[Any, Any]) -> None:
+    """Make one object of equal parts of pods, as where records are read (`sharing.py`): they take a
+    third of a state's memory.
+    """
+    fact, held = pod.fact, pod.allocation
+    for name in ("request", "labels", "namespace", "scheduler", "phase", "bind_phase", "node"):
+        part = getattr(fact, name)
+        force_setattr(fact, name, known.setdefault(part, part))
+    if held is not None:
+        held.node = known.setdefault(held.node, held.node)
+        if held.holdings == fact.holdings:
+            held.holdings = fact.holdings
 
 
 def _pod(pod: Pod) -> Pod:
