@@ -265,7 +265,7 @@ class Moment:
 
     def pods_seen(self) -> Iterator[tuple[str, Sequence[str]]]:
         """``<namespace>/<name>`` of pods up to the moment, also of those that are gone, with their
-        uids; the ones that were heard of last come first, and a name may come again.
+        uids; those of the newest records come first, and a name may come twice.
         """
         for number in range(STRETCHES_NAMED):
             found = self._past.newest(number)

@@ -153,7 +153,7 @@ class KeptIndex:
         return self.is_writing and self.reach - self.end >= records
 
     def take(self, record: Record, envelope: Envelope | None) -> None:
-        """Index the next record (None: it cannot be read); any other is passed over."""
+        """Index the next record (None: it cannot be read); any other is ignored."""
         if record.seq != self.reach + 1:
             return
         self.reach, self._last = record.seq, record
