@@ -40,6 +40,8 @@ class Home:
         self.state = self.path / "state.json"
         self.kubeconfig = self.path / "kubeconfig"
         self.nats = self.path / "nats"
+        self.archive = self.nats / "archive"
+        """Next to the log that it is of: both are set aside together."""
         self.keys = self.path / KEYS
         self.writer_token = self.path / "apiserver.token"
         self.logs = self.path / "logs"

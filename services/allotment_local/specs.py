@@ -14,6 +14,7 @@ NATS = "{nats}"
 NATS_MONITOR = "{nats-monitor}"
 NATS_NKEY = "{nats-nkey}"
 KUBECONFIG = "{kubeconfig}"
+ARCHIVE = "{archive}"
 PAGE_PORT = "{page-port}"
 """Arguments that stand for what is known only when everything before has started: addresses, and
 the port that the pages had before, 0 for a free one."""
@@ -33,8 +34,8 @@ class ServiceSpec(msgspec.Struct, frozen=True):
 def default_services(
     policy_file: Path | None, *, inspector: bool = True, one_process: bool = False
 ) -> tuple[ServiceSpec, ...]:
-    """Watcher, filter, scorer, binder, controller, and the inspector unless it is not wanted; the
-    first four as one process if asked for.
+    """Watcher, filter, scorer, binder, controller, archiver, and the inspector unless it is not
+    wanted; the first four as one process if asked for.
     """
     watcher = ["--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES]
     if policy_file is not None:  # who names a file means it, whatever ConfigMap the home has
@@ -51,6 +52,7 @@ def default_services(
     services = (
         *((_service("scheduler", *watcher, *as_binder),) if one_process else apart),
         _service("controller", "--kubeconfig", KUBECONFIG, "--scheduler-names", SCHEDULER_NAMES),
+        _service("archiver", "--archive", ARCHIVE),
     )
     return (*services, _service("inspector", "--page-port", PAGE_PORT)) if inspector else services
 

@@ -26,6 +26,7 @@ from allotment_local.child import Child, NatsChild
 from allotment_local.home import AlreadyRunning, Home, tail
 from allotment_local.processes import end, identify, pids_text
 from allotment_local.specs import (
+    ARCHIVE,
     KUBECONFIG,
     NATS,
     NATS_MONITOR,
@@ -240,6 +241,7 @@ class Supervisor:
                 NATS_NKEY: str(seed_file(self._home.keys, spec.name)),
                 PAGE_PORT: self._state.inspector.rpartition(":")[2] or "0",
                 KUBECONFIG: str(self._home.kubeconfig),
+                ARCHIVE: str(self._home.archive),
             }
         )
 

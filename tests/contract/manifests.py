@@ -16,6 +16,7 @@ from tests.waiting import PATIENCE_S
 
 from allotment.adapters.service.settings import CommonSettings, load
 from allotment.adapters.service.settings_fields import variable_of
+from allotment_archiver.settings import ArchiverSettings
 from allotment_binder.settings import BinderSettings
 from allotment_controller.settings import ControllerSettings
 from allotment_filter.settings import FilterSettings
@@ -31,6 +32,7 @@ SETTINGS: dict[str, type[CommonSettings]] = {
     "allotment_scorer": ScorerSettings,
     "allotment_binder": BinderSettings,
     "allotment_controller": ControllerSettings,
+    "allotment_archiver": ArchiverSettings,
     "allotment_inspector": InspectorSettings,
 }
 READ_ELSEWHERE = {"ALLOT_COMMIT", "ALLOT_TRACE_FILE"}

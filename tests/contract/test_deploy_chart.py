@@ -42,6 +42,11 @@ VARIANTS: dict[str, tuple[str, list[str], Object]] = {
     "base": ("base", [], {}),
     "default": ("overlays/default", [], THREE),
     "alongside-volcano": ("overlays/alongside-volcano", [], {**THREE, "alongsideVolcano": True}),
+    "archive-s3": (
+        "base",
+        ["archive-s3"],
+        {"archive": {"url": "s3://backups/allotment", "secret": "allotment-archive"}},
+    ),
     "cert-manager": ("base", ["cert-manager"], {"nats": {"certificate": "cert-manager"}}),
     "inspector-service": ("base", ["inspector-service"], {"inspector": {"service": True}}),
     "monitoring": (
@@ -86,6 +91,10 @@ SAMPLES: dict[str, tuple[Any, str]] = {
     "settings.scorer": ({"ALLOT_LOG_LEVEL": "debug"}, "Deployment/allotment-scorer"),
     "settings.binder": ({"ALLOT_LOG_LEVEL": "debug"}, "Deployment/allotment-binder"),
     "settings.controller": ({"ALLOT_LOG_LEVEL": "debug"}, "Deployment/allotment-controller"),
+    "settings.archiver": (
+        {"ALLOT_KEEP_LIVE_DAYS": "30"},
+        "Deployment/allotment-archiver",
+    ),
     "settings.inspector": ({"ALLOT_LOG_LEVEL": "debug"}, "Deployment/allotment-inspector"),
     "nats.servers": (
         3,
@@ -103,6 +112,13 @@ SAMPLES: dict[str, tuple[Any, str]] = {
     "nats.goMemLimit": ("3GiB", "StatefulSet/allotment-nats"),
     "nats.keys": ("existing", "Job/allotment-nats-setup"),
     "nats.certificate": ("existing", "Job/allotment-nats-setup"),
+    "archive.url": (
+        "s3://backups/allotment",
+        "Deployment/allotment-archiver NetworkPolicy/allotment-archive"
+        " PersistentVolumeClaim/allotment-archive",
+    ),
+    "archive.storage.sizeGiB": (100, "PersistentVolumeClaim/allotment-archive"),
+    "archive.storage.className": ("slow", "PersistentVolumeClaim/allotment-archive"),
     "annotationPolicy.enabled": (
         False,
         "ValidatingAdmissionPolicy/allotment-assignments"
@@ -138,7 +154,15 @@ SAMPLES: dict[str, tuple[Any, str]] = {
     "resources": ({"limits": {"memory": "2Gi"}}, "Deployment/* Pod/*"),
     **{
         f"resourcesOf.{service}": ({"limits": {"memory": "3Gi"}}, f"Deployment/allotment-{service}")
-        for service in ("watcher", "filter", "scorer", "binder", "controller", "inspector")
+        for service in (
+            "watcher",
+            "filter",
+            "scorer",
+            "binder",
+            "controller",
+            "archiver",
+            "inspector",
+        )
     },
     "nodeSelector": ({"pool": "system"}, "Deployment/* Job/* Pod/* StatefulSet/allotment-nats"),
     "tolerations": (
@@ -159,6 +183,10 @@ WITH_OTHERS: dict[str, tuple[Object, Object]] = {
     "resourcesOf.scheduler": (
         {"oneProcess": True},
         {"oneProcess": True, "resourcesOf": {"scheduler": {"limits": {"memory": "3Gi"}}}},
+    ),
+    "archive.secret": (
+        {"archive": {"url": "s3://backups/allotment"}},
+        {"archive": {"url": "s3://backups/allotment", "secret": "allotment-archive"}},
     ),
     "nats.url": (
         {"nats": {"certificate": "existing"}},
@@ -340,7 +368,12 @@ def environment(values: Object, service: str) -> dict[str, str]:
 def test_one_process_has_standbys_and_a_disruption_budget_of_its_own() -> None:
     found = by_name(template({**THREE, "oneProcess": True}))
     names = {name for kind, name in found if kind == "Deployment"}
-    assert names == {"allotment-scheduler", "allotment-controller", "allotment-inspector"}
+    assert names == {
+        "allotment-scheduler",
+        "allotment-controller",
+        "allotment-archiver",
+        "allotment-inspector",
+    }
     budgets = {name for kind, name in found if kind == "PodDisruptionBudget"}
     assert budgets == {"allotment-nats", "allotment-scheduler", "allotment-controller"}
     rights = template({"oneProcess": True, "nodeLocks": True, "mindcluster": True})
@@ -513,7 +546,7 @@ async def test_helm_test_passes_when_every_service_is_active(tmp_path: Path) -> 
             return await anyio.to_thread.run_sync(lambda: runner.invoke(main, words))
 
         # Not the controller, which does nothing beside Volcano's.
-        for service in ("watcher", "filter", "scorer", "binder"):
+        for service in ("watcher", "filter", "scorer", "binder", "archiver"):
             connection = await stack.enter_async_context(
                 connect(
                     url,

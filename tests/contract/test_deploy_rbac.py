@@ -367,7 +367,7 @@ async def test_the_job_that_makes_secrets_has_the_rights_that_it_uses(
 @needs_kubectl
 @pytest.mark.parametrize("where", KUSTOMIZATIONS)
 def test_filter_and_scorer_have_no_rights_and_no_token(where: str) -> None:
-    for service in ("filter", "scorer"):
+    for service in ("filter", "scorer", "archiver"):
         spec = services(where)[f"allotment_{service}"]
         assert spec["automountServiceAccountToken"] is False
         assert granted(where, spec["serviceAccountName"]) == set()

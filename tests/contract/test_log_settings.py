@@ -55,7 +55,6 @@ DANGERS: dict[str, Any] = {
     "retention": "workqueue",
     "discard": "old",
     "deny_delete": False,
-    "deny_purge": False,
     "max_age": 3_600_000_000_000,
     "max_msgs_per_subject": 1,
     "persist_mode": "async",
@@ -110,7 +109,7 @@ async def test_an_existing_stream_is_judged_not_trusted(own_nats_server: NatsSer
         with pytest.raises(LogMisconfigured, match="stream ALLOTMENT_LOG: ") as refused:
             await JetStreamLog.open(connection)
         named = {setting.name for setting in refused.value.settings}
-        assert named == {"discard", "deny_delete", "deny_purge", "max_age", "max_msg_size"}
+        assert named == {"discard", "deny_delete", "max_age", "max_msg_size"}
 
 
 @pytest.mark.anyio

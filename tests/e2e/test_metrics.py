@@ -14,7 +14,7 @@ from tests.e2e.jobs import NODES, create
 from tests.e2e.stack import ROLES, Stack, vgpu
 from tests.waiting import PATIENCE_S
 
-SERVICES = ("watcher", "filter", "scorer", "binder", "controller", "inspector")
+SERVICES = ("watcher", "filter", "scorer", "binder", "controller", "archiver", "inspector")
 FOREIGN = ("process_", "python_")
 """What the client library tells of any process."""
 

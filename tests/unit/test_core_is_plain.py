@@ -51,7 +51,7 @@ def test_no_module_of_the_core_loads_numpy_or_numba() -> None:
 
 
 def test_services_import_neither_before_a_cluster_is_large() -> None:
-    services = ("watcher", "filter", "scorer", "binder", "controller", "inspector")
+    services = ("watcher", "filter", "scorer", "binder", "controller", "archiver", "inspector")
     imports = "".join(f"import allotment_{name}.__main__\n" for name in services)
     imports += (
         "import allotment_cli.demo.command, allotment_cli.read.replay, allotment_local.cluster\n"

@@ -8,7 +8,7 @@ change an object do so in place and print nothing.
 {{- define "allotment.files" -}}
 {{- $files := list "base/rbac.yaml" "base/network.yaml" "base/annotation-writers.yaml" "default/disruption.yaml" }}
 {{- $services := ternary (list "watcher") (list "watcher" "filter" "scorer" "binder") .Values.oneProcess }}
-{{- range concat $services (list "controller" "inspector") }}
+{{- range concat $services (list "controller" "archiver" "inspector") }}
 {{- $files = append $files (printf "base/%s.yaml" .) }}
 {{- end }}
 {{- range $path, $needed := dict
@@ -23,6 +23,7 @@ change an object do so in place and print nothing.
   "components/inspector-service/service.yaml" .Values.inspector.service
   "components/monitoring/pod-monitor.yaml" .Values.monitoring.podMonitor
   "components/monitoring/rules.yaml" .Values.monitoring.rules
+  "components/archive-s3/network.yaml" .Values.archive.url
   "components/traces/network.yaml" .Values.traces }}
 {{- if $needed }}{{ $files = append $files $path }}{{ end }}
 {{- end }}
@@ -50,6 +51,7 @@ change an object do so in place and print nothing.
 {{- $ofNats := eq $object.metadata.name "allotment-nats" }}
 {{- $apart := has $object.metadata.name (list "allotment-filter" "allotment-scorer" "allotment-binder") }}
 {{- if and $ofNats $values.nats.url }}
+{{- else if and (eq $object.kind "PersistentVolumeClaim") $values.archive.url }}
 {{- else if and $values.oneProcess $apart (eq $object.kind "PodDisruptionBudget") }}
 {{- else if ne $object.kind "PodDisruptionBudget" }}yes
 {{- else if ternary $values.nats.servers $values.replicas $ofNats | int | lt 1 }}yes
@@ -72,6 +74,9 @@ change an object do so in place and print nothing.
 {{- $_ := set $object.metadata "labels" (merge $labels ($object.metadata.labels | default dict)) }}
 {{- if eq $path "nats/setup.yaml" }}{{ include "allotment.hook" (list $values.nats $object) }}{{ end }}
 {{- if eq $kind "Deployment" }}{{ include "allotment.service" (list $root $object) }}
+{{- else if eq $kind "PersistentVolumeClaim" }}
+{{- $_ := set $object.spec.resources.requests "storage" (printf "%dGi" (int $values.archive.storage.sizeGiB)) }}
+{{- with $values.archive.storage.className }}{{ $_ := set $object.spec "storageClassName" . }}{{ end }}
 {{- else if eq $kind "StatefulSet" }}{{ include "allotment.nats" (list $root $object) }}
 {{- else if eq $kind "ValidatingAdmissionPolicy" }}{{ include "allotment.annotationPolicy" (list $values $object) }}
 {{- else if and (eq $kind "ClusterRoleBinding") (eq $name "allotment-assignment-writers") }}
@@ -145,6 +150,7 @@ Secrets, and are deleted afterwards. Takes the values of NATS and the object.
 {{- if eq $service "inspector" }}
 {{- if $values.inspector.service }}{{ $patches = append $patches "components/inspector-service/deployment.patch.yaml" }}{{ end }}
 {{- if $values.traces }}{{ $patches = append $patches "components/traces/inspector.patch.yaml" }}{{ end }}
+{{- else if eq $service "archiver" }}{{ include "allotment.archiver" (list $values.archive $object) }}
 {{- else }}
 {{- $_ := set $object.spec "replicas" (int $values.replicas) }}
 {{- end }}
@@ -173,7 +179,22 @@ Secrets, and are deleted afterwards. Takes the values of NATS and the object.
 {{- end }}
 {{- $container := first $object.spec.template.spec.containers }}
 {{- $_ := set $container "resources" (get $values.resourcesOf $service | default $values.resources) }}
+{{- if and (eq $service "archiver") $values.archive.url $values.archive.secret }}
+{{- $_ := set $container "envFrom" (append $container.envFrom (dict "secretRef" (dict "name" $values.archive.secret))) }}
+{{- end }}
 {{- include "allotment.checksum" (list $object (include "allotment.settings" $root)) }}
+{{- end }}
+
+{{/* Where the archiver's archive is: on its volume, or in a bucket. Takes the values and the object. */}}
+{{- define "allotment.archiver" -}}
+{{- $archive := index . 0 }}
+{{- $object := index . 1 }}
+{{- with $archive.url }}
+{{- include "allotment.variable" (list $object "ALLOT_ARCHIVE" .) }}
+{{- $pod := $object.spec.template.spec }}
+{{- $_ := set $pod "volumes" (list (first $pod.volumes)) }}
+{{- $_ := unset (first $pod.containers) "volumeMounts" }}
+{{- end }}
 {{- end }}
 
 {{/* The StatefulSet of the built-in NATS. Takes the root and the object. */}}

@@ -28,7 +28,8 @@ NATS = "app.kubernetes.io/name=nats,app.kubernetes.io/part-of=allotment"
 """The labels of the servers' pods, as they are shipped."""
 SERVICES = (
     "app.kubernetes.io/part-of=allotment,"
-    "app.kubernetes.io/component in (watcher,filter,scorer,binder,scheduler,controller,inspector)"
+    "app.kubernetes.io/component in"
+    " (watcher,filter,scorer,binder,scheduler,controller,archiver,inspector)"
 )
 PORT, HTTP_PORT = 4222, 8080
 TIMEOUT_S = 20.0

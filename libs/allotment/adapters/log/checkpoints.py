@@ -76,9 +76,13 @@ async def newest_checkpoint(log: PartsLog) -> Checkpoint | None:
     """
     closed_seq = await log.last_on(subjects.CHECKPOINT)
     record = await log.record(closed_seq) if closed_seq else None
-    if record is None:
-        return None
-    closed = next((e for e in _events(record) if isinstance(e, SegmentClosed)), None)
+    return None if record is None else await checkpoint_at(log, record)
+
+
+async def checkpoint_at(log: PartsLog, completes: Record) -> Checkpoint:
+    """The checkpoint that a record completes. Raises as above."""
+    closed_seq = completes.seq
+    closed = next((e for e in _events(completes) if isinstance(e, SegmentClosed)), None)
     if closed is None:
         raise LogDamaged(f"the record {closed_seq} closes no segment")
     parts: list[CheckpointPart] = []

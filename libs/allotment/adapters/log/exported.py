@@ -22,7 +22,9 @@ _REMEDY = "write such files with: allot log -o jsonl"
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of an exported log: the bytes as `record`, or as `base64`."""
+    """One line of an exported log: the bytes as `record`, or as `base64`. In an archive `head` is
+    how the record's head in the chain begins.
+    """
 
     seq: int
     subject: str
@@ -30,13 +32,14 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     msg_id: str = ""
     record: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     base64: str | msgspec.UnsetType = msgspec.UNSET
+    head: str | msgspec.UnsetType = msgspec.UNSET
 
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Line)
 
 
-def encode(record: Record) -> str:
+def encode(record: Record, head: str | msgspec.UnsetType = msgspec.UNSET) -> str:
     """One line, without its end."""
     plain = _is_plain(record.payload)
     line = Line(
@@ -46,13 +49,16 @@ def encode(record: Record) -> str:
         msg_id=record.msg_id,
         record=msgspec.Raw(record.payload) if plain else msgspec.UNSET,
         base64=msgspec.UNSET if plain else base64.b64encode(record.payload).decode(),
+        head=head,
     )
     return _encoder.encode(line).decode()
 
 
 def _is_plain(payload: bytes) -> bool:
     """Whether the bytes are a JSON object on one line, fit to stand in one as they are."""
-    if not (payload.startswith(b"{") and payload.endswith(b"}")) or set(payload) & set(b"\r\n"):
+    if not (payload.startswith(b"{") and payload.endswith(b"}")):
+        return False
+    if b"\r" in payload or b"\n" in payload:
         return False
     try:
         msgspec.json.decode(payload)
@@ -63,6 +69,11 @@ def _is_plain(payload: bytes) -> bool:
 
 def decode(text: str, place: str) -> Record:
     """Raises `AllotError` naming the place for a line that is not one of an exported log."""
+    return decode_with_head(text, place)[0]
+
+
+def decode_with_head(text: str | bytes, place: str) -> tuple[Record, str]:
+    """The same with what the line says of the record's head, "" if nothing."""
     try:
         line = _decoder.decode(text)
         if isinstance(line.record, msgspec.Raw):
@@ -73,7 +84,8 @@ def decode(text: str, place: str) -> Record:
             raise ValueError("it has neither record nor base64")
     except (*UNREADABLE, ValueError) as error:
         raise AllotError(f"{place} is not a record: {error}", _REMEDY) from error
-    return Record(line.seq, line.subject, payload, line.time_ns, line.msg_id)
+    record = Record(line.seq, line.subject, payload, line.time_ns, line.msg_id)
+    return record, line.head if isinstance(line.head, str) else ""
 
 
 def read_file(path: Path) -> Iterator[Record]:

@@ -217,6 +217,18 @@ class JetStreamLog:
         """The newest checkpoint; see `newest_checkpoint`."""
         return await newest_checkpoint(self)
 
+    async def taken_bytes(self) -> int:
+        """What the stream takes on the disk of a server."""
+        info = await self._jetstream.stream_info(self.stream)
+        return 0 if info is None else int(info["state"]["bytes"])
+
+    async def purge(self, last_seq: int) -> None:
+        """Remove the records up to one. Raises LogUnavailable, also where that is forbidden."""
+        try:
+            await self._jetstream.request(f"STREAM.PURGE.{self.stream}", {"seq": last_seq + 1})
+        except ApiError as error:
+            raise LogUnavailable(str(error)) from error
+
     async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         follower = Follower(
             self._jetstream,

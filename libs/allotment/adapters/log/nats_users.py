@@ -36,6 +36,8 @@ SCHEDULER = "scheduler"
 its key."""
 INSPECTOR = "inspector"
 """The web pages and the traces that are made of the log: all that they do on NATS is to read it."""
+ARCHIVER = "archiver"
+"""Copies closed segments of the log to an archive, and alone removes what is there from the log."""
 ADMIN = "admin"
 """An administrator: saves and restores the log, changes how large it may get, and has its segments
 closed."""
@@ -68,6 +70,7 @@ _COMPETES = (
 _SEES_STORAGE = "$JS.API.INFO"
 """How much the log's account takes and may take."""
 _MAKES = (f"$JS.API.STREAM.CREATE.{subjects.STREAM}",)
+_DROPS = (f"$JS.API.STREAM.PURGE.{subjects.STREAM}",)
 _API, _LOCAL_API = "$JS.API.", "allot.api."
 _LEASE_BYTES_MAX = 64 * 1024 * 1024
 CONNECTIONS_MAX = 100
@@ -94,6 +97,8 @@ class Rights(NamedTuple):
     """Subjects of the log."""
     makes: bool = False
     """The log: only a watcher knows whether there was one."""
+    drops: bool = False
+    """Records of the log, from its beginning."""
     sends: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """A subject, and who receives it."""
     closes: bool = False
@@ -110,6 +115,7 @@ SERVICES: Mapping[str, Rights] = {
     "scorer": Rights(sends=((subjects.PROPOSAL, ("binder",)),)),
     "binder": Rights(appends=_DECIDES, sends=((subjects.SETTLED, ("filter",)),), closes=True),
     "controller": Rights(follows=False),
+    ARCHIVER: Rights(appends=(subjects.ARCHIVE,), drops=True),
     SCHEDULER: Rights(appends=(*_FACTS, *_DECIDES), makes=True, closes=True),
 }
 _RIGHTS: Mapping[str, Rights] = {
@@ -328,8 +334,9 @@ def _of_log(user: str) -> tuple[str, ...]:
     """What a user may say to the log's account."""
     rights = _RIGHTS[user]
     makes, follows = _MAKES if rights.makes else (), _FOLLOWS if rights.follows else ()
+    drops = _DROPS if rights.drops else ()
     storage = (_SEES_STORAGE,) if user == READER else ()
-    return (*rights.appends, *makes, *storage, *_READS, *follows)
+    return (*rights.appends, *makes, *drops, *storage, *_READS, *follows)
 
 
 def _of_leases(user: str) -> tuple[str, ...]:

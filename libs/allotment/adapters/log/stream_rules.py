@@ -16,6 +16,8 @@ DUPLICATE_WINDOW_S_MIN = 60
 MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 """The largest record: as much as the shipped servers take in one message. What a server itself
 stores (its answers may be larger) is bounded by it as well."""
+FIRST_SEQ_MAX = 1 << 48
+"""A restored log may begin later than with 1; sequences must last for centuries."""
 MESSAGE_BYTES_ADVISED = 1024 * 1024
 
 
@@ -47,7 +49,6 @@ RULES = (
     _Rule("retention", _is("limits"), "limits", ""),
     _Rule("discard", _is("new"), "new (full means stop, not forget)", ""),
     _Rule("deny_delete", _is(True), "true", False),
-    _Rule("deny_purge", _is(True), "true", False),
     _Rule("max_age", _unlimited, "0 (no limit)", 0),
     _Rule("max_msgs", _unlimited, "-1 (no limit: the log would end there)", -1),
     _Rule("max_msgs_per_subject", _unlimited, "-1 (no limit: it would drop history)", -1),
@@ -59,7 +60,7 @@ RULES = (
         f"{MESSAGE_BYTES_MAX} or less",
         -1,
     ),
-    _Rule("first_seq", lambda value: value in (0, 1), "1 (the first record)", 0),
+    _Rule("first_seq", lambda value: value <= FIRST_SEQ_MAX, f"{FIRST_SEQ_MAX} or less", 0),
     _Rule("persist_mode", lambda value: value != "async", "default (async loses appends)", ""),
     _Rule("no_ack", _off, "false", False),
     _Rule("sealed", _off, "false", False),
@@ -87,10 +88,12 @@ RULES = (
 
 
 def wanted_config(
-    stream: str, subjects: tuple[str, ...], *, replicas: int, max_bytes: int
+    stream: str, subjects: tuple[str, ...], *, replicas: int, max_bytes: int, first_seq: int = 1
 ) -> dict[str, Any]:
-    """The configuration a new log is made with."""
+    """The configuration a new log is made with; it begins later where it is restored."""
+    begins = {} if first_seq == 1 else {"first_seq": first_seq}
     return {
+        **begins,
         "name": stream,
         "subjects": list(subjects),
         "storage": "file",
@@ -105,7 +108,6 @@ def wanted_config(
         "num_replicas": replicas,
         "duplicate_window": DUPLICATE_WINDOW_S * 1_000_000_000,
         "deny_delete": True,
-        "deny_purge": True,
         "allow_direct": False,
         "compression": "s2",
     }
@@ -129,6 +131,8 @@ def check_stream(
     size = config.get("max_msg_size", -1)
     if 0 < size < MESSAGE_BYTES_ADVISED:
         warnings.append(f"max_msg_size is {size}: large batches will be refused")
+    if config.get("deny_purge"):
+        warnings.append("deny_purge is true: archived segments cannot leave the log")
     if config.get("compression", "none") != "s2":
         warnings.append("compression is off: the log takes about four times the space")
     return tuple(wrong), tuple(warnings)

@@ -1,0 +1,189 @@
+"""One log: what has left NATS is read from the archive, the rest from the stream."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Protocol
+
+from allotment.adapters.archive.archive import Archive
+from allotment.adapters.archive.file import SegmentBroken
+from allotment.adapters.archive.store import ArchiveUnreachable
+from allotment.adapters.log.checkpoints import Checkpoint, checkpoint_at
+from allotment.core.errors import AllotError
+from allotment.core.logport import LogDamaged, Record
+from allotment_proto import subjects
+from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.events import SegmentArchived, SegmentClosed
+
+NAME_ONE = "make it reachable, or name a copy: --archive URL (or ALLOT_ARCHIVE)"
+
+
+class LiveLog(Protocol):
+    """As much of the stream as this takes."""
+
+    async def first_seq(self) -> int: ...
+
+    async def last_seq(self) -> int: ...
+
+    async def last_on(self, subject: str) -> int: ...
+
+    async def first_on(self, subject: str, from_seq: int) -> Record | None: ...
+
+    async def record(self, seq: int) -> Record | None: ...
+
+    def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]: ...
+
+    def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]: ...
+
+
+class WholeLog:
+    """The log from its first record that is anywhere. The archive is looked at only when records
+    are wanted that the stream no longer has. Every method may raise AllotError: what is missing,
+    where it should be, and what to do.
+    """
+
+    def __init__(
+        self, live: LiveLog, archive: str | None = None, cache: Path | None = None
+    ) -> None:
+        """`archive`: its URL, if not the one that the log names."""
+        self.last_seq = live.last_seq
+        self._live = live
+        self._url = archive
+        self._cache = cache
+        self._archive: Archive | None = None
+
+    async def first_seq(self) -> int:
+        """The oldest record that can be read."""
+        begins = await self._live.first_seq()
+        if begins == 1 or await self.archive_url() is None:
+            return begins
+        return min((await self._reaching(begins - 1)).first_seq, begins)
+
+    async def archive_url(self) -> str | None:
+        """Where the archive is, None if neither the caller nor the log says so."""
+        if self._url is None:
+            seq = await self._live.first_seq()
+            while record := await self._live.first_on(subjects.ARCHIVE, seq):
+                seq = record.seq + 1
+                for event in _events(record):
+                    if isinstance(event, SegmentArchived):
+                        self._url = event.uri.rpartition("/")[0]
+        return self._url
+
+    async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+        """As of the port."""
+        at = max(first_seq, 1)
+        last_seq = min(last_seq, await self._live.last_seq())
+        while at <= last_seq:
+            begins = await self._live.first_seq()
+            if at < begins:
+                batches = self._archived(at, min(last_seq, begins - 1))
+            else:
+                batches = self._live.read(at, last_seq)
+            async with aclosing(batches):
+                async for batch in batches:
+                    if batch[0].seq != at:  # the records before it have left the stream meanwhile
+                        break
+                    yield batch
+                    at = batch[-1].seq + 1
+
+    async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
+        """As of the port."""
+        begins = await self._live.first_seq()
+        if after_seq + 1 < begins:
+            async with aclosing(self.read(after_seq + 1, begins - 1)) as batches:
+                async for batch in batches:
+                    yield batch
+            after_seq = begins - 1
+        async with aclosing(self._live.follow(after_seq)) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def record(self, seq: int) -> Record | None:
+        """The record at `seq`, None where there is none."""
+        found = await self._live.record(seq)
+        if found is None and 1 <= seq < await self._live.first_seq():
+            async with aclosing(self._archived(seq, seq)) as batches:
+                async for batch in batches:
+                    return batch[0]
+        return found
+
+    async def checkpoint(self, before_seq: int, before_ns: int | None = None) -> Checkpoint | None:
+        """The newest checkpoint before a sequence, and before a time; None where there is none."""
+        begins, found = await self._live.first_seq(), None
+        seq = begins
+        while record := await self._live.first_on(subjects.CHECKPOINT, seq):
+            closed = next((e for e in _events(record) if isinstance(e, SegmentClosed)), None)
+            seq = record.seq + 1
+            if closed is None:
+                continue
+            if closed.last_seq >= before_seq:
+                break
+            if before_ns is not None and closed.at_ms * 1_000_000 >= before_ns:
+                break
+            found = record
+        if found is not None:
+            try:
+                return await checkpoint_at(self._live, found)
+            except LogDamaged as error:
+                raise AllotError(f"the log is damaged: {error}") from error
+        if begins == 1 or before_seq < 1:
+            return None
+        last_seq = min(before_seq, begins - 1)
+        archive = await self._reaching(last_seq)
+        try:
+            return await archive.checkpoint(before_seq, before_ns)
+        except (ArchiveUnreachable, SegmentBroken) as error:
+            raise self._missing(1, last_seq, error) from error
+
+    async def _archived(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+        archive = await self._reaching(last_seq)
+        if archive.first_seq > first_seq:
+            missing = min(last_seq, archive.first_seq - 1)
+            raise AllotError(
+                f"records {first_seq} to {missing} have left NATS, and the archive at "
+                f"{archive.store.url} begins with record {archive.first_seq}",
+                f"ask about what is later, or {NAME_ONE.partition(', or ')[2]}",
+            )
+        try:
+            async with aclosing(archive.read(first_seq, last_seq)) as batches:
+                async for batch in batches:
+                    yield batch
+        except (ArchiveUnreachable, SegmentBroken) as error:
+            raise self._missing(first_seq, last_seq, error) from error
+
+    async def _reaching(self, seq: int) -> Archive:
+        """The archive, which has a record. Raises AllotError."""
+        if self._archive is not None and self._archive.last_seq >= seq:
+            return self._archive
+        url = await self.archive_url()
+        if url is None:
+            raise AllotError(
+                f"the records up to {seq} have left NATS, and the log names no archive",
+                "name the archive: --archive URL (or ALLOT_ARCHIVE)",
+            )
+        try:
+            self._archive = await Archive.open(url, self._cache)
+        except (ArchiveUnreachable, ValueError) as error:
+            raise self._missing(1, seq, error) from error
+        if self._archive.last_seq < seq:
+            raise AllotError(
+                f"the records up to {seq} have left NATS, and the archive at {url} ends with record"
+                f" {self._archive.last_seq}",
+                NAME_ONE,
+            )
+        return self._archive
+
+    def _missing(self, first_seq: int, last_seq: int, error: Exception) -> AllotError:
+        return AllotError(
+            f"records {first_seq} to {last_seq} have left NATS, and cannot be read from the"
+            f" archive: {error}",
+            NAME_ONE,
+        )
+
+
+def _events(record: Record) -> tuple[object, ...]:
+    try:
+        return decode_envelope(record.payload, record.subject).events
+    except UndecodableError:
+        return ()
