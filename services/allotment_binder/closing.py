@@ -101,7 +101,9 @@ class Closer:
     async def _due(self, now: OpenSegment) -> CloseCause | None:
         if self._asked:
             return "asked"
-        if self._fold.segment_bytes >= self._settings.segment_bytes:
+        live = self._fold.state.segments.live
+        checkpoint_bytes = live[-1].closed.image_bytes if live else 0  # it is in this segment
+        if self._fold.segment_bytes >= max(self._settings.segment_bytes, checkpoint_bytes):
             return "size"
         if self._began[0] != now.first_seq:
             record = await self._log.record(now.first_seq)

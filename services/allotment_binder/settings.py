@@ -33,9 +33,9 @@ class BinderSettings(KubeSettings, frozen=True, kw_only=True):
     segment_bytes: Annotated[
         int,
         Meta(
-            ge=1 << 20,
-            description="close a segment of the log, and write a checkpoint, once its records hold"
-            " so many bytes",
+            ge=1 << 16,
+            description="close a segment of the log, with a checkpoint, once its records hold"
+            " so many bytes, and at least as many as the last checkpoint before compression",
         ),
     ] = 256 << 20
     segment_days: Annotated[

@@ -27,12 +27,13 @@ def fold(records: list[Record]) -> ClusterState:
     """The state that the log means, folded here and now from nothing."""
     state = ClusterState()
     for record in records:
+        is_decision = record.subject == subjects.DECISION
         try:
             envelope = decode_envelope(record.payload)
         except UndecodableError:
-            pass_over(state, record.seq, is_decision=record.subject == subjects.DECISION)
+            pass_over(state, record.seq, is_decision=is_decision)
         else:
-            apply_all(state, envelope.events, record.seq)
+            apply_all(state, envelope.events, record.seq, is_decision=is_decision)
     return state
 
 

@@ -1,0 +1,76 @@
+"""Segments are closed under load while anything is killed: nothing is lost, nothing is doubled."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from allotment.adapters.log.checkpoints import digest_of_image
+from allotment.core.ledger import snapshot
+from tests.e2e.audit import assert_sound, fold
+from tests.e2e.stack import LAYOUTS, ROLES, Stack, vgpu
+
+NODES = """
+- prefix: g
+  count: 4
+  gpus: {model: Tesla T4, count: 4, memory_mib: 16000, slots: 10}
+  cpu: 64
+  memory: 256Gi
+"""
+PODS = 160
+SEGMENT_BYTES = 1 << 16
+KILLS = 5
+
+
+@pytest.fixture(params=LAYOUTS)
+def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
+    keep = ["--snapshot-dir", str(tmp_path / "snapshots")]
+    small = ["--segment-bytes", str(SEGMENT_BYTES)]
+    options = {**dict.fromkeys(ROLES, keep), "binder": [*keep, *small], "scheduler": small}
+    with Stack(tmp_path, NODES, services=request.param, options=options) as running:
+        yield running
+
+
+def live(stack: Stack) -> int:
+    """How many segments are closed."""
+    return len(fold(stack.records()).segments.live)
+
+
+def test_segments_are_closed_under_load_while_anything_is_killed(stack: Stack) -> None:
+    dice = random.Random(7)
+    each = PODS // (KILLS + 1)
+    for number in range(KILLS + 1):
+        for pod in range(number * each, (number + 1) * each):
+            stack.create_pod(f"p{pod}", vgpu(1600, 10))
+        if number == KILLS:
+            break
+        role = dice.choice((*stack.scheduling, stack.scheduling[-1], "nats"))
+        if role == "nats":
+            stack.nats.kill()
+            stack.nats.start()
+        else:
+            stack.kill(role)
+            stack.start(role, wait=False).announce()
+    stack.until(lambda: len(stack.bound()) >= each * KILLS, "all are bound")
+    before = live(stack)
+    for pod in range(each):
+        stack.delete_pod(f"p{pod}")
+        stack.create_pod(f"q{pod}", vgpu(1600, 10))
+    stack.until(lambda: live(stack) > max(before, 2), "segments are closed")
+    assert_sound(stack)
+    state = fold(stack.records())
+    numbers = [each.closed.number for each in state.segments.live]
+    assert numbers == list(range(1, len(numbers) + 1))
+    for one, other in zip(state.segments.live, state.segments.live[1:], strict=False):
+        assert other.closed.first_seq == one.closed.last_seq + 1
+    for row in state.segments.live:
+        at = fold(stack.records()[: row.closed.last_seq])
+        assert digest_of_image(snapshot.encode(at)) == row.closed.digest
+    for role in stack.scheduling:
+        stack.kill(role)
+        stack.start(role, wait=False).announce()
+    stack.until(lambda: all(map(stack.is_ready, stack.scheduling)), "all are ready again")
+    stack.create_pod("last", vgpu(16, 1))
+    stack.until(lambda: "last" in stack.bound(), "it goes on")
+    assert_sound(stack)
