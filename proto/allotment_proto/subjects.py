@@ -30,6 +30,8 @@ that follows is what the API server says. It is ignored while a list is under wa
 seconds after one that was asked for was complete."""
 CLOSE = "allot.ask.close"
 """Asks the active binder to close the open segment of the log."""
+RAISE = "allot.ask.raise"
+"""Asks the active binder to raise the level of the log's records to its own release's."""
 
 NODE = "allot.log.node."
 POD = "allot.log.pod."

@@ -85,6 +85,7 @@ async def _live(
     closer = Closer(world.log, world.fold, ctx.settings, ctx.log)
     await world.bus.subscribe(subjects.PROPOSAL, decider.on_proposal)
     await world.bus.subscribe(subjects.CLOSE, closer.on_ask)
+    await world.bus.subscribe(subjects.RAISE, closer.on_raise)
     ctx.ready("proposals", True)
 
     async def live_and_close(fence: Fence) -> None:

@@ -27,7 +27,14 @@ from allotment.core.logport import AppendResult, Landed, Record
 from allotment_binder.settings import BinderSettings
 from allotment_proto import subjects
 from allotment_proto.codec import encode
-from allotment_proto.events import Envelope, Event, SegmentClosed, SegmentClosing
+from allotment_proto.events import (
+    ENVELOPE_VERSION,
+    Envelope,
+    Event,
+    LevelRaised,
+    SegmentClosed,
+    SegmentClosing,
+)
 from allotment_proto.segments import CloseCause
 
 LOOK_EVERY_S = 1.0
@@ -74,6 +81,7 @@ class Closer:
         """The first record of the open segment, and when it was written (Unix nanoseconds)."""
         self._last_seq = 0
         """The last record on the checkpoints' subject that the state does not count as one."""
+        self._raises = False
         self._asked = False
         self._closed_s = -ASKED_APART_S
         fold.on_seam.append(self._keep)
@@ -85,6 +93,10 @@ class Closer:
         """Close the open segment soon, whatever its size and age."""
         self._asked = time.monotonic() - self._closed_s >= ASKED_APART_S
 
+    async def on_raise(self, message: Message) -> None:
+        """Let records be of the level of this release from here on."""
+        self._raises = True
+
     async def run(self, fence: Fenced) -> None:
         """Close what is due, for ever. Raises LogUnavailable."""
         while True:
@@ -93,6 +105,11 @@ class Closer:
                 await self._complete(fence, now)
                 continue
             self._seam = None
+            if self._raises:
+                self._raises = False
+                if self._fold.state.segments.level < ENVELOPE_VERSION:
+                    event = LevelRaised(level=ENVELOPE_VERSION)
+                    await self._append(fence, event, f"level/{ENVELOPE_VERSION}")
             if (cause := await self._due(now)) is not None:
                 await self._begin(fence, now, cause)
                 continue

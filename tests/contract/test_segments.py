@@ -15,6 +15,7 @@ from tests.recorded import read_log
 from tests.waiting import until
 
 from allotment.adapters.log import checkpoints
+from allotment.adapters.log import fold as folds
 from allotment.adapters.log.fold import BooksBroken, Fold, LevelUnknown
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.ledger import snapshot
@@ -332,6 +333,33 @@ async def test_a_log_of_a_newer_level_stops_at_the_record_that_raises_it() -> No
     text = await refused(log, LevelUnknown)
     assert "level 2" in text
     assert f"record {log.core.last_seq}" in text
+
+
+async def test_a_binder_raises_the_level_to_its_own_and_never_lowers_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = MemoryLog(filled())
+
+    async def ask(binder: Binder) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(binder.run)
+            await binder.fold.caught_up.wait()
+            await until(lambda: log.core.last_on(subjects.SEGMENT) > 0)
+            await binder.closer.on_raise(None)  # type: ignore[arg-type]
+            await anyio.sleep(0.1)
+            group.cancel_scope.cancel()
+
+    await ask(Binder(log, "a"))
+    assert b"LevelRaised" not in b"".join(r.payload for r in log.core.records), "it is its own"
+    for module in (closing, folds):
+        monkeypatch.setattr(module, "ENVELOPE_VERSION", 2)
+    await ask(Binder(log, "newer"))
+    await ask(Binder(log, "newer"))
+    async with followed(log) as fold:
+        assert fold.state.segments.level == 2
+    assert b"".join(r.payload for r in log.core.records).count(b"LevelRaised") == 1
+    monkeypatch.undo()
+    assert "level 2" in await refused(log, LevelUnknown)
 
 
 def test_an_image_comes_back_from_parts_of_any_size() -> None:

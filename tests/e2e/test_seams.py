@@ -8,8 +8,12 @@ import pytest
 
 from allotment.adapters.log.checkpoints import digest_of_image
 from allotment.core.ledger import snapshot
+from allotment_proto import subjects
+from allotment_proto.codec import encode
+from allotment_proto.events import Envelope, LevelRaised
 from tests.e2e.audit import assert_sound, fold
 from tests.e2e.stack import LAYOUTS, ROLES, Stack, vgpu
+from tests.waiting import PATIENCE_S
 
 NODES = """
 - prefix: g
@@ -74,3 +78,17 @@ def test_segments_are_closed_under_load_while_anything_is_killed(stack: Stack) -
     stack.create_pod("last", vgpu(16, 1))
     stack.until(lambda: "last" in stack.bound(), "it goes on")
     assert_sound(stack)
+
+
+def test_a_log_of_a_newer_release_stops_every_service_and_is_named(stack: Stack) -> None:
+    raised = Envelope(v=1, at_ms=1, by="binder/newer", events=(LevelRaised(level=2),))
+    stack.append(subjects.SEGMENT, encode(raised), "raised")
+    seq = next(r.seq for r in stack.records() if r.msg_id == "raised")
+    for role in stack.scheduling:
+        process = stack.processes[role]
+        stack.until(lambda process=process: not process.is_running, f"{role} stops")  # type: ignore[misc]
+        assert process.wait(1) != 0
+        assert f"level 2 since record {seq}" in process.tail()
+        assert "start a newer release" in process.tail()
+        again = stack.start(role, wait=False)
+        assert again.wait(PATIENCE_S) != 0

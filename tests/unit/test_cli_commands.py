@@ -76,17 +76,17 @@ def test_where_a_binder_begins_is_in_the_log_and_its_copy(tmp_path: Path) -> Non
     path = recorder.write(tmp_path / "begun.jsonl")
     lines = allot("log", "--file", str(path)).stdout.splitlines()[-3:]
     assert [line.split("UTC")[1].split(maxsplit=1) for line in lines] == [
-        ["Began", "binder/b binds from here on"],
-        ["Began", "binder/b decides from here on"],
+        ["Fence", "binder/b binds; what another binder had under way is refused"],
+        ["Fence", "binder/b decides; what another binder had under way is refused"],
         ["Empty", "it holds no event"],
     ]
     assert allot("log", "-o", "jsonl", "--file", str(path)).stdout == path.read_text()
     first = allot("log", "--since", str(recorder.seq), "--file", str(path)).stdout
-    assert ("Began" in first, first.count("Empty")) == (False, 1), "what is hidden is not shown"
+    assert ("Fence" in first, first.count("Empty")) == (False, 1), "what is hidden is not shown"
     seq = str(recorder.seq - 1)
-    assert "binder/b decides from here on" in allot("log", "--file", str(path), "show", seq).stdout
+    assert "binder/b decides; what another" in allot("log", "--file", str(path), "show", seq).stdout
     for only in (("--pod", "research/never"), ("--type", "Decided")):
-        assert "Began" not in allot("log", *only, "--file", str(path)).stdout
+        assert "Fence" not in allot("log", *only, "--file", str(path)).stdout
     assert allot("replay", "--verify", "--file", str(path)).exit_code == 0
 
 

@@ -206,10 +206,10 @@ def test_pods_are_paged() -> None:
 def test_every_page_says_where_a_binder_begins() -> None:
     log = busy_cluster()
     seq = log.append(subjects.DECISION, "binder/b")
-    said = "binder/b decides from here on"
+    said = "binder/b decides; what another binder had under way is refused"
     row = page(log, "log").rows[0]
-    assert (row.seq, row.type, row.text) == (seq, "Began", said)
-    assert page(log, "record", seq=str(seq)).lines == (("Began", said),)
+    assert (row.seq, row.type, row.text) == (seq, "Fence", said)
+    assert page(log, "record", seq=str(seq)).lines == (("Fence", said),)
     assert sentence(Entry(seq, 1, subjects.DECISION, "binder/b", (), b"{}")) == said
 
 

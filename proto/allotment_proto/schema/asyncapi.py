@@ -43,6 +43,7 @@ CHANNELS = (
     Channel("pipeSettled", subjects.SETTLED, (Settled,), ("binder",), ("filter",)),
     Channel("askList", subjects.LIST_AGAIN, (), (READER,), (registry.WATCHER,)),
     Channel("askClose", subjects.CLOSE, (), (ADMIN,), (registry.BINDER,)),
+    Channel("askRaise", subjects.RAISE, (), (ADMIN,), (registry.BINDER,)),
 )
 PIPELINE = (Feasible, Proposal, Settled)
 

@@ -13,7 +13,7 @@ import msgspec
 from allotment.adapters.log import exported
 from allotment.adapters.service.moments import At, AtSequence, moment_text
 from allotment.answers import moments
-from allotment.answers.folding import end_of
+from allotment.answers.folding import end_of, fold
 from allotment.answers.pods import records_about
 from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
@@ -29,12 +29,15 @@ from allotment_cli.show.output import DOCUMENTS, emit, emit_document, json_text,
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, Envelope
 from allotment_proto.registry import KINDS
-from allotment_proto.subjects import STREAM
+from allotment_proto.subjects import CHECKPOINT, CLOSE, RAISE, STREAM
 
 if TYPE_CHECKING:
     from allotment.adapters.log.backup import Saved
     from allotment.adapters.log.connection import Connection
 
+CLOSE_WITHIN_S = 60
+CLOSE_ASKED_EVERY_S = 0.5
+RAISED_WITHIN_S = 3.0
 EVENT_TYPES = tuple(kind.struct.__name__ for kind in KINDS)
 TYPE_WIDTH = max(map(len, EVENT_TYPES))
 
@@ -201,6 +204,58 @@ def limit(origin: Origin, size: str) -> None:
     except QuantityError as error:
         raise AllotError(str(error), "write bytes, like 20Gi") from error
     emit([anyio.run(_limit, origin, amount)])
+
+
+@log.command()
+@click.pass_obj
+def close(origin: Origin) -> None:
+    """Close the open segment of the log now, with a checkpoint, with the administrator's key.
+
+    The binder does so by itself at a size and at an age.
+    """
+    emit([anyio.run(_close, origin)])
+
+
+@log.command("raise")
+@click.pass_obj
+def raise_level(origin: Origin) -> None:
+    """Let records be of the newest level that the binder's release knows.
+
+    Do so once every service runs that release: older ones stop, and cannot be started again.
+    """
+    emit([anyio.run(_raise, origin)])
+
+
+async def _raise(origin: Origin) -> str:
+    async with open_source(origin) as source:
+        before = (await fold(source, None)).state.segments.level
+        async with _administering(origin) as connection:
+            await connection.send(RAISE, b"")
+        await anyio.sleep(RAISED_WITHIN_S)
+        level = (await fold(source, None)).state.segments.level
+    if level > before:
+        return f"records may be of level {level} from here on"
+    return f"the level is {level}, the newest that the active binder's release knows"
+
+
+async def _close(origin: Origin) -> str:
+    from allotment.adapters.log.jetstream import JetStream
+
+    async with _administering(origin) as connection:
+        jetstream = JetStream(connection)
+        before = await jetstream.last_on_subject(STREAM, CHECKPOINT)
+        with anyio.move_on_after(CLOSE_WITHIN_S):
+            while True:
+                await connection.send(CLOSE, b"")
+                await anyio.sleep(CLOSE_ASKED_EVERY_S)
+                record = await jetstream.last_on_subject(STREAM, CHECKPOINT)
+                if record is not None and (before is None or record.seq > before.seq):
+                    (closed,) = decode_envelope(record.payload, record.subject).events
+                    return story.line(closed)
+        raise AllotError(
+            f"no segment was closed within {CLOSE_WITHIN_S} s",
+            "is a binder active (allot status), and was none closed in the last ten seconds?",
+        )
 
 
 async def _backup(origin: Origin, directory: Path) -> "Saved":

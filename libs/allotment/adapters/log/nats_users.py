@@ -90,6 +90,10 @@ _FACTS = (
 _DECIDES = (subjects.DECISION, subjects.OUTCOME, subjects.SEGMENT, subjects.CHECKPOINT)
 
 
+_WANTED = (subjects.CLOSE, subjects.RAISE)
+"""What an administrator asks a binder for: a segment closed, the level raised."""
+
+
 class Rights(NamedTuple):
     """What a user does in addition to reading the log."""
 
@@ -102,7 +106,7 @@ class Rights(NamedTuple):
     sends: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """A subject, and who receives it."""
     closes: bool = False
-    """Hears that an administrator wants the log's open segment closed."""
+    """Hears what an administrator wants of the log: see `_WANTED`."""
     follows: bool = True
     """Whether it may have consumers on the log; otherwise it asks for records."""
     competes: bool = True
@@ -249,8 +253,8 @@ def _log_account() -> str:
     followers = [user for user in _RIGHTS if _RIGHTS[user].follows]
     exports += [_export("stream", f"{inbox_of(user)}.>", [user]) for user in followers]
     closers = [user for user in _RIGHTS if _RIGHTS[user].closes]
-    exports.append(_export("stream", subjects.CLOSE, closers))
-    asks = [*_READS, *_ADMINISTERS, subjects.CLOSE]
+    exports += [_export("stream", subject, closers) for subject in _WANTED]
+    asks = [*_READS, *_ADMINISTERS, *_WANTED]
     admin = _user(ADMIN, asks, [f"{inbox_of(ADMIN)}.>"])
     return _account_text(_LOG, f"    jetstream: enabled\n{admin}", exports=exports)
 
@@ -280,8 +284,8 @@ def _account(user: str) -> str:
     if rights.follows:
         imports.append(_import("stream", _LOG, inbox))
     if rights.closes:
-        imports.append(_import("stream", _LOG, subjects.CLOSE))
-        received.append((subjects.CLOSE, ADMIN))
+        imports += [_import("stream", _LOG, subject) for subject in _WANTED]
+        received += [(subject, ADMIN) for subject in _WANTED]
     publish = [*_of_log(user), *(subject for subject, _ in rights.sends)]
     subscribe = [*(subject for subject, _ in received), inbox]
     of_leases = _of_leases(user)

@@ -30,11 +30,14 @@ S = TypeVar("S", bound=CommonSettings)
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The furthest record known of a log: its sequence and digest; 0 and "" of an empty log."""
+    """The furthest record known of a log: its sequence and digest, and the chain's head there, for
+    `allot log verify`; 0 and "" of an empty log.
+    """
 
     log: str
     seq: Annotated[int, msgspec.Meta(ge=0)] = 0
     record: str = ""
+    chain: str = ""
 
 
 async def open_log(
@@ -126,7 +129,10 @@ async def keep_identity(
     is_failing = False
     while True:
         last = fold.last
-        known = written if last is None else Identity(log.identity, last.seq, digest_of(last))
+        known = written
+        if last is not None:
+            head = fold.chain_at(last.seq)
+            known = Identity(log.identity, last.seq, digest_of(last), head)
         if known != written:
             try:
                 await kept.write(_encoded(known))

@@ -89,15 +89,18 @@ def line(event: Event, only: Collection[str] | None = None) -> str:
 
 
 def of_no_event(topic: str, by: str) -> tuple[str, str]:
-    """What a record without events is and says, by its subject in the log: a binder begins with one
-    on each subject that it writes, so that what an earlier one has under way is refused.
+    """What a record without events is and says, by its subject in the log: a binder writes one on
+    each of its subjects where it begins and after it closed a segment, so that what another one
+    has under way is refused.
     """
     what = {
         subjects.DECISION: "decides",
         subjects.OUTCOME: "binds",
         subjects.SEGMENT: "closes segments",
     }.get(topic)
-    return ("Began", f"{by} {what} from here on") if what else ("Empty", "it holds no event")
+    if not what:
+        return "Empty", "it holds no event"
+    return "Fence", f"{by} {what}; what another binder had under way is refused"
 
 
 def corrected_text(event: Corrected, *, is_named: bool = True) -> str:
