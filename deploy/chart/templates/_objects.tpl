@@ -254,8 +254,9 @@ Secrets, and are deleted afterwards. Takes the values of NATS and the object.
 {{- end }}
 {{- end }}
 
-{{/* Apply a patch to an object's pods as kustomize does: named lists join, all else is replaced. */}}
+{{/* Apply a patch to an object and its pods as kustomize does: named lists join, all else is replaced. */}}
 {{- define "allotment.patch" -}}
+{{- $_ := mergeOverwrite (index . 0).spec (omit (index . 1).spec "template") }}
 {{- $pod := (index . 0).spec.template.spec }}
 {{- $change := (index . 1).spec.template.spec }}
 {{- range $change.containers }}
