@@ -8,10 +8,22 @@ from allotment.core.explain.doctor import ERROR, WARNING, Finding, findings
 from allotment.core.explain.doctor.log import Copy, Limit, LogStream, as_run, of_leases, of_log
 from allotment.core.explain.doctor.standstill import Work, of_standstill, work_of
 from allotment.core.ledger.model import ClusterState
+from allotment.core.ledger.state import apply
 from allotment.core.logport import Setting
 from allotment.core.placement import unserved
 from allotment.core.queues.round import verdict
-from allotment_proto.events import Bound, Decided, Event, NodeGone, QueueObserved, Refusal
+from allotment_proto.events import (
+    Bound,
+    CheckpointPart,
+    Decided,
+    Event,
+    NodeGone,
+    QueueObserved,
+    Refusal,
+    SegmentArchived,
+    SegmentClosed,
+    SegmentClosing,
+)
 from allotment_proto.facts import Problem
 from tests import build
 from tests.unit.rounds_world import group
@@ -318,3 +330,44 @@ def test_findings_of_one_kind_are_few(compared: list[str]) -> None:
 
 def test_there_always_is_a_default_queue() -> None:
     assert findings(build.state_of(QUEUES[0], build.node("n1"), build.pod("p")), NOW_MS) == []
+
+
+def test_a_segment_that_is_not_archived_is_a_problem_where_there_is_an_archiver() -> None:
+    state = build.state_of()
+    hour_ms = 3_600_000
+
+    def append(event: Event) -> None:
+        apply(state, event, state.seq + 1)
+
+    def close(number: int, at_ms: int) -> None:
+        first_seq = state.segments.open.first_seq
+        append(SegmentClosing(number=number, cause="size"))
+        last_seq = state.seq
+        append(CheckpointPart(closing=last_seq, index=0, data=b""))
+        append(
+            SegmentClosed(
+                number=number,
+                at_ms=at_ms,
+                first_seq=first_seq,
+                last_seq=last_seq,
+                parts=1,
+                image_bytes=1,
+                digest="",
+                chain="",
+            )
+        )
+
+    def found(time_ms: int) -> list[str]:
+        return [f.message for f in findings(state, time_ms) if f.code == "SegmentNotArchived"]
+
+    close(1, 0)
+    assert found(9 * hour_ms) == [], "nothing says that there is an archiver"
+    append(SegmentArchived(number=1, uri="file:///a", sha256="", size_bytes=1))
+    close(2, 2 * hour_ms)
+    close(3, 3 * hour_ms)
+    assert found(3 * hour_ms) == []
+    (said,) = found(5 * hour_ms)
+    assert said.startswith("was closed 3h00m ago and is not archived, as 2 in all")
+    append(SegmentArchived(number=2, uri="file:///a", sha256="", size_bytes=1))
+    append(SegmentArchived(number=3, uri="file:///a", sha256="", size_bytes=1))
+    assert found(9 * hour_ms) == []

@@ -62,6 +62,7 @@ _READ_BY_ANOTHER = (
     f"fix {_NO_CONFIG} first: annotations are read with another device configuration than the "
     "scheduler names, which may be the only cause"
 )
+_ARCHIVED_WITHIN_MS = 3_600_000
 _WAITING_SHOWN = 3
 _NAMED_OF_NODE = 5
 _BIND_FAILURES = 3
@@ -105,7 +106,31 @@ def of_cluster(state: ClusterState, time_ms: int) -> list[Finding]:
         *_of_groups(state),
         *_of_guarantees(state),
         *_of_quotas(state),
+        *_of_segments(state, time_ms),
     ]
+
+
+def _of_segments(state: ClusterState, time_ms: int) -> Iterator[Finding]:
+    """Segments that should have been archived by now, where there is an archiver."""
+    live = state.segments.live
+    if not state.segments.dropped_seq and not any(each.archived for each in live):
+        return
+    late = [
+        each.closed
+        for each in live
+        if each.archived is None and time_ms - each.closed.at_ms > _ARCHIVED_WITHIN_MS
+    ]
+    if late:
+        since = age_text((time_ms - late[0].at_ms) // 1000)
+        yield Finding(
+            severity=WARNING,
+            code="SegmentNotArchived",
+            subject=f"log segment {late[0].number}",
+            message=f"was closed {since} ago and is not archived, as {len(late)} in all, so "
+            "nothing leaves NATS; once the log is full no pod is scheduled",
+            remedy="read /readyz and the log of the archiver: it names what it cannot reach",
+            seq=late[0].last_seq,
+        )
 
 
 def _is_read_by_another(state: ClusterState) -> bool:
