@@ -75,7 +75,11 @@ class ThreeServers:
     def start(self) -> None:
         self.folder.mkdir()
         admit(self.folder)
-        for number, text in enumerate(cluster_texts(self.folder)):
+        self.start_with(cluster_texts(self.folder))
+
+    def start_with(self, texts: Sequence[str]) -> None:
+        """Start them with configurations of theirs, in a folder with keys and certificates."""
+        for number, text in enumerate(texts):
             (self.folder / f"server-{number}.conf").write_text(text)
             include = self.folder / f"include-{number}.conf"
             client, monitor = self._ports[number], self._ports[3 + number]
@@ -96,6 +100,12 @@ class ThreeServers:
     def end_one(self, number: int, how: signal.Signals) -> None:
         self._running[number].send_signal(how)
         self._running[number].wait(PATIENCE_S)
+
+    def restart(self, number: int) -> None:
+        """As Kubernetes does: asked to end, and ready again."""
+        self.end_one(number, signal.SIGTERM)
+        self.start_one(number)
+        until_so(lambda: self.is_healthy(number, "?js-server-only=true"))
 
     def stop(self) -> None:
         for process in self._running.values():
@@ -294,9 +304,7 @@ def upgrade(stack: ThreeStack) -> list[str]:
 def roll_servers(stack: ThreeStack) -> list[str]:
     """Restart the servers, the last first, each a while after the one before is ready."""
     for number in reversed(SERVERS):
-        stack.nats.end_one(number, signal.SIGTERM)
-        stack.nats.start_one(number)
-        until_so(lambda n=number: stack.nats.is_healthy(n, "?js-server-only=true"))  # type: ignore[misc]
+        stack.nats.restart(number)
         time.sleep(READY_FOR_S)
     return []
 

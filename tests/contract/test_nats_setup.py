@@ -9,15 +9,18 @@ import anyio
 import anyio.to_thread
 import pytest
 from click.testing import CliRunner, Result
+from tests.bench.failover import ThreeServers
 from tests.contract.kube_server import kubeconfig
 from tests.contract.local_apiserver import Api
 from tests.contract.local_apiserver import running as apiserver
 from tests.contract.manifests import KUSTOMIZATIONS, Object, needs_kubectl, of_kind
 from tests.contract.nats_shipped import RIGHTS, SINGLE, on_loopback, running, tls_of
+from tests.contract.nats_three import cluster_texts
 from tests.waiting import patience
 
 from allotment.adapters.log.certificates import CA, CERTIFICATE, KEY
 from allotment.adapters.log.connection import NatsUnavailable, connect
+from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_client import Credentials
 from allotment.adapters.log.nats_users import (
     PUBLIC_KEYS,
@@ -28,12 +31,14 @@ from allotment.adapters.log.nats_users import (
     public_keys,
     secret_of,
 )
+from allotment.core.logport import Landed
 from allotment_cli.main import main
 from allotment_cli.setup.nats_setup import SECRET
 from allotment_cli.setup.nats_users import PUBLIC
 
 pytestmark = [pytest.mark.anyio, needs_kubectl]
 NAMESPACE = "allotment-system"
+FACT = "allot.log.node.n1"
 
 
 class Cluster:
@@ -95,9 +100,9 @@ def mounted(folder: Path, contents: dict[str, dict[str, str]]) -> None:
         (folder / name).write_text(text)
 
 
-def as_user(folder: Path, user: str) -> dict[str, Any]:
+def as_user(folder: Path, user: str, ca: Path | None = None) -> dict[str, Any]:
     seed = str(folder / "users" / user / SEED)
-    known = Credentials(nkey_seed_file=seed, tls_ca_file=str(tls_of(folder) / CA))
+    known = Credentials(nkey_seed_file=seed, tls_ca_file=str(ca or tls_of(folder) / CA))
     return {"credentials": known, "inbox_prefix": inbox_of(user)}
 
 
@@ -200,3 +205,46 @@ async def test_what_cannot_be_made_is_named(cluster: Cluster) -> None:
     unreadable = await cluster.run()
     assert unreadable.exit_code == 2
     assert f"secret {NAMESPACE}/{secret_of('watcher')}: not the seed of a NATS" in unreadable.stderr
+
+
+async def test_a_certificate_of_a_new_ca_comes_without_a_pause(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """In three steps, after each of which servers and services restart one after the other. Whoever
+    comes to a server meanwhile, with the files of before or of now, is accepted.
+    """
+    await cluster.run()
+    mounted(tmp_path, await cluster.contents())
+    servers = ThreeServers(tmp_path)
+    try:
+        servers.start_with(cluster_texts(tmp_path))
+        urls = servers.url.split(",")
+        async with connect(urls, "maker", **as_user(tmp_path, "watcher")) as maker:
+            await JetStreamLog.open(maker, replicas=3, allow_unsynced=True)
+        authorities = []
+        for said in ("1 of 3", "2 of 3", "3 of 3"):
+            now = tls_of(tmp_path) / CA
+            authorities.append(now.read_text())
+            before = tmp_path / f"before-{len(authorities)}.crt"
+            before.write_text(authorities[-1])
+            done = await cluster.run("--replace-certificate")
+            assert said in done.output, done.output
+            mounted(tmp_path, await cluster.contents())
+            for number in (2, 1, 0):
+                await anyio.to_thread.run_sync(servers.restart, number)
+                for ca in (before, now):
+                    for url in urls:
+                        async with connect(url, "x", **as_user(tmp_path, "watcher", ca)) as one:
+                            log = await JetStreamLog.open(one, makes=False, allow_unsynced=True)
+                            fact = f"{said}/{number}/{ca.name}/{url}"
+                            landed = await log.append(FACT, b"1", msg_id=fact)
+                            assert isinstance(landed, Landed)
+        contents = await cluster.contents()
+        assert contents[SECRET].keys() == {CA, CERTIFICATE, KEY}
+        assert contents[SECRET][CA] != authorities[0]
+        first = as_user(tmp_path, "watcher", tmp_path / "before-1.crt")
+        with patience(), pytest.raises(NatsUnavailable, match="certificate"):
+            async with connect(urls, "x", **first):
+                pass
+    finally:
+        servers.stop()

@@ -114,7 +114,7 @@ async def test_doctor_warns_before_the_certificate_expires(
         done = await anyio.to_thread.run_sync(lambda: runner.invoke(main, asked))
     found = {one["code"]: one for one in json.loads(done.stdout)["findings"]}
     assert re.search(r"expires in 1[12]d", found["CertificateExpires"]["message"])
-    assert "delete secret allotment-nats-tls" in found["CertificateExpires"]["remedy"]
+    assert "nats-setup --replace-certificate" in found["CertificateExpires"]["remedy"]
     assert "NobodyActive" in found  # no service runs here
 
 

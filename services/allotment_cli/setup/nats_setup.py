@@ -1,11 +1,13 @@
 """`allot nats-setup`: the keys of NATS's users and the servers' certificate, in a cluster."""
 
+import base64
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import anyio
 import click
+import msgspec
 
 from allotment.adapters.kube.client import KubeClient, connect
 from allotment.adapters.kube.config import KubeConfigError
@@ -38,6 +40,8 @@ from allotment_cli.setup.nats_users import PUBLIC, manifest
 
 SECRET = "allotment-nats-tls"
 SERVICE = "allotment-nats"
+NEXT_CERTIFICATE, NEXT_KEY, OLD_CA = "next.crt", "next.key", "old-ca.crt"
+"""In the Secret while a certificate is replaced; no pod mounts them."""
 SERVERS_MAX = 3
 TIMEOUT_S = 20.0
 
@@ -60,6 +64,11 @@ def names_of(namespace: str) -> list[str]:
 @click.option("--no-keys", is_flag=True, help="Do not create keys.")
 @click.option("--no-certificate", is_flag=True, help="Do not create the certificate.")
 @click.option(
+    "--replace-certificate",
+    is_flag=True,
+    help="Instead: take the next of the three steps to a certificate of a new CA.",
+)
+@click.option(
     "--kubeconfig",
     envvar="ALLOT_KUBECONFIG",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -75,17 +84,21 @@ def nats_setup(
     namespace: str,
     no_keys: bool,
     no_certificate: bool,
+    replace_certificate: bool,
     kubeconfig: Path | None,
     context: str | None,
 ) -> None:
     """Create the keys of NATS's users and the TLS certificate of its servers that do not exist yet.
 
-    The manifests run this as a Job. Existing keys and certificates are not changed.
+    The manifests run this as a Job. Existing keys and certificates are not changed, except with
+    --replace-certificate.
     """
 
     async def create() -> list[str]:
         done = []
         async with connect(kubeconfig, context, timeout_s=TIMEOUT_S) as client:
+            if replace_certificate:
+                return [await next_certificate(client, namespace, datetime.now(UTC))]
             if not no_certificate:
                 done.append(await create_certificate(client, namespace, datetime.now(UTC)))
             if not no_keys:
@@ -110,6 +123,44 @@ async def create_certificate(client: KubeClient, namespace: str, now: datetime) 
     if await _created(client, namespace, secret):
         return f"secret {namespace}/{SECRET} created; it is valid for {VALID_DAYS} days"
     return f"secret {namespace}/{SECRET} exists already and was not changed"
+
+
+async def next_certificate(client: KubeClient, namespace: str, now: datetime) -> str:
+    """Take the next step to a certificate of a new CA; what was done and comes next, in a sentence.
+
+    First the new CA is accepted along with the old one, then the servers get the new certificate,
+    then the old CA is dropped. Whatever was restarted in between accepts what is not restarted yet.
+
+    Raises `AllotError`.
+    """
+    name, path = f"{namespace}/{SECRET}", f"/api/v1/namespaces/{namespace}/secrets/{SECRET}"
+    found = await client.get(path)
+    if not isinstance(found, Ok):
+        raise AllotError(f"secret {name} cannot be read: {found.message}", "run allot nats-setup")
+    secret = msgspec.json.decode(found.body)
+    data = {key: base64.b64decode(text).decode() for key, text in secret["data"].items()}
+    changed: dict[str, str | None]
+    if NEXT_CERTIFICATE in data:
+        changed = {CERTIFICATE: data[NEXT_CERTIFICATE], KEY: data[NEXT_KEY]}
+        changed |= {NEXT_CERTIFICATE: None, NEXT_KEY: None}
+        text = "2 of 3: the servers get the new certificate; now restart the servers"
+    elif OLD_CA in data:
+        changed = {CA: data[CA].removeprefix(data[OLD_CA]), OLD_CA: None}
+        text = "3 of 3: the old CA is dropped; now restart the servers and the services"
+    else:
+        made = new_certificates(names_of(namespace), now)
+        old = f"{data[CA].rstrip()}\n"
+        changed = {CA: old + made.ca, OLD_CA: old}
+        changed |= {NEXT_CERTIFICATE: made.certificate, NEXT_KEY: made.key}
+        text = "1 of 3: a new CA is accepted as well; now restart the servers and the services"
+    encoded = {
+        key: text and base64.b64encode(text.encode()).decode() for key, text in changed.items()
+    }
+    version = {"resourceVersion": secret["metadata"]["resourceVersion"]}
+    written = await client.patch(path, {"metadata": version, "data": encoded})
+    if not isinstance(written, Ok):
+        raise AllotError(f"secret {name} cannot be changed: {written.message}", "run it again")
+    return f"secret {name}: {text}"
 
 
 async def create_keys(client: KubeClient, namespace: str) -> str:

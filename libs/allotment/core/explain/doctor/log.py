@@ -170,8 +170,8 @@ def _certificate(stream: LogStream) -> Iterator[Finding]:
         subject="service nats",
         message=f"its TLS certificate {ends}; without a valid one no service can connect to NATS",
         remedy="with cert-manager: kubectl -n allotment-system rollout restart statefulset "
-        "allotment-nats. Without: kubectl -n allotment-system delete secret allotment-nats-tls, "
-        "then follow the steps under TLS in deploy/README.md, which create a new one",
+        "allotment-nats. Without: allot nats-setup --replace-certificate, three times, each "
+        "followed by the restarts that deploy/README.md lists under TLS",
     )
 
 
