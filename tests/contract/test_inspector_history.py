@@ -9,6 +9,7 @@ from random import Random
 
 import aiohttp
 import anyio.to_thread
+import msgspec
 import pytest
 from tests.build import card, decided, node, placement, pod
 from tests.inspecting import append, following, served
@@ -16,8 +17,9 @@ from tests.memory_log import MemoryLog
 from tests.recorded import A_FEW, read_log
 from tests.waiting import patience, until
 
-from allotment.adapters.log import kept
+from allotment.adapters.log import fold, kept
 from allotment.adapters.log.snapshots import SnapshotDirectory
+from allotment.core import chain
 from allotment.core.explain.history.concerned import concerned
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
@@ -236,7 +238,8 @@ class Deaf(MemoryLog):
 async def snapshot_at(directory: Path, log: MemoryLog, seq: int) -> SnapshotDirectory:
     store = SnapshotDirectory(directory, log_identity=log.identity)
     records = log.core.records
-    await store.save(seq, folds(records)[seq], digest_of(records[seq - 1]))
+    kept_fold = fold._Kept(chain.START, 0, folds(records)[seq])
+    await store.save(seq, msgspec.msgpack.encode(kept_fold), digest_of(records[seq - 1]))
     return store
 
 
