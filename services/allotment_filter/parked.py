@@ -32,9 +32,10 @@ from allotment_filter.lines import Lines
 from allotment_proto.events import PodObserved, Refusal
 from allotment_proto.facts import ALONE, PodRequest
 
-CLASSES_MAX = 128
-"""Each is asked about whenever room appears. Where pods ask for more different things than these,
-asking costs as much as trying."""
+CLASSES_MAX = 1_024
+"""Each is asked about whenever room appears, and nodes once for all that ask them for the same.
+Where pods ask for more different things in more queues than these, asking costs as much as trying.
+"""
 MORE_TIMES = 4
 _ONE_BY_ONE = frozenset(("sla", "capacity-card"))
 """Plugins that go by more of a pod than its request: when it came, and which card it names."""
@@ -106,6 +107,8 @@ class Parked:
         """How many more of a class this batch may have; of each namespace if these take turns."""
         self._offered: dict[Class, list[str]] = {}
         """Those that it has."""
+        self._evicting: dict[tuple[str, int, PodRequest], bool] = {}
+        """Whether any might be evicted for pods that are alike, in this batch."""
         self._times: dict[Class, int] = {}
         """Of classes without a placed pod: how many times the room is tried."""
 
@@ -115,6 +118,7 @@ class Parked:
         """
         self._left.clear()
         self._offered.clear()
+        self._evicting.clear()
         for under in [each for each in self._told if self._lines.first_parked(each) is None]:
             self._give_up(under)
         asked = list(self._told if self._woken_seq != woken_seq else self._fitting)
@@ -215,7 +219,7 @@ class Parked:
     def _class_of(self, job: str, pod: Pod, session: Session) -> Class | None:
         """Under what a job can be parked whose first pod was refused; None if it cannot be."""
         fact, refusal = pod.fact, pod.refusal
-        if refusal is None or fact.problem is not None or self._might_evict(job, session):
+        if refusal is None or fact.problem is not None or self._might_evict(job, fact, session):
             return None
         priority = session.jobs[job].view.priority if self._rounds.may_evict else 0
         if refusal.problem is not None:
@@ -229,9 +233,19 @@ class Parked:
             return _Lone(fact.queue, fact.request, self.state.scope_of(fact), priority=priority)
         return self._gang_of(job, session)
 
-    def _might_evict(self, job: str, session: Session) -> bool:
-        """Whether pods might be evicted for a job, or are."""
-        return job in self.state.nominated or self._rounds.might_evict(session, job)
+    def _might_evict(self, job: str, fact: PodObserved, session: Session) -> bool:
+        """Whether pods might be evicted for a job, or are. The same for lone pods that ask the same
+        with one priority in one queue.
+        """
+        if job in self.state.nominated:
+            return True
+        if not job.startswith(SINGLE):
+            return self._rounds.might_evict(session, job)
+        alike = fact.queue, session.jobs[job].view.priority, fact.request
+        found = self._evicting.get(alike)
+        if found is None:
+            found = self._evicting[alike] = self._rounds.might_evict(session, job)
+        return found
 
     def _gang_of(self, job: str, session: Session) -> _Gang | None:
         """What a group has in common with others that are parked with it: its pods ask the same,
