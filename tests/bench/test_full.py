@@ -16,11 +16,11 @@ from allotment_lab.bench.worlds.churn import Churn, shapes
 SMALL = ["--nodes", "5", "--waiting", "60", "--shapes", "4", "--ends", "20"]
 
 
-def tried(waiting: int, *, parks: bool) -> int:
+def tried(waiting: int, *, parks: bool, kinds: int = 4, queues: int = 10) -> int:
     """Pods in the cycles that follow when forty pods end, one after the other."""
     random = Random(3)
-    wanted = shapes(4, random)
-    churn = Churn(5, wanted, random, policy_of("binpack"), queues=10, misfits=1, fill=FILL)
+    wanted = shapes(kinds, random)
+    churn = Churn(5, wanted, random, policy_of("binpack"), queues=queues, misfits=1, fill=FILL)
     services = Services(churn, Board(churn.state), parks=parks)
     while len(churn.state.pending) < waiting:
         churn.arrive(waiting - len(churn.state.pending))
@@ -34,6 +34,10 @@ def tried(waiting: int, *, parks: bool) -> int:
 def test_who_waits_in_vain_is_not_tried_again() -> None:
     assert tried(200, parks=False) > 40 * 150
     assert tried(200, parks=True) < 40 * 20
+
+
+def test_pods_of_many_kinds_in_many_queues_are_not_tried_again() -> None:
+    assert tried(900, parks=True, kinds=8, queues=40) < 40 * 200
 
 
 @pytest.mark.slow

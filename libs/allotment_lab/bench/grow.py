@@ -1,31 +1,47 @@
-"""`allot bench grow`: how the cost of a pod grows with nodes or with queues.
+"""`allot bench grow`: how the cost of a pod grows with nodes, queues or pods that wait, and that of
+a question with the log.
 
 All five actions are on, pods are in all queues, and some ask for what no node has. Each size is a
-cluster of its own, two thirds full; the exponent of a figure is the slope of its logarithm over
-that of the size: 0 where it does not grow, 1 where it grows as the size does.
+cluster of its own, two thirds full, or full where pods wait; the exponent of a figure is the slope
+of its logarithm over that of the size: 0 where it does not grow, 1 where it grows as the size does.
 """
 
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import anyio
 import click
 
+from allotment.adapters.log.exported import ExportedLog
+from allotment.adapters.log.kept import KeptLog
+from allotment.adapters.log.snapshots import SnapshotDirectory
+from allotment.answers.pods import life
+from allotment.answers.screen import UNSEEN
+from allotment.answers.source import FileSource
 from allotment.core.errors import AllotError
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
+from allotment.core.logport import Record
 from allotment.core.queues.round.rounds import Rounds
 from allotment_board import NodeRanker
 from allotment_cli.options import completion
 from allotment_cli.show.output import emit, note, table
 from allotment_filter.groups import Groups
+from allotment_lab.bench.full import FILL, Services
 from allotment_lab.bench.policies import policy_of
 from allotment_lab.bench.results import settle
+from allotment_lab.bench.worlds.churn import Churn, shapes
+from allotment_lab.bench.worlds.long_log import START_MS, LongLog
 from allotment_local.specs import DEFAULT_POLICY
+from allotment_proto.codec import decode_envelope
 from allotment_proto.events import (
+    Bound,
     Decided,
     Event,
     NodeObserved,
@@ -43,7 +59,13 @@ HIGH = PRIORITIES[-1]
 ROUNDS, BATCH, PREEMPTORS = 40, 64, 20
 MISFIT_EVERY = 100
 """Of so many pods one asks for more cards than any node has."""
-SIZES = {"nodes": (100, 1_000, 10_000), "queues": (1, 10, 100)}
+SIZES = {
+    "nodes": (100, 1_000, 10_000),
+    "queues": (1, 10, 100),
+    "waiting": (100, 1_000, 10_000),
+    "log": (10_000, 50_000, 250_000),
+}
+ENDS, SHAPES = 100, 16
 
 
 class Cluster:
@@ -160,8 +182,9 @@ def _pod(uid: str, queue: int, request: PodRequest, priority: int, **more: Any) 
     )
 
 
-def _measured(cluster: Cluster) -> dict[str, float]:
+def _with_load(nodes: int, queues: int, random: Random) -> dict[str, float]:
     """CPU time of filter and scorer for a pod, by how it comes."""
+    cluster = Cluster(nodes, queues, random)
     for _ in range(ROUNDS // 4):
         cluster.comes(1, 2_000)
         cluster.round()
@@ -188,6 +211,60 @@ def _measured(cluster: Cluster) -> dict[str, float]:
         "first_preemptor_ms": preempting[0],
         "preemptor_ms": _median(preempting[1:]),
     }
+
+
+def _with_waiting(nodes: int, queues: int, waiting: int, random: Random) -> dict[str, float]:
+    """CPU time of filter, scorer and fold when one pod of a full cluster ends (`bench full`)."""
+    wanted, policy = shapes(SHAPES, random, most_cards=CARDS), policy_of("binpack")
+    churn = Churn(nodes, wanted, random, policy, queues=queues, misfits=1, fill=FILL)
+    services = Services(churn, NodeRanker(churn.state), parks=True)
+    while (lacking := waiting - len(churn.state.pending)) > 0:
+        churn.arrive(lacking)
+        services.until_nothing_is_due()
+    services.after_an_end()
+    ends = [services.after_an_end() for _ in range(ENDS)]
+    return {
+        "end_ms": sum(e.filter_us + e.scorer_us + e.fold_us for e in ends) / ENDS / 1_000,
+        "tried_at_an_end": sum(e.tried for e in ends) / ENDS,
+    }
+
+
+class _KeptSource(FileSource):
+    """A log of these records, of which `directory` keeps what was read."""
+
+    def __init__(self, records: list[Record], directory: Path) -> None:
+        self.screen, self.records = UNSEEN, records
+        self.kept = KeptLog(ExportedLog(records), directory)
+        self.snapshots = SnapshotDirectory(directory, log_identity="", bytes_max=GIB)
+
+
+def _with_log(nodes: int, queues: int, log: int, random: Random) -> dict[str, float]:
+    """CPU time of a command that asks about a pod, the first of all and a later one."""
+    entries = LongLog(nodes, nodes * CARDS, random).entries(log)
+    records = [
+        Record(seq, entry.subject, entry.payload, (START_MS + seq) * 1_000_000, f"m{seq}")
+        for seq, entry in enumerate(entries, 1)
+    ]
+    decided = (decode_envelope(r.payload).events[0] for r in reversed(records))
+    bound = next(event for event in decided if isinstance(event, Bound))
+    took_s = []
+    with TemporaryDirectory(prefix="allot-bench-") as directory:
+        for _ in range(2):
+            start = time.process_time()
+            anyio.run(_ask, _KeptSource(records, Path(directory)), bound)
+            took_s.append(time.process_time() - start)
+    return {"first_question_s": took_s[0], "later_question_ms": took_s[1] * 1_000}
+
+
+async def _ask(source: _KeptSource, pod: Bound) -> None:
+    await life(source, pod.namespace, pod.name)
+    await source.kept.close()
+
+
+_MEASURED: dict[str, Callable[..., dict[str, float]]] = {
+    "waiting": _with_waiting,
+    "log": _with_log,
+}
 
 
 def _median(values: Sequence[float]) -> float:
@@ -225,14 +302,17 @@ def _sizes(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int,
 @click.option("--queues", default=10, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--seed", default=1, show_default=True)
 def grow(what: str, sizes: tuple[int, ...], nodes: int, queues: int, seed: int) -> None:
-    """How the cost of a pod grows with the number of nodes or queues."""
+    """How the cost of a pod grows with the number of nodes, queues or waiting pods, and that of a
+    question about one with the log.
+    """
     settle()
     sizes = sizes or SIZES[what]
     rows: list[dict[str, float]] = []
     for size in sizes:
         note(f"{what}: {size} …")
         shape = {"nodes": nodes, "queues": queues} | {what: size}
-        rows.append(_measured(Cluster(**shape, random=Random(seed))))
+        measured = _MEASURED.get(what, _with_load)
+        rows.append(measured(**shape, random=Random(seed)))
     shown = [
         [name, *(f"{row[name]:,.1f}" for row in rows), f"{exponent(sizes, values):.2f}"]
         for name in rows[0]
