@@ -63,7 +63,7 @@ def test_pods_are_measured_until_they_run_behind_plugins_that_take_their_time(
     finally:
         policy.unlink()
     parameters = found["parameters"]
-    assert (parameters["policy"], parameters["queue"]) == (str(policy), "default")
+    assert (parameters["policy"], parameters["queues"]) == (str(policy), 10)
     assert found["burst_us"]["running_p50"] >= 1000 * ALLOCATE_MS
     assert set(found["cpu_us"]) == set(found["rss_mib"])
     assert set(found["cpu_us"]) == {*SERVICES, "controller", "apiserver", "load"}
@@ -79,7 +79,7 @@ def test_beside_a_cluster_the_bench_plays_the_kubelets_of_its_nodes(tmp_path: Pa
         counted = measured(tmp_path, *asks)
         with urlopen(f"{url}/api/v1/nodes") as answer:
             assert msgspec.json.decode(answer.read())["items"] == []
-    assert (found["parameters"]["server"], found["parameters"]["queue"]) == (url, "")
+    assert (found["parameters"]["server"], found["parameters"]["queues"]) == (url, 0)
     assert found["burst_us"]["running_p50"] >= 1000 * ALLOCATE_MS
     assert set(found["cpu_us"]) == {*SERVICES, "load"}
     assert counted["parameters"]["ask"] == "cards"

@@ -55,25 +55,35 @@ async def _empty(client: KubeClient, name: str) -> None:
     note(f"namespace {name} is still being deleted")
 
 
-async def ensure_queue(client: KubeClient, name: str) -> str:
-    """The name of a queue that exists from now on; empty where the cluster knows no queues.
+@asynccontextmanager
+async def queues(client: KubeClient, run: str, count: int) -> AsyncIterator[list[str]]:
+    """The names of so many queues of a run, deleted at the end; none where the cluster knows no
+    queues.
 
     A kube-apiserver answers the first requests for a new definition with 429, so only "not found"
     means that there are none.
     """
+    names = [f"{run}-{number}" for number in range(count)]
     answer = await client.get(QUEUES)
     if isinstance(answer, Refused) and answer.status == 404:
         note("the cluster has no queues: its pods are decided without one")
-        return ""
-    _check(QUEUES, answer)
-    body = {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "Queue",
-        "metadata": {"name": name},
-        "spec": {"weight": 1},
-    }
-    _check(QUEUES, await client.create(QUEUES, body), 409)
-    return name
+        names = []
+    else:
+        _check(QUEUES, answer)
+    for name in names:
+        body = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": {"weight": 1},
+        }
+        _check(QUEUES, await client.create(QUEUES, body))
+    try:
+        yield names
+    finally:
+        with anyio.CancelScope(shield=True):
+            for name in names:
+                await client.delete(f"{QUEUES}/{name}")
 
 
 @asynccontextmanager

@@ -48,7 +48,6 @@ from allotment_local.nodes.shape_reader import ALLOCATE_MS_MAX
 LOCAL = "local"
 LOCAL_SCHEDULER = "allotment"
 DEFAULT_POLICY = "binpack"
-QUEUE = "default"
 NOT_SERVICES = ("apiserver", "load")
 
 
@@ -114,6 +113,7 @@ NOT_SERVICES = ("apiserver", "load")
     help="With --kubeconfig or --server: give the same load to this scheduler of the cluster too,"
     " such as default-scheduler.",
 )
+@policies.queues_option
 @reporting
 def e2e(
     server: str,
@@ -160,6 +160,7 @@ class Plan(NamedTuple):
     replicas: int
     one_process: bool
     peer: str | None
+    queues: int
 
     @property
     def scheduling(self) -> tuple[str, ...]:
@@ -204,19 +205,27 @@ class _Run:
         before = await self._bare_alone("bare-a")
         async with (
             self._local("measured", None) as (stack, kubeconfig),
-            self._phases(kubeconfig, LOCAL_SCHEDULER, None, BINDER_CONTEXT) as (phases, bare),
+            kube.connect(kubeconfig) as client,
+            e2e_cluster.queues(client, self._name, self._plan.queues) as queues,
+            self._phases(kubeconfig, LOCAL_SCHEDULER, None, queues, binds_as=BINDER_CONTEXT) as (
+                phases,
+                bare,
+            ),
         ):
             origin = e2e_counts.local(self._directory / "measured" / HOME)
             measured = await self._created_to_running(phases, bare, stack, origin)
             books = await e2e_counts.books(bare)
         after = await self._bare_alone("bare-b")
-        return self._report(LOCAL, QUEUE, measured, books, (before, after), None)
+        return self._report(LOCAL, len(queues), measured, books, (before, after), None)
 
     async def _bare_alone(self, name: str) -> "_Bare":
         note(f"the bare client: {self._plan.pods} pods …")
         async with (
             self._local(name, ()) as (_, kubeconfig),
-            self._phases(kubeconfig, LOCAL_SCHEDULER, None, BINDER_CONTEXT) as (phases, _),
+            self._phases(kubeconfig, LOCAL_SCHEDULER, None, [], binds_as=BINDER_CONTEXT) as (
+                phases,
+                _,
+            ),
         ):
             return await self._bare(phases, name)
 
@@ -241,22 +250,22 @@ class _Run:
             kube.connect(kubeconfig) as client,
             bare_client(kubeconfig) as bare,
             e2e_cluster.nodes(bare, objects),
+            e2e_cluster.queues(client, self._name, plan.queues) as queues,
             anyio.create_task_group() as plugins,
         ):
             bares: list[_Bare] = []
             peer: dict[str, Any] | None = None
-            queue = await e2e_cluster.ensure_queue(client, QUEUE)
             books: dict[str, int] = {}
             parts = ("bare-a", *["peer"] * bool(plan.peer), "measured", "bare-b")
             for number, part in enumerate(parts):
                 scheduler = plan.peer if plan.peer and part == "peer" else self._name
                 async with self._phases(
-                    kubeconfig, scheduler, (objects, plugins), namespace=f"{self._name}-{number}"
+                    kubeconfig, scheduler, (objects, plugins), queues, f"{self._name}-{number}"
                 ) as (phases, own):
                     if part == "peer":
                         peer = await self._by_a_peer(phases, own, scheduler)
                     elif part == "measured":
-                        names = [*plan.scheduling, *["controller"] * bool(queue)]
+                        names = [*plan.scheduling, *["controller"] * bool(queues)]
                         started = commands(names, nats, kubeconfig, self._name, policy)
                         async with services(started, self._directory) as running:
                             stack = Stack(
@@ -271,7 +280,7 @@ class _Run:
                         note(f"the bare client: {plan.pods} pods …")
                         bares.append(await self._bare(phases, part))
             plugins.cancel_scope.cancel()
-        return self._report(server, queue, measured, books, bares, peer)
+        return self._report(server, len(queues), measured, books, bares, peer)
 
     # Both
 
@@ -281,8 +290,9 @@ class _Run:
         kubeconfig: Path,
         scheduler: str,
         played: tuple[list[dict[str, Any]], anyio.abc.TaskGroup] | None,
-        binds_as: str | None = None,
+        queues: list[str],
         namespace: str = "",
+        binds_as: str | None = None,
     ) -> AsyncIterator[tuple[Phases, BareClient]]:
         """Phases in a namespace of their own; `played`: nodes whose kubelets are played here.
         `binds_as` is the context of a user who may write device records, as the bare client does.
@@ -290,7 +300,7 @@ class _Run:
         plan = self._plan
         allocate_s = plan.allocate_ms / 1000
         nodes = e2e_pods.node_names(plan.nodes, self._name)
-        load = Load(self._name, scheduler, plan.ask, plan.replicas, allocate_s, nodes)
+        load = Load(self._name, scheduler, plan.ask, plan.replicas, allocate_s, nodes, queues)
         async with (
             kube.connect(kubeconfig) as client,
             bare_client(kubeconfig, binds_as) as bare,
@@ -360,7 +370,7 @@ class _Run:
     def _report(
         self,
         server: str,
-        queue: str,
+        queues: int,
         found: _Measured,
         books: Mapping[str, int],
         bares: Sequence["_Bare"],
@@ -377,7 +387,7 @@ class _Run:
         services_us = sum(us for name, us in found.cpu_us.items() if name not in NOT_SERVICES)
         return result(
             "e2e",
-            plan._asdict() | {"server": server, "queue": queue},
+            plan._asdict() | {"server": server, "queues": queues},
             is_compiled=found.is_compiled,
             rate_per_cpu_second=round(1e6 / max(1, sum(found.cpu_us.values())), 1),
             pods_per_second_wall=round(found.burst.bound_per_second, 1),

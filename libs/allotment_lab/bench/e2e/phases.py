@@ -18,7 +18,7 @@ NOBODY = "none"
 
 
 class Load(NamedTuple):
-    """What the pods of a run are, and on which nodes."""
+    """What the pods of a run are, on which nodes and in which queues."""
 
     run: str
     scheduler: str
@@ -26,6 +26,7 @@ class Load(NamedTuple):
     replicas: int
     allocate_s: float
     nodes: list[str]
+    queues: list[str]
 
     def within_s(self, pods: int) -> float:
         """After so long pods are stuck: as if one device plugin had to serve them all."""
@@ -115,5 +116,6 @@ class Phases:
 
     def _bodies(self, prefix: str, count: int, scheduler: str) -> tuple[list[Body], list[str]]:
         load, names = self._load, list(e2e_pods.names(prefix, count))
-        bodies = e2e_pods.pod_bodies(names, scheduler, load.run, load.ask, load.replicas)
+        asked = load.run, load.ask, load.replicas, load.queues
+        bodies = e2e_pods.pod_bodies(names, scheduler, *asked)
         return bodies, names

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from allotment.core.jobs.keys import POD_QUEUE
 from allotment_local.nodes.objects import card_id, node_objects
 from allotment_local.nodes.shapes import VGPU, WHOLE, WHOLE_RESOURCE, Cards, NodeShape
 from allotment_proto.facts import Holding
@@ -64,16 +65,25 @@ def _kind(ask: str) -> str:
 
 
 def pod_bodies(
-    names: Sequence[str], scheduler: str, run: str, ask: str, replicas: int = 1
+    names: Sequence[str],
+    scheduler: str,
+    run: str,
+    ask: str,
+    replicas: int = 1,
+    queues: Sequence[str] = (),
 ) -> list[Body]:
-    """Pods for one scheduler on the nodes of one run.
+    """Pods for one scheduler on the nodes of one run, in turn in these queues.
 
     `replicas` pods of one shape come in a row, as from a Deployment.
     """
-    return [
-        Body(name, msgspec.json.encode(_pod(name, number // replicas, scheduler, run, ask)))
-        for number, name in enumerate(names)
-    ]
+    bodies = []
+    for number, name in enumerate(names):
+        pod = _pod(name, number // replicas, scheduler, run, ask)
+        if queues:
+            queue = queues[number // replicas % len(queues)]
+            pod["metadata"]["annotations"] = {POD_QUEUE: queue}
+        bodies.append(Body(name, msgspec.json.encode(pod)))
+    return bodies
 
 
 def names(prefix: str, count: int) -> Iterator[str]:
