@@ -53,7 +53,7 @@ async def test_if_nobody_takes_a_peers_pods_it_is_asked_whether_it_runs(
     eyes = Eyes(cast(Any, None), "/api/v1/pods")
     if is_bound:
         eyes.bound_s["burst-00000"] = 1.0
-    load = e2e_phases.Load("bench-1", scheduler, e2e_pods.NOTHING, 1, 0.0, ["n1"])
+    load = e2e_phases.Load("bench-1", scheduler, e2e_pods.NOTHING, 1, 0.0, ["n1"], [])
     phases = e2e_phases.Phases(cast(Any, _Creates()), eyes, "/api/v1/pods", load, None)
     with pytest.raises(AllotError) as caught:
         await phases.burst("burst", 1)
