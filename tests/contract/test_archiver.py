@@ -1,13 +1,12 @@
 """The archiver and a real server: what is closed is archived, and only then leaves NATS."""
 
-import io
 import os
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
 import pytest
+from tests.contract.archiving import archiver, filled
 from tests.recorded import read_log
 from tests.segmenting import Segmented, segmented
 
@@ -15,12 +14,10 @@ from allotment.adapters.archive.file import SegmentBroken
 from allotment.adapters.archive.store import ArchiveUnreachable, Store
 from allotment.adapters.archive.verify import verify
 from allotment.adapters.archive.whole import WholeLog
-from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
-from allotment.adapters.telemetry.log import Logger, LogSink
-from allotment.core.logport import Landed, Record
-from allotment_archiver.archiving import Archiver, Unwritten
+from allotment.core.logport import Record
+from allotment_archiver.archiving import Unwritten
 from allotment_archiver.settings import Keeps
 from allotment_proto import subjects
 
@@ -28,31 +25,9 @@ pytestmark = pytest.mark.anyio
 CLOSED_AFTER = (60, 120, 180, 240)
 
 
-@asynccontextmanager
-async def filled(
-    server: NatsServer, grown: Segmented, max_bytes: int = -1
-) -> AsyncIterator[JetStreamLog]:
-    """A stream with the records of a log, and one more on each subject of the binder's, as it
-    writes them after a segment is closed."""
-    async with connect(server.url, "test") as connection:
-        log = await JetStreamLog.open(connection, max_bytes=max_bytes)
-        for record in grown.records:
-            landed = await log.append(
-                record.subject, record.payload, msg_id=record.msg_id or f"r/{record.seq}"
-            )
-            assert landed == Landed(record.seq)
-        yield log
-
-
 @pytest.fixture(scope="module")
 def grown() -> Segmented:
     return segmented(read_log("churn-best-fit"), CLOSED_AFTER)
-
-
-def archiver(log: JetStreamLog, url: Path | str, keeps: Keeps | None = None) -> Archiver:
-    logger = Logger(LogSink("test", "test", "json", "info", io.StringIO()))
-    store = Store(str(url), makes=True)
-    return Archiver(log, store, keeps or Keeps(), "archiver/test", logger)
 
 
 async def contents(log: JetStreamLog | WholeLog) -> list[tuple[int, str, bytes, str]]:

@@ -141,6 +141,10 @@ async def _fold(
         found = await _restore(source, source.snapshots, last_seq, until_ns, beyond_seq)
         if found is not None:
             after, (state, kept) = None, found
+    if after is None or not state.seq:
+        begun = await _begun(source, last_seq, until_ns, state.seq, whole=observer is not None)
+        if begun is not None:
+            after, (state, kept) = None, begun
     unreadable = list(kept.unreadable)
     time_ms, latest_ms, events = kept.time_ms, kept.latest_ms, 0
     async with aclosing(reading(source, state.seq + 1, last_seq)) as batches:
@@ -197,6 +201,27 @@ async def reading(source: Source, first_seq: int, last_seq: int) -> AsyncGenerat
                 advance(len(batch))
 
 
+async def _begun(
+    source: Source, last_seq: int, until_ns: int | None, beyond_seq: int, *, whole: bool
+) -> tuple[ClusterState, _Kept] | None:
+    """The state at the log's nearest checkpoint that is not beyond the moment; `whole`, at the one
+    before the first record that can be read. None if none reaches well beyond a sequence.
+    """
+    if whole:
+        first_seq = 1 if beyond_seq else await source.first_seq()
+        found = None if first_seq == 1 else await source.checkpoint(first_seq)
+    elif beyond_seq and last_seq - beyond_seq <= APART_EVENTS:
+        return None
+    else:
+        try:
+            found = await source.checkpoint(last_seq, until_ns)
+        except AllotError:  # the records may be kept here; where they are not, reading says so
+            return None
+    if found is None or found.closed.last_seq <= beyond_seq:
+        return None
+    return snapshot.decode(found.image), _Kept(found.closed.at_ms, found.closed.at_ms, (), b"")
+
+
 async def _restore(
     source: Source,
     snapshots: SnapshotStore,
@@ -213,13 +238,15 @@ async def _restore(
     for bound in bounds:
         if await snapshots.newest(bound) <= beyond_seq:
             break
-        found = await snapshots.load(bound, digests_of(source), bound)
         try:
+            found = await snapshots.load(bound, digests_of(source), bound)
             if found is None:
                 break
             kept = msgspec.msgpack.decode(zlib.decompress(found[1]), type=_Kept)
             if until_ns is None or (kept.latest_ms + 1) * 1_000_000 <= until_ns:
                 return snapshot.decode(kept.state), kept
+        except AllotError:  # the record on which it stands is in an archive that is not there
+            break
         except (*UNREADABLE, zlib.error, snapshot.SnapshotError) as error:
             source.screen.note(
                 f"the cache of this log is from another release and is not used: {error}"
@@ -313,8 +340,11 @@ async def _began(source: Source, problems: Iterable[Open], last_seq: int) -> dic
     while asked.sought and end > first:
         wanted = {subjects.node(name) for name in asked.sought}
         start = max(first, end - CHUNK_RECORDS) + 1
-        async with aclosing(source.read(start, end)) as batches:
-            found = [record async for batch in batches for record in batch]
+        try:
+            async with aclosing(source.read(start, end)) as batches:
+                found = [record async for batch in batches for record in batch]
+        except AllotError:  # they are in an archive that is not there
+            break
         for record in reversed([record for record in found if record.subject in wanted]):
             try:
                 events = decode_envelope(record.payload, record.subject).events

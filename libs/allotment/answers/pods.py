@@ -137,6 +137,12 @@ async def _followed(source: Source, story: PodStory, moment: str | At | None) ->
     """
     folded = await fold_at(source, moment)
     await _follow(source, story, folded.seq)
+    if story.latest is None and source.kept.lacks:
+        raise AllotError(
+            f"pod {story.namespace}/{story.name} is not in the records that can be read up to seq"
+            f" {folded.seq}: {source.kept.lacks}",
+            "make the archive reachable, or name a copy: --archive URL (or ALLOT_ARCHIVE)",
+        )
     if story.latest is None:
         raise AllotError(
             f"pod {story.namespace}/{story.name} is not in the log up to seq {folded.seq}",

@@ -10,6 +10,7 @@ from allotment.answers import moments
 from allotment.answers.folding import reading
 from allotment.answers.source import Source
 from allotment.core.errors import AllotError
+from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.placement.evaluator import Evaluator, Ranker
 from allotment.core.replay.replay import Index, Replayer, Report
@@ -52,14 +53,17 @@ async def replayed(
             f"--from is seq {from_seq} and --to is seq {to_seq}: nothing lies between",
             "give --from before --to",
         )
-    index = Index(from_seq, to_seq)
+    begins, begun = await source.first_seq(), None
+    if begins > 1 and (checkpoint := await source.checkpoint(begins)) is not None:
+        begun = snapshot.decode(checkpoint.image)
+    index = Index(from_seq, to_seq, begun)
     if verify:
-        async with aclosing(reading(source, 1, to_seq)) as batches:
+        async with aclosing(reading(source, begins, to_seq)) as batches:
             async for batch in batches:
                 for record in batch:
                     index.feed(record)
-    replayer = Replayer(index.stops, partial(_ranker, plain, len(index.stops)))
-    async with aclosing(reading(source, 1, to_seq)) as batches:
+    replayer = Replayer(index.stops, partial(_ranker, plain, len(index.stops)), begun)
+    async with aclosing(reading(source, begins, to_seq)) as batches:
         async for batch in batches:
             for record in batch:
                 replayer.feed(record)
@@ -83,7 +87,8 @@ async def _sequence(source: Source, moment: str | At, option: str, *, after: boo
     if isinstance(at, AtSequence):
         return at.seq
     seq = 0
-    async with aclosing(reading(source, 1, await source.last_seq())) as batches:
+    first_seq = await source.first_seq()
+    async with aclosing(reading(source, first_seq, await source.last_seq())) as batches:
         async for batch in batches:
             for record in batch:
                 if record.time_ns // 1_000_000 >= at.ms + (not after):

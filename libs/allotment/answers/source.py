@@ -17,16 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from allotment.adapters.log import exported
+from allotment.adapters.log.checkpoints import Checkpoint
 from allotment.adapters.log.kept import KeptLog
 from allotment.adapters.log.snapshots import SnapshotDirectory, SnapshotMemory, SnapshotStore
 from allotment.answers import kubeconfig
 from allotment.answers.kubeconfig import Choice
 from allotment.answers.screen import UNSEEN, Screen
 from allotment.core.errors import AllotError
-from allotment.core.logport import Log, LogDamaged, LogUnavailable, Record
+from allotment.core.logport import LogDamaged, LogUnavailable, Record
 from allotment_proto.subjects import LIST_AGAIN, STREAM
 
 if TYPE_CHECKING:
+    from allotment.adapters.archive.whole import WholeLog
     from allotment.adapters.log.connection import Connection
     from allotment.adapters.log.jetstream import JetStream
 
@@ -43,6 +45,8 @@ class Origin(NamedTuple):
     nats: str | None = None
     file: Path | None = None
     cluster: Choice | None = None
+    archive: str | None = None
+    """The URL of the archive, if not the one that the log names."""
 
 
 class Key(NamedTuple):
@@ -69,7 +73,19 @@ class Source(Protocol):
         """What "now" means: the clock for a live log, the last record's time for a file."""
         ...
 
+    async def first_seq(self) -> int:
+        """The first record that can be read, here or in the archive."""
+        ...
+
+    async def near_seq(self) -> int:
+        """The first record that is not in the archive alone."""
+        ...
+
     async def last_seq(self) -> int: ...
+
+    async def checkpoint(self, before_seq: int, before_ns: int | None = None) -> Checkpoint | None:
+        """The newest checkpoint before a sequence, and before a time; None where there is none."""
+        ...
 
     def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]: ...
 
@@ -113,8 +129,17 @@ class FileSource:
     def now_ms(self) -> int:
         return self.records[-1].time_ns // 1_000_000 if self.records else 0
 
+    async def first_seq(self) -> int:
+        return 1
+
+    async def near_seq(self) -> int:
+        return 1
+
     async def last_seq(self) -> int:
         return len(self.records)
+
+    async def checkpoint(self, before_seq: int, before_ns: int | None = None) -> Checkpoint | None:
+        return None
 
     def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
         return self.kept.read(first_seq, last_seq)
@@ -150,7 +175,8 @@ async def open_source(origin: Origin, screen: Screen = UNSEEN) -> AsyncIterator[
     cluster = origin.cluster
     url = origin.nats or (_running(origin.home) if cluster is None else "")
     if url:
-        async with _live(url, _named_key() or _local_key(origin.home), screen) as source:
+        key = _named_key() or _local_key(origin.home)
+        async with _live(url, key, screen, origin.archive) as source:
             yield source
         return
     from allotment.answers import in_cluster
@@ -163,7 +189,8 @@ async def open_source(origin: Origin, screen: Screen = UNSEEN) -> AsyncIterator[
     async with in_cluster.reached(cluster or Choice(), screen) as found:
         try:
             key = _named_key() or Key(seed=found.seed)
-            async with _live(found.url, key._replace(is_forwarded=True), screen) as source:
+            key = key._replace(is_forwarded=True)
+            async with _live(found.url, key, screen, origin.archive) as source:
                 yield source
         except AllotError as error:
             if found.forward.problem:  # the reason, where there is one
@@ -222,7 +249,10 @@ async def open_as_admin(origin: Origin, screen: Screen = UNSEEN) -> AsyncIterato
 
 
 @asynccontextmanager
-async def _live(url: str, key: Key, screen: Screen) -> AsyncIterator[Source]:
+async def _live(
+    url: str, key: Key, screen: Screen, archive: str | None = None
+) -> AsyncIterator[Source]:
+    from allotment.adapters.archive.whole import WholeLog
     from allotment.adapters.log.connection import NatsUnavailable
     from allotment.adapters.log.jetstream import JetStream
     from allotment.adapters.log.log import JetStreamLog
@@ -239,14 +269,17 @@ async def _live(url: str, key: Key, screen: Screen) -> AsyncIterator[Source]:
                     " (see its /readyz)",
                 )
             cache = _cache_of(log.identity)
-            kept = KeptLog(log, cache, log.identity)
+            whole = WholeLog(log, archive, cache)
+            kept = KeptLog(whole, cache, log.identity)
             snapshots = SnapshotDirectory(
                 cache, log_identity=log.identity, bytes_max=STATES_BYTES_MAX
             )
             try:
-                yield LiveSource(log, kept, snapshots, jetstream, screen)
+                yield LiveSource(whole, kept, snapshots, jetstream, screen)
             finally:
                 await kept.close()
+                if kept.lacks:
+                    screen.note(f"what is older is left out: {kept.lacks}")
                 if kept.trouble:
                     screen.note(f"what was read of the log cannot be kept: {kept.trouble}")
     except NatsUnavailable as error:
@@ -331,7 +364,7 @@ class LiveSource:
 
     def __init__(
         self,
-        log: Log,
+        log: "WholeLog",
         kept: KeptLog,
         snapshots: SnapshotStore | None,
         jetstream: "JetStream",
@@ -340,7 +373,10 @@ class LiveSource:
         self.screen = screen
         self.snapshots = snapshots
         self.kept = kept
+        self.first_seq = log.first_seq
+        self.near_seq = log.near_seq
         self.last_seq = log.last_seq
+        self.checkpoint = log.checkpoint
         self.read = kept.read
         self.follow = log.follow
         self._jetstream = jetstream

@@ -83,7 +83,9 @@ def document_of(
 
 async def _begin_ms(source: Source) -> int:
     """When the log begins; an empty one begins now."""
-    return await _record_ms(source, 1) if await source.last_seq() else source.now_ms()
+    if not await source.last_seq():
+        return source.now_ms()
+    return await _record_ms(source, await source.first_seq())
 
 
 async def _ms(source: Source, moment: str | At, option: str) -> int:

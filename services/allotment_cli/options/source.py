@@ -56,6 +56,15 @@ def source_options(command: F) -> F:
             help="Read an exported log (allot log -o jsonl) instead of a live one.",
         ),
         click.option(
+            "--archive",
+            envvar="ALLOT_ARCHIVE",
+            metavar="URL",
+            help="Where records that left NATS are, if not where the log says: a directory or"
+            " s3://BUCKET/PREFIX. [ALLOT_ARCHIVE]",
+            expose_value=False,
+            callback=_archive,
+        ),
+        click.option(
             "--nats",
             envvar="ALLOT_NATS_URL",
             metavar="URL",
@@ -77,6 +86,17 @@ def _servers(ctx: click.Context, parameter: click.Parameter, value: str | None) 
             "several of one cluster separated by commas"
         )
     return value
+
+
+def _archive(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is None:
+        return
+    from allotment.adapters.archive.store import normal
+
+    try:
+        _kept(ctx, parameter, normal(value))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _kept(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -157,4 +177,6 @@ def cluster_of(origin: Origin) -> Choice | None:
 
 def named(origin: Origin) -> Origin:
     """With the cluster that the options of the running command name."""
-    return origin._replace(cluster=chosen_cluster())
+    ctx = click.get_current_context(silent=True)
+    archive = None if ctx is None else ctx.meta.get(f"{__name__}.archive")
+    return origin._replace(cluster=chosen_cluster(), archive=archive)

@@ -374,7 +374,12 @@ async def _batches(
     if found is not None:
         yield found
         return
-    batches = source.follow(0) if follow else source.read(1, last_seq)
+    try:
+        first_seq = await source.first_seq()
+    except AllotError as error:
+        first_seq = await source.near_seq()
+        note(f"shown from record {first_seq} on: {error.message}")
+    batches = source.follow(first_seq - 1) if follow else source.read(first_seq, last_seq)
     async with aclosing(batches):
         async for batch in batches:
             yield batch

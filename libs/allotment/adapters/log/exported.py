@@ -116,6 +116,12 @@ class ExportedLog:
     def __init__(self, records: list[Record]) -> None:
         self.records = records
 
+    async def first_seq(self) -> int:
+        return 1
+
+    async def near_seq(self) -> int:
+        return 1
+
     async def last_seq(self) -> int:
         return len(self.records)
 

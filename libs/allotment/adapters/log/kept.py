@@ -26,6 +26,7 @@ import msgspec
 
 from allotment.adapters.log.sealed import Ignored, age_s, seal, unseal
 from allotment.adapters.log.snapshots import DigestAt, digests_of
+from allotment.core.errors import AllotError
 from allotment.core.explain.history.concerned import StretchIndex, Thing, key_of
 from allotment.core.logport import Record, digest_of
 from allotment_proto.codec import UndecodableError, decode_envelope
@@ -33,6 +34,8 @@ from allotment_proto.events import Envelope
 
 STRETCH_RECORDS = 16_384
 STRETCH_BYTES = 32 << 20
+FAR_RECORDS = 200_000
+"""Records that lie further ahead are read without those between."""
 WORTH_RECORDS = 1_000
 """So many new records are worth writing."""
 FRAME_RECORDS = 128
@@ -51,6 +54,14 @@ _LEFT_S = 3600
 
 class ReadLog(Protocol):
     """As much of a log as keeping it takes."""
+
+    async def first_seq(self) -> int:
+        """The first record that can be read. Raises AllotError if that cannot be known now."""
+        ...
+
+    async def near_seq(self) -> int:
+        """The first record that is in NATS; those before it may be in an archive."""
+        ...
 
     async def last_seq(self) -> int: ...
 
@@ -119,6 +130,8 @@ class KeptIndex:
         self.trouble = ""
         """Why nothing can be written, "" while it can; then what is read is held in memory."""
         self.is_writing = directory is not None
+        self._base = 0
+        """Records up to here are left out."""
         self._directory = directory
         self._identity = log_identity
         self._notes = notes
@@ -132,10 +145,14 @@ class KeptIndex:
         self._last: Record | None = None
         self._parts: OrderedDict[tuple[int, int, int], StretchIndex] = OrderedDict()
 
-    async def open(self, digest_at: DigestAt) -> None:
-        """Find the stretches that stand on the log's records."""
+    async def open(self, digest_at: DigestAt, near_seq: int = 1) -> None:
+        """Find the stretches that stand on the log's records: on those from `near_seq` on, which
+        are the only ones that can be compared.
+        """
         outlines = await anyio.to_thread.run_sync(self._listed)
-        while outlines and await digest_at(outlines[-1][0].last) != outlines[-1][1]:
+        while outlines and outlines[-1][0].last >= near_seq:
+            if await digest_at(outlines[-1][0].last) == outlines[-1][1]:
+                break
             await anyio.to_thread.run_sync(self._remove, [outlines.pop()[0]])
         self._stretches = [stretch for stretch, *_ in outlines]
         self.reach = self._noted = self.end
@@ -146,7 +163,12 @@ class KeptIndex:
     @property
     def end(self) -> int:
         """The last record of the last stretch."""
-        return self._stretches[-1].last if self._stretches else 0
+        return self._stretches[-1].last if self._stretches else self._base
+
+    def leave_out(self, last_seq: int) -> None:
+        """Forget all, and begin after a record. Nothing is written then."""
+        self._stretches, self._base, self.is_writing = [], last_seq, False
+        self.reach, self._tail, self._latest_ms = last_seq, StretchIndex(), 0
 
     def is_due(self, records: int) -> bool:
         """Whether so many records are in memory that could be written."""
@@ -195,6 +217,10 @@ class KeptIndex:
         """A sequence up to which every record was written before a time; more may follow."""
         late = next((each for each in self._stretches if each.latest_ms >= ms), None)
         return self.end if late is None else late.first - 1
+
+    def has(self, seq: int) -> bool:
+        """Whether a record up to `end` is not left out."""
+        return seq > self._base
 
     def stretch_of(self, seq: int) -> _Stretch:
         """The stretch that has a record up to `end`."""
@@ -365,6 +391,8 @@ class KeptLog:
         """The records after the last stretch, as far as they were read."""
         self._pending_bytes = 0
         self._frames: OrderedDict[tuple[int, int], list[Record]] = OrderedDict()
+        self.lacks = ""
+        """Why the records before the first one in NATS are left out, "" if they are not."""
 
     @property
     def trouble(self) -> str:
@@ -380,8 +408,11 @@ class KeptLog:
             at += len(found)
         if at > last_seq:
             return
-        # Those before are read as well, unless only one is asked for: a question will need them.
-        start = at if at == last_seq else min(at, self._reach + 1)
+        # Those before are read as well: a question will need them. Unless only one is asked for, or
+        # they are many, or no longer in NATS.
+        due = self._reach + 1
+        is_far = at > due and (at - due > FAR_RECORDS or due < await self._log.near_seq())
+        start = at if at == last_seq or is_far else min(at, due)
         async with aclosing(self._log.read(start, last_seq)) as batches:
             async for batch in batches:
                 await self._gather(batch)
@@ -434,13 +465,15 @@ class KeptLog:
     async def _open(self) -> None:
         if not self._is_open:
             self._is_open = True
-            await self._index.open(digests_of(self._log))
+            await self._index.open(digests_of(self._log), await self._log.near_seq())
 
     async def _kept_from(self, seq: int) -> list[Record]:
         """Some records from a sequence on, none where it is not kept."""
         if seq > self._index.end:
             at = seq - self._index.end - 1
             return self._pending[at : at + FRAME_RECORDS]
+        if not self._index.has(seq):
+            return []
         stretch = self._index.stretch_of(seq)
         number, at = divmod(seq - stretch.first, FRAME_RECORDS)
         frame = self._frames.get((stretch.first, number))
@@ -483,6 +516,15 @@ class KeptLog:
         await self._open()
         if self._pending and self._pending[0].seq != self._index.end + 1:
             self._forget()  # what was before them was not sound
+        near_seq = await self._log.near_seq()
+        if self._reach + 1 < near_seq:
+            try:
+                first_seq = await self._log.first_seq()
+            except AllotError as error:  # better an answer from what is there
+                self.lacks, first_seq = error.message, near_seq
+            if first_seq > self._reach + 1:
+                self._index.leave_out(first_seq - 1)
+                self._forget()
         if self._reach < last_seq:
             async with aclosing(self.read(self._reach + 1, last_seq)) as rest:
                 async for _ in rest:

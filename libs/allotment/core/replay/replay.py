@@ -80,14 +80,18 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class Index:
     """The stops of the decisions from `first_seq` to `last_seq` (None: to the end).
 
-    Feed it at least every record on the decision subject, from the log's beginning.
+    Feed it at least every record on the decision subject, from the log's beginning or from a state
+    on; decisions that look back beyond that are left out.
     """
 
-    def __init__(self, first_seq: int = 1, last_seq: int | None = None) -> None:
+    def __init__(
+        self, first_seq: int = 1, last_seq: int | None = None, begins: ClusterState | None = None
+    ) -> None:
         self.stops: list[Stop] = []
         self._first_seq = first_seq
         self._last_seq = last_seq
-        self._previous = 0
+        self._begins_seq = 0 if begins is None else begins.seq
+        self._previous = 0 if begins is None else begins.decision_seq
 
     def feed(self, record: Record) -> None:
         if record.subject != subjects.DECISION:
@@ -97,7 +101,7 @@ class Index:
             self._last_seq is None or record.seq <= self._last_seq
         )
         for position, event in enumerate(() if envelope is None else envelope.events):
-            if isinstance(event, Decided) and wanted:
+            if isinstance(event, Decided) and wanted and event.basis >= self._begins_seq:
                 key = (record.seq, position)
                 self.stops.append(Stop(key, event.basis, event.checked, self._previous))
         self._previous = record.seq
@@ -111,14 +115,17 @@ def _decoded(record: Record) -> Envelope | None:
 
 
 class Replayer:
-    """Feed it every record from sequence 1 in order, then ask for the `report`."""
+    """Feed it every record in order, from sequence 1 or from the one after the state `begins`, then
+    ask for the `report`. It changes that very state.
+    """
 
     def __init__(
         self,
         stops: Sequence[Stop],
         make_ranker: Callable[[ClusterState], Ranker] = Evaluator,
+        begins: ClusterState | None = None,
     ) -> None:
-        self.state = ClusterState()
+        self.state = ClusterState() if begins is None else begins
         self._make_ranker = make_ranker
         self._ranker = make_ranker(self.state)
         self._rounds = Rounds(self.state)
