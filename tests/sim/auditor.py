@@ -1,5 +1,6 @@
 """Reads every record the moment it lands and checks all that must hold at every sequence."""
 
+from allotment.adapters.log.checkpoints import digest_of_image
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.check import check
 from allotment.core.logport import Record
@@ -33,6 +34,8 @@ class Auditor:
         self.follower = Follower()
         self.model = TrustingModel() if trusting else Model()
         self.images: list[bytes] = [snapshot.encode(self.follower.state)]
+        self._at_seam = b""
+        """The state where a segment was closing last."""
         self.nodes_of_pods: dict[str, str] = {}
         self.failed: set[tuple[str, int]] = set()
         """Pods and the decisions by which, as the log says, they cannot be bound."""
@@ -61,12 +64,24 @@ class Auditor:
         problems = check(state)
         require(not problems, f"books at @{record.seq}: {problems}")
         self._agree(record.seq)
+        self._look_at_seam(record.seq)
         if any(isinstance(event, Decided) for event in events):
             after = self.model.excess()
             worse = [key for key, over in after.items() if over != before.get(key)]
             require(not worse, f"decision @{record.seq} oversold {worse}")
         if record.seq % 16 == 0:
             self.images.append(snapshot.encode(state))
+
+    def _look_at_seam(self, seq: int) -> None:
+        """A checkpoint is the state where its segment ended, and can be started from."""
+        segments = self.follower.state.segments
+        if segments.open.closing == seq:
+            self._at_seam = snapshot.encode(self.follower.state)
+            self.images.append(self._at_seam)
+        elif segments.live and segments.live[-1].closed_seq == seq:
+            closed = segments.live[-1].closed
+            is_it = digest_of_image(self._at_seam) == closed.digest
+            require(is_it, f"the checkpoint @{seq} is not the state at {closed.last_seq}")
 
     def _agree(self, seq: int) -> None:
         """The fold and the list of shares tell the same story."""

@@ -12,8 +12,10 @@ the other does not know yet that it is over.
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from allotment.adapters.log.checkpoints import count_of, digest_of_image, parts_of
 from allotment.core import reasons
 from allotment.core.explain.rows.acknowledgement import Place, age, is_awaited, plugin_question
+from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import RESERVED, Allocation
 from allotment.core.logport import Landed, Record, Refused
 from allotment.core.placement.cycle import recheck, stamped
@@ -33,6 +35,8 @@ from allotment_proto.events import (
     Placement,
     PodGone,
     PodObserved,
+    SegmentClosed,
+    SegmentClosing,
 )
 from allotment_proto.facts import Holding
 from allotment_proto.messages import MESSAGE_VERSION, Outcome, Proposal, Settled
@@ -45,6 +49,10 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 
+CLOSES = 0.05
+"""How probably a segment is closed in a step."""
+SEGMENTS_MAX = 6
+"""So many are closed: then a world can come to rest."""
 PATIENCE = 0.8
 """How probably an obstacle in doubt is waited out once more."""
 
@@ -82,6 +90,8 @@ class Binder(Actor):
         self.awaited: dict[str, Allocation] = {}
         """What bound pods hold that their plugin still has to serve, as far as was seen."""
         self.outcomes: list[Event] = []
+        self.image: tuple[int, bytes] = (0, b"")
+        """The state at the last closing of a segment that was read, with the record's sequence."""
         self.written_off: set[str] = set()
         """Appends that a planted bug took for refused: what they did is nobody's."""
 
@@ -121,6 +131,8 @@ class Binder(Actor):
             gone = {event.uid for event in envelope.events if isinstance(event, PodGone)}
             ago_ms = self.world.now_ms - envelope.at_ms
             self.deleted.follow(self.follower.state, gone, ago_ms / 1000)
+        if self.follower.state.segments.open.closing == record.seq:
+            self.image = record.seq, snapshot.encode(self.follower.state)
         if envelope.events or record.subject not in self.last:
             return
         if record.msg_id.startswith(self.life + "/"):
@@ -187,6 +199,8 @@ class Binder(Actor):
             self._start(subjects.OUTCOME, tuple(self.outcomes), expected)
             self.outcomes = []
             self._send()
+        elif self.world.closes and self._close():
+            pass
         elif self.inbox and self.inbox[0].basis <= self.follower.state.seq:
             self._decide(self.inbox.pop(0))
         else:
@@ -213,7 +227,8 @@ class Binder(Actor):
 
     def _begin(self) -> bool:
         """Append the next record of a life's beginning; once all are read, live."""
-        for subject in (subjects.OUTCOME, subjects.DECISION):
+        written = [subjects.OUTCOME, subjects.DECISION]
+        for subject in (*written, subjects.SEGMENT) if self.world.closes else written:
             if subject not in self.last:
                 append = Append(subject, self.envelope(), f"{self.life}/{subject}")
                 self.last[subject] = 0
@@ -229,6 +244,36 @@ class Binder(Actor):
             assert held is not None
             self.to_bind.setdefault(uid, held.seq)
             self.in_doubt.add(uid)
+        return True
+
+    def _close(self) -> bool:
+        """Do the next step of closing a segment, now and then; whether there was one."""
+        segments = self.follower.state.segments
+        now, (seq, image) = segments.open, self.image
+        if now.closing and now.closing == seq:
+            if now.parts < count_of(image):
+                parts = list(parts_of(image, seq))
+                self._start(subjects.SEGMENT, (parts[now.parts],), self.last[subjects.SEGMENT])
+            else:
+                closed = SegmentClosed(
+                    number=now.number,
+                    at_ms=self.world.now_ms,
+                    first_seq=now.first_seq,
+                    last_seq=seq,
+                    parts=now.parts,
+                    image_bytes=len(image),
+                    digest=digest_of_image(image),
+                    chain="",
+                )
+                self._start(subjects.CHECKPOINT, (closed,), segments.checkpoint_seq)
+        elif now.closing or (
+            len(segments.live) < SEGMENTS_MAX and self.world.dice.random() < CLOSES
+        ):
+            event = SegmentClosing(number=now.number, cause="size")
+            self._start(subjects.SEGMENT, (event,), self.last[subjects.SEGMENT])
+        else:
+            return False
+        self._send()
         return True
 
     def _decide(self, proposal: Proposal) -> None:
@@ -281,7 +326,9 @@ class Binder(Actor):
             return
         self.in_flight = None
         answer = self.world.log.settle(append, answer)
-        if append.subject == subjects.OUTCOME or not self.is_active:
+        if append.subject == subjects.CHECKPOINT:
+            return
+        if append.subject in (subjects.OUTCOME, subjects.SEGMENT) or not self.is_active:
             if isinstance(answer, Refused):
                 self.world.say(f"{self.name}: another wrote after {self.life}")
                 self._between()

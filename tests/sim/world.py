@@ -50,6 +50,8 @@ class World:
         self.seed = seed
         self.dice = random.Random(seed)
         self.bugs = bugs
+        self.closes = seed % 4 == 3
+        """Whether binders close segments of the log."""
         self.now_ms = 1_000_000
         self.faults = draw(self.dice)
         self.policy = happenings.a_policy(self.dice)
@@ -216,6 +218,9 @@ class World:
                 snapshot.encode(actor.follower.state) == image, f"{actor.name} sees another world"
             )
         require(_folded(self.log.records) == image, "a fold from zero sees another world")
+        rows = [each.closed for each in state.segments.live]
+        require([row.number for row in rows] == list(range(1, len(rows) + 1)), "segments skip one")
+        require(not self.closes or bool(rows) or not self.binders, "no segment was ever closed")
         require(not state.reserved, f"reserved for ever: {sorted(state.reserved)}")
         left = sorted(self.api.records)
         require(not left, f"the records of {left} would be served to others for ever")
