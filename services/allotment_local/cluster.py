@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 import uuid
+from collections.abc import Collection
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -61,10 +62,15 @@ def new_id() -> str:
 
 
 def build(
-    shapes: tuple[NodeShape, ...], timers: Timers, allocate_ms: int = 0, writer: str = ""
+    shapes: tuple[NodeShape, ...],
+    timers: Timers,
+    allocate_ms: int = 0,
+    writer: str = "",
+    names: Collection[str] = (),
 ) -> web.Application:
     """The API server of a new cluster with these nodes; `timers` must be run along with it.
-    `writer` is the token that allows what the admission policy reserves to schedulers.
+    `writer` is the token that allows what the admission policy reserves to schedulers; `names` are
+    host names that it answers for besides localhost.
 
     Versions begin above those of any earlier life of the address, so that a watch that comes back
     after a restart has to list again.
@@ -78,7 +84,7 @@ def build(
     store.create(NAMESPACES, "", {"metadata": {"name": VOLCANO_NAMESPACE}})
     fake = FakeNodes(store, timers, now, Delays(allocate_s=allocate_ms / 1000))
     fake.start(node_objects(shapes, store.now()), configured=True)
-    app = build_app(store, clock=now, ids=new_id, writer=writer)
+    app = build_app(store, clock=now, ids=new_id, writer=writer, names=names)
 
     async def cards(_: web.Request) -> web.Response:
         return web.json_response(fake.report())
@@ -88,12 +94,17 @@ def build(
 
 
 async def serve(
-    shapes: tuple[NodeShape, ...], allocate_ms: int, writer: str, host: str, port: int
+    shapes: tuple[NodeShape, ...],
+    allocate_ms: int,
+    writer: str,
+    names: Collection[str],
+    host: str,
+    port: int,
 ) -> None:
     """Serve until SIGTERM or SIGINT."""
     timers = Timers(time.monotonic)
     runner = web.AppRunner(
-        build(shapes, timers, allocate_ms, writer),
+        build(shapes, timers, allocate_ms, writer, names),
         access_log=None,
         handler_cancellation=True,
         shutdown_timeout=SHUTDOWN_S,
@@ -136,6 +147,12 @@ def main() -> None:
         "--host", default=HOST, help="address; there is no authentication, so keep it private"
     )
     parser.add_argument("--port", type=int, default=0, help="port; 0 takes a free one")
+    parser.add_argument(
+        "--names",
+        default="",
+        metavar="NAME,…",
+        help="host names by which clients reach it (default: localhost and addresses only)",
+    )
     parser.add_argument("--nodes", type=Path, help="YAML of node shapes; default: a mixed cluster")
     parser.add_argument(
         "--allocate-ms",
@@ -174,7 +191,8 @@ def main() -> None:
     try:
         writer = _new_token(arguments.writer_token) if arguments.writer_token else ""
         host, port = arguments.host, arguments.port
-        serving = partial(serve, shapes, arguments.allocate_ms, writer, host, port)
+        names = arguments.names.split(",")
+        serving = partial(serve, shapes, arguments.allocate_ms, writer, names, host, port)
         anyio.run(serving, backend_options={"use_uvloop": True})
     except OSError as error:
         sys.exit(f"cannot listen on {arguments.host}:{arguments.port}: {error.strerror}")

@@ -104,6 +104,27 @@ def test_the_image_is_built_once_and_before_it_is_needed() -> None:
         assert "build" in service or "cluster" in service["depends_on"]
 
 
+def test_a_volume_with_keys_can_be_written_by_the_user_of_the_image() -> None:
+    """Docker makes a volume root's own, unless it says otherwise."""
+    for name, volume in COMPOSE["volumes"].items():
+        if name.startswith("keys-"):
+            assert volume["driver_opts"]["o"] == "uid=65532,gid=65532,mode=0755", name
+
+
+def test_one_process_can_take_the_place_of_four_services() -> None:
+    """It writes device records with the token that the binder has otherwise."""
+    one = SERVICES["scheduler"]
+    assert (one["profiles"], one["command"]) == (["one-process"], ["allotment_scheduler"])
+    assert "keys-binder:/binder-keys:ro" in one["volumes"]
+    (user,) = (user["user"] for user in KUBECONFIG["users"] if user["name"] == "scheduler")
+    (binder,) = (user["user"] for user in KUBECONFIG["users"] if user["name"] == "binder")
+    assert user["tokenFile"].replace("/binder-keys/", "/keys/") == binder["tokenFile"]
+    assert server(one["environment"]["ALLOT_KUBE_CONTEXT"])[0] == "cluster"
+    four = [SERVICES[name]["environment"] for name in ("watcher", "filter", "scorer", "binder")]
+    theirs = {key for environment in four for key in environment}
+    assert one["environment"].keys() == theirs
+
+
 def test_all_services_are_there() -> None:
     assert ours().keys() == {*SETTINGS, "allotment_local.cluster"}
 
@@ -165,7 +186,10 @@ async def test_the_cluster_takes_its_arguments(tmp_path: Path) -> None:
     command = list(SERVICES["cluster"]["command"])
     module, *flags = command
     given = dict(zip(flags[::2], flags[1::2], strict=True))
-    assert given.keys() == {"--host", "--port", "--nats-keys", "--nats-names", "--writer-token"}
+    names = {"--host", "--names", "--port", "--nats-keys", "--nats-names", "--writer-token"}
+    assert given.keys() == names
+    hosts = {urlsplit(c["cluster"]["server"]).hostname for c in KUBECONFIG["clusters"]}
+    assert hosts == {given["--names"], "127.0.0.1"}, "others get no answer"
     (binder,) = (user["user"] for user in KUBECONFIG["users"] if user["name"] == "binder")
     assert given["--writer-token"] == binder["tokenFile"].replace("/keys/", "/keys/binder/")
     mounts = [mount.split(":")[1] for mount in SERVICES["cluster"]["volumes"]]

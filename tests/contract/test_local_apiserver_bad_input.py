@@ -295,3 +295,11 @@ async def test_its_own_address_does(host: str) -> None:
         api.session.get(api.url + "/version", headers={"Host": host}) as response,
     ):
         assert response.status == 200
+
+
+async def test_a_name_that_it_was_given_does() -> None:
+    """As the containers of Compose call it."""
+    async with running(names=["cluster"]) as api:
+        for host, status in (("cluster:18001", 200), ("other", 421)):
+            async with api.session.get(api.url + "/version", headers={"Host": host}) as response:
+                assert response.status == status

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
 
 from aiohttp import web
@@ -66,10 +66,12 @@ def build_app(
     ids: Callable[[], str],
     bookmark_interval_s: float = BOOKMARK_INTERVAL_S,
     writer: str = "",
+    names: Collection[str] = (),
 ) -> web.Application:
     """The API server over `store`. Run it on loopback: it has no authentication, but for the
-    token `writer` of the client that writes what is reserved to schedulers (`admission`)."""
-    api = _Api(store, ids, bookmark_interval_s)
+    token `writer` of the client that writes what is reserved to schedulers (`admission`).
+    It answers for localhost, addresses and the host `names`."""
+    api = _Api(store, ids, bookmark_interval_s, names)
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     app[CLOCK] = clock
     app[WRITER] = writer
@@ -79,7 +81,14 @@ def build_app(
 
 
 class _Api:
-    def __init__(self, store: Store, ids: Callable[[], str], bookmark_interval_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        ids: Callable[[], str],
+        bookmark_interval_s: float,
+        names: Collection[str],
+    ) -> None:
+        self._names = names
         self._store = store
         self._ids = ids
         self._bookmark_interval_s = bookmark_interval_s
@@ -116,7 +125,7 @@ class _Api:
     async def _route(self, request: web.Request) -> web.StreamResponse:
         path = request.path
         host = host_of(request.headers.get("Host", ""))
-        if not is_own_host(host):
+        if not is_own_host(host, self._names):
             why = f"this server does not answer for the host name {host!r}: use its address"
             raise ApiError(421, "MisdirectedRequest", why)
         parts = split_path(path)
