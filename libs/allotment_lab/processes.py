@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from allotment.adapters.log.nats_server import NatsServer, NatsServerError
+from allotment.adapters.service.loop_watch import CPU, WALL
 from allotment.adapters.telemetry.log import error_text
 from allotment.core.errors import AllotError, innermost
 from allotment_local.child import Child
@@ -24,6 +25,7 @@ T = TypeVar("T")
 READY_WITHIN_S = 120.0
 STOP_S = 15.0
 COMPILED_LOOPS = "allot_compiled_loops"
+_BLOCKED = "allot_loop_blocked_seconds"
 _POLL_S = 0.05
 _TAIL_CHARS = 2000
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
@@ -146,6 +148,31 @@ async def samples_of(address: str, metric: str) -> list[Sample]:
     found = [each for family in text_string_to_metric_families(lines) for each in family.samples]
     if not found:
         raise AllotError(f"{url}: no {metric}")
+    return found
+
+
+Blocked = Mapping[str, Mapping[float, float]]
+"""By clock, how many times were at most how long (s)."""
+
+
+async def blocked_of(address: str) -> Blocked:
+    """By clock, how many times were at most how long (s), as a service says."""
+    found: dict[str, dict[float, float]] = {CPU: {}, WALL: {}}
+    for sample in await samples_of(address, f"{_BLOCKED}_bucket"):
+        found[sample.labels["clock"]][float(sample.labels["le"])] = sample.value
+    return found
+
+
+def longest_ms(
+    before: Mapping[str, Blocked], after: Mapping[str, Blocked], clock: str
+) -> dict[str, float]:
+    """By replica, the least bound that all times between two looks stayed within."""
+    found = {}
+    for name, rows in after.items():
+        counts = {le: count - before[name][clock].get(le, 0) for le, count in rows[clock].items()}
+        found[name] = 1000 * min(
+            le for le, count in counts.items() if count == max(counts.values())
+        )
     return found
 
 

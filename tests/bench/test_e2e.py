@@ -83,6 +83,7 @@ def test_beside_a_cluster_the_bench_plays_the_kubelets_of_its_nodes(tmp_path: Pa
     assert found["burst_us"]["running_p50"] >= 1000 * ALLOCATE_MS
     assert set(found["cpu_us"]) == {*SERVICES, "load"}
     assert counted["parameters"]["ask"] == "cards"
+    assert set(counted["blocked_cpu_ms_max"]) == {"scheduler"}
     assert set(counted["cpu_us"]) == {"nats", "scheduler", "load"}
 
 

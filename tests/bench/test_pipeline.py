@@ -33,6 +33,7 @@ def test_pipeline_reports_one_line_of_json() -> None:
     assert facts["idle_batch_max"] == 1, "a pod alone is decided alone"
     assert facts["batch_max"] > 20, "a backlog is decided in large batches"
     assert facts["cycles"] < 20
+    assert set(facts["blocked_cpu_ms_max"]) == {"filter", "scorer", "binder"}
     assert set(facts["cpu_us"]) == {"filter", "scorer", "binder", "nats", "bench"}
     assert facts["versions"]["numba"] == "none", "so few nodes are scored in NumPy"
 

@@ -10,7 +10,7 @@ thread: on a busy machine other processes take the processor for as long as they
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -33,10 +33,11 @@ from allotment_lab.percentiles import percentile
 from allotment_lab.processes import (
     CpuClock,
     Services,
+    blocked_of,
+    longest_ms,
     nats_server,
     peak_rss_mib,
     run,
-    samples_of,
     scores_compiled,
     services,
 )
@@ -65,7 +66,6 @@ WHOLE = PodRequest(
     devices=(DeviceRequest("vgpu", 0, "main", 1, CARD_MIB, 0, 0),),
 )
 SMALL = PodRequest(cpu_milli=100, memory_bytes=GIB)
-BLOCKED = "allot_loop_blocked_seconds"
 
 
 class Plan(NamedTuple):
@@ -183,7 +183,7 @@ async def _run(plan: Plan, log: JetStreamLog, running: Services, server: NatsSer
         group.start_soon(follower.run, await log.last_seq())
         await _add(log, [_pod("warm", SMALL, LOW)])
         await follower.until(lambda: "warm" in follower.placed_ns)
-        before = {name: await _blocked(running.http(name)) for name in names}
+        before = {name: await blocked_of(running.http(name)) for name in names}
         begun, clock = follower.begun, CpuClock(pids)
         high = [
             _pod(f"high-{n}", WHOLE, HIGH, priority_class="high") for n in range(plan.preemptors)
@@ -202,7 +202,7 @@ async def _run(plan: Plan, log: JetStreamLog, running: Services, server: NatsSer
         cpu_us = clock.passed_us()
         running.check()
         group.cancel_scope.cancel()
-    after = {name: await _blocked(running.http(name)) for name in names}
+    after = {name: await blocked_of(running.http(name)) for name in names}
     times_us = sorted(
         (follower.placed_ns[uid] - seen_ns) / 1000
         for uid, seen_ns in follower.seen_ns.items()
@@ -216,8 +216,8 @@ async def _run(plan: Plan, log: JetStreamLog, running: Services, server: NatsSer
         rate_per_cpu_second=round(1e6 * pods / max(total_us, 1), 2),
         p50_us=percentile(times_us, 50),
         p99_us=percentile(times_us, 99),
-        blocked_cpu_ms_max=_longest_ms(before, after, CPU),
-        blocked_wall_ms_max=_longest_ms(before, after, WALL),
+        blocked_cpu_ms_max=longest_ms(before, after, CPU),
+        blocked_wall_ms_max=longest_ms(before, after, WALL),
         lease_changes=follower.begun - begun,
         pods=pods,
         live_pods=plan.nodes * CARDS,
@@ -264,28 +264,3 @@ class _Follower:
                     f"nothing decided for {SILENCE_S:.0f} s: {len(self.placed_ns)} placed, "
                     f"{len(self.evicted)} evicted"
                 )
-
-
-_Times = Mapping[str, Mapping[float, float]]
-"""By clock, how many times were at most how long (s)."""
-
-
-async def _blocked(address: str) -> _Times:
-    """By clock, how many times were at most how long (s), as a service says."""
-    found: dict[str, dict[float, float]] = {CPU: {}, WALL: {}}
-    for sample in await samples_of(address, f"{BLOCKED}_bucket"):
-        found[sample.labels["clock"]][float(sample.labels["le"])] = sample.value
-    return found
-
-
-def _longest_ms(
-    before: Mapping[str, _Times], after: Mapping[str, _Times], clock: str
-) -> dict[str, float]:
-    """By replica, the least bound that all times between two looks stayed within."""
-    found = {}
-    for name, rows in after.items():
-        counts = {le: count - before[name][clock].get(le, 0) for le, count in rows[clock].items()}
-        found[name] = 1000 * min(
-            le for le, count in counts.items() if count == max(counts.values())
-        )
-    return found

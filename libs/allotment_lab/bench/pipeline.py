@@ -19,6 +19,7 @@ import click
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
+from allotment.adapters.service.loop_watch import CPU
 from allotment.core.errors import AllotError
 from allotment_cli.options.params import Finite
 from allotment_cli.show.output import note
@@ -30,6 +31,8 @@ from allotment_lab.percentiles import percentile
 from allotment_lab.processes import (
     CpuClock,
     Services,
+    blocked_of,
+    longest_ms,
     nats_server,
     peak_rss_mib,
     run,
@@ -169,6 +172,8 @@ async def _run(plan: Plan, load: Load, running: Services, pids: Mapping[str, int
         load.arrive(load.wanted)
         await load.settled(SILENCE_S)
     load.forget()
+    addresses = {name: running.http(name) for name in STAGES}
+    blocked = {name: await blocked_of(address) for name, address in addresses.items()}
     note(f"{plan.singles} pods, one at a time …")
     for _ in range(plan.singles):
         load.arrive(load.pick(1))
@@ -188,6 +193,7 @@ async def _run(plan: Plan, load: Load, running: Services, pids: Mapping[str, int
     await _steady(plan, load)
     steady_cpu_us = clock.passed_us()
     running.check()
+    blocked_after = {name: await blocked_of(address) for name, address in addresses.items()}
     if load.placed < PLACED_MIN * (load.placed + load.refused):
         raise AllotError(
             f"only {load.placed} of {load.placed + load.refused} pods found a place: this would "
@@ -209,6 +215,7 @@ async def _run(plan: Plan, load: Load, running: Services, pids: Mapping[str, int
         cpu_us={name: round(us / plan.pods, 1) for name, us in cpu_us.items()},
         steady_cpu_us={name: round(us / len(steady_us), 1) for name, us in steady_cpu_us.items()},
         placed_percent=round(100 * load.placed / (load.placed + load.refused), 2),
+        blocked_cpu_ms_max=longest_ms(blocked, blocked_after, CPU),
         cycles=len(burst),
         batch_p50=int(percentile(batches, 50)),
         batch_max=batches[-1],

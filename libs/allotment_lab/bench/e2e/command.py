@@ -26,6 +26,7 @@ import click
 from allotment.adapters.kube import client as kube
 from allotment.adapters.kube.config import KubeConfigError
 from allotment.adapters.log.nats_users import SCHEDULER
+from allotment.adapters.service.loop_watch import CPU
 from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
 from allotment_cli.options.params import Finite
@@ -40,7 +41,14 @@ from allotment_lab.bench.e2e.phases import Done, Load, Phases
 from allotment_lab.bench.e2e.stack import HOME, Stack, commands, local_mode
 from allotment_lab.bench.results import Result, have_compiled, publish, reporting, result
 from allotment_lab.percentiles import percentile
-from allotment_lab.processes import nats_server, run, scores_compiled, services
+from allotment_lab.processes import (
+    blocked_of,
+    longest_ms,
+    nats_server,
+    run,
+    scores_compiled,
+    services,
+)
 from allotment_local.home import BINDER_CONTEXT, Home
 from allotment_local.nodes.books import MISDELIVERED, OVERSOLD
 from allotment_local.nodes.shape_reader import ALLOCATE_MS_MAX
@@ -177,6 +185,7 @@ class _Measured(NamedTuple):
     steady_us: dict[str, float]
     cpu_us: dict[str, float]
     requests: Counter[str] | None
+    blocked_cpu_ms_max: dict[str, float]
     rss_mib: dict[str, int]
     is_compiled: bool
 
@@ -346,6 +355,8 @@ class _Run:
         plan = self._plan
         begun_seq = await e2e_counts.log_end(origin)
         asked = await e2e_counts.requests(bare)
+        addresses = {name: stack.http[name] for name in plan.scheduling}
+        blocked = {name: await blocked_of(address) for name, address in addresses.items()}
         passed_us = stack.clock()
         note(f"burst: {plan.pods} pods, {SENDERS} at a time …")
         burst = await phases.burst("burst", plan.pods)
@@ -363,6 +374,9 @@ class _Run:
             _times(eyes, steady.names, _decided(eyes, steady.names, decided) | _seen(eyes)),
             cpu_us,
             _between(asked, now_asked),
+            longest_ms(
+                blocked, {name: await blocked_of(each) for name, each in addresses.items()}, CPU
+            ),
             stack.rss_mib(),
             await scores_compiled(stack.http[plan.scheduling[0]]),
         )
@@ -405,6 +419,7 @@ class _Run:
             p50_us=found.steady_us["bound_p50"],
             p99_us=found.steady_us["bound_p99"],
             cpu_us=found.cpu_us,
+            blocked_cpu_ms_max=found.blocked_cpu_ms_max,
             services_cpu_us=round(services_us, 1),
             requests_per_pod=_requests_per_pod(found.requests, plan.pods),
             requests={kind: round(n, 2) for kind, n in per_pod.items() if n >= 0.01},
