@@ -9,9 +9,8 @@ from click.testing import Result as Outcome
 
 from allotment.adapters.service.loop_watch import CPU
 from allotment_cli.main import main
-from allotment_lab.bench.loops import _longest_ms
 from allotment_lab.bench.results import Result
-from allotment_lab.processes import run
+from allotment_lab.processes import longest_ms, run
 
 pytestmark = pytest.mark.slow
 SMALL = ["--nodes", "20", "--preemptors", "3", "--small", "3"]
@@ -63,4 +62,4 @@ def test_a_loop_that_computed_for_too_long_is_an_error(
 def test_the_longest_time_is_the_least_bound_that_all_stayed_within() -> None:
     before = {"scorer-0": {CPU: {0.005: 7.0, 0.05: 8.0, float("inf"): 9.0}}}
     after = {"scorer-0": {CPU: {0.005: 8.0, 0.05: 10.0, float("inf"): 11.0}}}
-    assert _longest_ms(before, after, CPU) == {"scorer-0": 50.0}
+    assert longest_ms(before, after, CPU) == {"scorer-0": 50.0}
