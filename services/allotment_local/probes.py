@@ -34,6 +34,17 @@ class Answer(NamedTuple):
     silent_since_ms: int | None = None
     """Since when it has had no news from NATS, in Unix time; None while news comes."""
 
+    def row(self) -> dict[str, Any]:
+        """The same as a part of a row of `status`."""
+        return {
+            "ready": self.ready,
+            "detail": self.detail,
+            "active": self.active,
+            "lag": None if self.lag is None else self.lag._asdict(),
+            "silentSinceMs": self.silent_since_ms,
+            "refused": list(self.refused),
+        }
+
 
 class _Log(msgspec.Struct, rename="camel"):
     records_behind: int | None = None

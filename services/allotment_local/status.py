@@ -96,12 +96,7 @@ async def _row(state: State, service: ServiceState) -> dict[str, Any]:
         "pid": service.pid or None,
         "http": f"http://{http}" if http else None,
         "alive": lives,
-        "ready": answer.ready,
-        "detail": answer.detail,
-        "active": answer.active,
-        "lag": None if answer.lag is None else answer.lag._asdict(),
-        "silentSinceMs": answer.silent_since_ms,
-        "refused": list(answer.refused),
+        **answer.row(),
         "log": service.log,
         "restarts": service.restarts,
     }

@@ -36,11 +36,12 @@ class Cluster(Lones):
     def __init__(self, *, parks: bool) -> None:
         super().__init__()
         self.gangs_made = 0
-        self.filter = Groups(self.state, (lambda: Board(self.state)) if parks else None)
+        self.board = Board(self.state)
+        self.filter = Groups(self.state, (lambda: self.board) if parks else None)
 
     def settle(self) -> None:
         """Decide until nothing is due."""
-        decide(self.state, self.filter, self.rounds)
+        decide(self.state, self.filter, self.rounds, self.board)
         self.seq = self.state.seq
 
     def many(self, a: int, b: int, c: int) -> None:
@@ -95,13 +96,13 @@ class Cluster(Lones):
             apply(self.state, gone, self.seq)
 
 
-def decide(state: ClusterState, groups: Groups, rounds: Rounds) -> None:
+def decide(state: ClusterState, groups: Groups, rounds: Rounds, board: Board) -> None:
     for _ in range(CYCLES_MAX):
         found = groups.next_batch(())
         if found is None:
             return
         basis, batch = state.seq, found.batch.uids
-        outcome = rounds.run(batch, Board(state))
+        outcome = rounds.run(batch, board)
         if outcome.says_anything:
             decided = Decided(
                 cycle="c",
@@ -187,11 +188,12 @@ def test_nobody_is_parked_who_would_get_a_place(steps: list[Op]) -> None:
     for _ in taken(steps, (*OPS, Cluster.some_policy), (world,)):
         world.tell(TimePassed(at_ms=world.seq))  # all are asked about, as things are now
         world.settle()
+        rounds, ranker = Rounds(world.state), Evaluator(world.state)
         for job in world.filter.lines.parked:
             group = world.state.groups.get(job)
             uids = (job.removeprefix(SINGLE),) if group is None else tuple(group.members)
             with every_pod_asked():
-                alone = Rounds(world.state).run(uids, Evaluator(world.state))
+                alone = rounds.run(uids, ranker)
             assert not alone.placements
             assert not alone.evictions
             assert any(world.state.pods[uid].refusal is not None for uid in uids)

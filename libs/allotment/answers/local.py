@@ -39,13 +39,4 @@ async def ask_service(address: str) -> dict[str, Any]:
 
     answer = await probe_http(address)
     log = f"kubectl logs, or wherever {address} writes its log"
-    return {
-        "name": address,
-        "ready": answer.ready,
-        "detail": answer.detail,
-        "active": answer.active,
-        "lag": None if answer.lag is None else answer.lag._asdict(),
-        "silentSinceMs": answer.silent_since_ms,
-        "refused": list(answer.refused),
-        "log": log,
-    }
+    return {"name": address, **answer.row(), "log": log}
