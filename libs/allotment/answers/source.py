@@ -91,6 +91,14 @@ class Source(Protocol):
 
     def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]: ...
 
+    def read_live(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+        """The records that are not in the archive alone, as they are there: from no cache."""
+        ...
+
+    async def archive_url(self) -> str | None:
+        """Where the archive is, as the caller or the log says."""
+        ...
+
     async def stream_info(self) -> dict[str, Any] | None:
         """What NATS says of the stream; None of a file."""
         ...
@@ -143,6 +151,12 @@ class FileSource:
 
     def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
         return self.kept.read(first_seq, last_seq)
+
+    def read_live(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
+        return exported.ExportedLog(self.records).read(first_seq, last_seq)
+
+    async def archive_url(self) -> str | None:
+        return None
 
     async def stream_info(self) -> dict[str, Any] | None:
         return None
@@ -377,6 +391,8 @@ class LiveSource:
         self.near_seq = log.near_seq
         self.last_seq = log.last_seq
         self.checkpoint = log.checkpoint
+        self.read_live = log.read_live
+        self.archive_url = log.archive_url
         self.read = kept.read
         self.follow = log.follow
         self._jetstream = jetstream

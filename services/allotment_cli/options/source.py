@@ -55,15 +55,7 @@ def source_options(command: F) -> F:
             type=click.Path(path_type=Path, dir_okay=False),
             help="Read an exported log (allot log -o jsonl) instead of a live one.",
         ),
-        click.option(
-            "--archive",
-            envvar="ALLOT_ARCHIVE",
-            metavar="URL",
-            help="Where records that left NATS are, if not where the log says: a directory or"
-            " s3://BUCKET/PREFIX. [ALLOT_ARCHIVE]",
-            expose_value=False,
-            callback=_archive,
-        ),
+        archive_option,
         click.option(
             "--nats",
             envvar="ALLOT_NATS_URL",
@@ -153,6 +145,25 @@ def cluster_options(command: F) -> F:
     return command
 
 
+def archive_option(command: F) -> F:
+    """Where the archive is; kept with the command's context."""
+    return click.option(
+        "--archive",
+        envvar="ALLOT_ARCHIVE",
+        metavar="URL",
+        help="Where records that left NATS are, if not where the log says: a directory or"
+        " s3://BUCKET/PREFIX. [ALLOT_ARCHIVE]",
+        expose_value=False,
+        callback=_archive,
+    )(command)
+
+
+def chosen_archive() -> str | None:
+    """The URL of the archive that the options of the running command name."""
+    ctx = click.get_current_context(silent=True)
+    return None if ctx is None else ctx.meta.get(f"{__name__}.archive")
+
+
 def open_source(origin: Origin) -> AbstractAsyncContextManager[Source]:
     """The log of the running command's options. Raises `AllotError`."""
     return source.open_source(named(origin), TERMINAL)
@@ -177,6 +188,4 @@ def cluster_of(origin: Origin) -> Choice | None:
 
 def named(origin: Origin) -> Origin:
     """With the cluster that the options of the running command name."""
-    ctx = click.get_current_context(silent=True)
-    archive = None if ctx is None else ctx.meta.get(f"{__name__}.archive")
-    return origin._replace(cluster=chosen_cluster(), archive=archive)
+    return origin._replace(cluster=chosen_cluster(), archive=chosen_archive())

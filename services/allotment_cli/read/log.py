@@ -24,7 +24,8 @@ from allotment.core.units import QuantityError, bytes_text, rfc3339, whole_up
 from allotment_cli.options import completion
 from allotment_cli.options.names import pod_name
 from allotment_cli.options.params import at_option, namespace_option, output_option
-from allotment_cli.options.source import open_as_admin, open_source, source_options
+from allotment_cli.options.source import archive_option, open_as_admin, open_source, source_options
+from allotment_cli.read import archives
 from allotment_cli.show.output import DOCUMENTS, emit, emit_document, json_text, note, suggest
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import Decided, Envelope
@@ -175,18 +176,37 @@ def backup(origin: Origin, directory: Path) -> None:
     emit([f"{directory}: records 1 to {saved.last_seq}, {bytes_text(saved.bytes)}"])
 
 
+log.add_command(archives.archive)
+log.add_command(archives.verify)
+
+
 @log.command()
-@click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument(
+    "directory",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    required=False,
+)
+@archive_option
+@click.option(
+    "--segments",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="With --archive: so many of its newest segments. Older ones are read from there.",
+)
 @click.option(
     "--replicas", type=click.IntRange(1, 5), default=1, show_default=True, help="Copies to keep."
 )
 @click.pass_obj
-def restore(origin: Origin, directory: Path, replicas: int) -> None:
-    """Make the log again from a backup, where NATS has none, with the administrator's key.
+def restore(origin: Origin, directory: Path | None, segments: int, replicas: int) -> None:
+    """Make the log again where NATS has none, with the administrator's key.
 
-    Every record keeps its sequence and time. The services accept it if it has the last record that
-    they know.
+    From the DIRECTORY of a backup, with every record's time, or from an --archive. Every record
+    keeps its sequence. The services accept it if it has the last record that they know.
     """
+    if directory is None:
+        emit([anyio.run(archives.restored, origin, segments, replicas)])
+        return
     saved = anyio.run(_restore, origin, directory, replicas)
     emit([f"restored: records 1 to {saved.last_seq}, {replicas} copies"])
 

@@ -18,7 +18,7 @@ from allotment.adapters.archive.file import (
     SegmentFile,
 )
 from allotment.adapters.archive.store import Store, Stored
-from allotment.adapters.log.checkpoints import digest_of_image, image_of
+from allotment.adapters.log.checkpoints import Checkpoint, digest_of_image, image_of
 from allotment.core import chain
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
@@ -26,19 +26,30 @@ from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import LogDamaged, Record
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
-from allotment_proto.events import CheckpointPart, Decided, Envelope, SegmentClosed
+from allotment_proto.events import (
+    CheckpointPart,
+    Decided,
+    Envelope,
+    SegmentArchived,
+    SegmentClosed,
+)
 
+_CHECKED = frozenset((subjects.DECISION, subjects.CHECKPOINT, subjects.ARCHIVE))
+"""What these records say is checked even where nothing is folded."""
 _HEADS_KEPT = 65_536
 """Decisions stand on one of so many records before them."""
 
 
 class Verified(NamedTuple):
-    """A file that is sound. `decisions`: how many named a head of the chain, and the right one."""
+    """A file that is sound. `decisions`: how many named a head of the chain, and the right one;
+    `copies`: what its records say of archived files.
+    """
 
     header: Header
     sha256: str
     size_bytes: int
     decisions: int
+    copies: tuple[SegmentArchived, ...]
 
 
 def verify(
@@ -51,7 +62,7 @@ def verify(
     """
     header, footer, frames = file.header, file.footer, file.frames
     digest = hashlib.sha256(file.read(0, file.header_bytes))
-    heads = _Heads(file.name, header)
+    heads, copies = _Heads(file.name, header.chain_before, header.first_seq), _Copies()
     fold = _Refold(file.name, header) if folds else None
     broken: SegmentBroken | None = None
     for index, frame in enumerate(frames):
@@ -61,9 +72,10 @@ def verify(
             raise SegmentBroken(file.name, "its seek table is altered", frame.first_seq)
         for record, head in file.lines(index, packed):
             envelope = None
-            if fold is not None or record.subject == subjects.DECISION:
+            if fold is not None or record.subject in _CHECKED:
                 envelope = _decoded(record)
             heads.follow(record, head, envelope)
+            copies.take(record, envelope)
             if fold is not None:
                 fold.feed(record, envelope)
         on_record(file.end_of(index) - frame.first_seq + 1)
@@ -80,7 +92,8 @@ def verify(
     if broken is not None:
         raise broken
     digest.update(file.read(file.size - FOOTER_BYTES, FOOTER_BYTES))
-    return Verified(header, digest.hexdigest(), file.size, heads.decisions)
+    said = tuple(copies.found)
+    return Verified(header, digest.hexdigest(), file.size, heads.decisions, said)
 
 
 class Wrong(NamedTuple):
@@ -128,34 +141,125 @@ def verify_stored(url: str, stored: Stored, *, folds: bool = True) -> Verified:
 class _Heads:
     """Follows the chain through a file."""
 
-    def __init__(self, name: str, header: Header) -> None:
-        self.head = bytes.fromhex(header.chain_before)
+    def __init__(self, name: str, head: str, first_seq: int) -> None:
+        """`head` is that before the record `first_seq`."""
+        self.head = bytes.fromhex(head)
         self.decisions = 0
         self._name = name
-        self._last = {header.first_seq - 1: header.chain_before}
+        self._last = {first_seq - 1: head}
+        self._sure_seq = first_seq - 1
+        """Up to here another record names the head that was found."""
 
-    def follow(self, record: Record, head: str, envelope: Envelope | None) -> None:
-        """Raises SegmentBroken for a record that is not as it was written."""
+    def follow(self, record: Record, head: str | None, envelope: Envelope | None) -> None:
+        """Raises SegmentBroken for a record that is not as it was written. `head`: how its head
+        begins, if that is known.
+        """
         self.head = chain.linked(self.head, record)
         found = self.head.hex()
-        if head != found[:HEAD_DIGITS]:
+        if head is not None and head != found[:HEAD_DIGITS]:
             raise SegmentBroken(self._name, f"record {record.seq} is altered", record.seq)
         self._last[record.seq] = found
         if len(self._last) > _HEADS_KEPT:
             del self._last[next(iter(self._last))]
-        if envelope is None or not isinstance(envelope.chain, str):
+        for event in () if envelope is None else envelope.events:
+            if isinstance(event, SegmentClosed):
+                self._compare(record.seq, event.last_seq, event.chain)
+            elif isinstance(event, Decided) and envelope and isinstance(envelope.chain, str):
+                self.decisions += self._compare(record.seq, event.checked, envelope.chain)
+
+    def _compare(self, by_seq: int, seq: int, head: str) -> bool:
+        """Hold a head that a record names against the one that was found; whether it was."""
+        if seq not in self._last:
+            return False
+        if self._last[seq] != head:
+            first_seq = min(self._sure_seq + 1, seq)
+            raise SegmentBroken(
+                self._name,
+                f"the record {by_seq} names another head of the chain at {seq} than the records "
+                f"have: one from {first_seq} to {seq} is altered, or was",
+                first_seq,
+            )
+        self._sure_seq = max(self._sure_seq, seq)
+        return True
+
+
+class _Copies:
+    """What the records say of archived files."""
+
+    def __init__(self) -> None:
+        self.found: list[SegmentArchived] = []
+
+    def take(self, record: Record, envelope: Envelope | None) -> None:
+        if record.subject == subjects.ARCHIVE and envelope is not None:
+            self.found += (e for e in envelope.events if isinstance(e, SegmentArchived))
+
+
+class LiveCheck:
+    """Checks the records of a log in order, from the state before the first one on. `copies` are
+    what they say of archived files.
+    """
+
+    def __init__(
+        self, name: str, first_seq: int, begins: Checkpoint | None, *, folds: bool = True
+    ) -> None:
+        """`begins` is the checkpoint before `first_seq`, None for a log that begins with nothing.
+        Raises SnapshotError.
+        """
+        head = chain.START.hex() if begins is None else begins.closed.chain
+        self._heads, self._copies = _Heads(name, head, first_seq), _Copies()
+        self._name = name
+        self._next_seq = first_seq
+        self._state: ClusterState | None = None
+        self._digests: dict[int, str] = {}
+        """Of the states after the records that may end a segment."""
+        if folds:
+            self._state = ClusterState() if begins is None else snapshot.decode(begins.image)
+
+        self.begins = head
+        """The chain's head before the first record."""
+
+    @property
+    def last_seq(self) -> int:
+        """The last record that was checked."""
+        return self._next_seq - 1
+
+    @property
+    def head(self) -> str:
+        """The chain's head there."""
+        return self._heads.head.hex()
+
+    @property
+    def decisions(self) -> int:
+        return self._heads.decisions
+
+    @property
+    def copies(self) -> Sequence[SegmentArchived]:
+        return self._copies.found
+
+    def feed(self, record: Record) -> None:
+        """Raises SegmentBroken."""
+        if record.seq != self._next_seq:
+            wrong = f"record {record.seq} comes where {self._next_seq} is due"
+            raise SegmentBroken(self._name, wrong, self._next_seq)
+        self._next_seq += 1
+        envelope = _decoded(record)
+        self._heads.follow(record, None, envelope)
+        self._copies.take(record, envelope)
+        if self._state is None:
             return
-        for event in envelope.events:
-            if not isinstance(event, Decided) or event.checked not in self._last:
-                continue
-            if self._last[event.checked] != envelope.chain:
+        _apply(self._state, record, envelope)
+        segments = self._state.segments
+        if segments.open.closing == record.seq:
+            self._digests[record.seq] = digest_of_image(snapshot.encode(self._state))
+        if segments.checkpoint_seq == record.seq:
+            closed = segments.live[-1].closed
+            found = self._digests.get(closed.last_seq, closed.digest)
+            if found != closed.digest:
                 raise SegmentBroken(
                     self._name,
-                    f"the decision {record.seq} stands on another record {event.checked}, or on "
-                    "others before it, than are here",
-                    event.checked,
+                    f"the records up to {closed.last_seq} fold to the state {found}, and record "
+                    f"{record.seq} names {closed.digest}",
                 )
-            self.decisions += 1
 
 
 class _Refold:

@@ -47,6 +47,8 @@ class WholeLog:
     ) -> None:
         """`archive`: its URL, if not the one that the log names."""
         self.last_seq = live.last_seq
+        self.read_live = live.read
+        """Only what is in NATS."""
         self.near_seq = live.first_seq
         """The first record that is in NATS."""
         self._live = live

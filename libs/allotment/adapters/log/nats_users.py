@@ -60,6 +60,9 @@ _ADMINISTERS = (
     f"$JS.SNAPSHOT.ACK.{subjects.STREAM}.>",
     f"$JS.API.STREAM.RESTORE.{subjects.STREAM}",
     f"$JS.SNAPSHOT.RESTORE.{subjects.STREAM}.>",
+    f"$JS.API.STREAM.CREATE.{subjects.STREAM}",
+    f"$JS.API.STREAM.PURGE.{subjects.STREAM}",
+    subjects.LOG_ALL,  # to restore it from an archive
 )
 _SEES_LEASES = f"$JS.API.STREAM.MSG.GET.{lease.STREAM}"
 _COMPETES = (
