@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -73,9 +73,11 @@ class KubeApiserver:
     """A cluster with a real kube-apiserver: who administers it, and what it wrote down of requests
     where this run started it."""
 
-    def __init__(self, admin: Path, audit: Path | None) -> None:
+    def __init__(self, admin: Path, audit: Path | None, pid: int = 0) -> None:
         self.admin = admin
         self.audit = audit
+        self.pid = pid
+        """Of the process, where this run started it."""
 
     @property
     def cluster(self) -> Json:
@@ -90,19 +92,25 @@ class KubeApiserver:
 
 
 @contextlib.contextmanager
-def kube_apiserver(directory: Path, environ: Mapping[str, str]) -> Iterator[KubeApiserver]:
-    """The one that the environment names; skips the test without one."""
+def kube_apiserver(
+    directory: Path, environ: Mapping[str, str], *options: str, authority: Path | None = None
+) -> Iterator[KubeApiserver]:
+    """The one that the environment names; skips the test without one. `options` are more of its
+    options, `authority` signed its certificate if they name one.
+    """
     if given := environ.get(KUBECONFIG):
         yield KubeApiserver(Path(given).resolve(), None)
         return
     if not (assets := environ.get(ASSETS)):
         pytest.skip(f"needs a real kube-apiserver: set {ASSETS} or {KUBECONFIG}")
-    with _started(Path(assets).resolve(), directory) as server:
+    with _started(Path(assets).resolve(), directory, options, authority) as server:
         yield server
 
 
 @contextlib.contextmanager
-def _started(assets: Path, directory: Path) -> Iterator[KubeApiserver]:
+def _started(
+    assets: Path, directory: Path, more: Sequence[str], authority: Path | None
+) -> Iterator[KubeApiserver]:
     etcd, peers, port = free_ports(3)
     etcd_url, peers_url = (f"http://127.0.0.1:{number}" for number in (etcd, peers))
     (directory / "tokens.csv").write_text(f'{_ADMIN},admin,1,"system:masters"\n')
@@ -140,6 +148,7 @@ def _started(assets: Path, directory: Path) -> Iterator[KubeApiserver]:
             "--authorization-mode=Node,RBAC",
             f"--audit-policy-file={directory / 'audit.yaml'}",
             f"--audit-log-path={audit}",
+            *more,
         ],
     }
     running: list[subprocess.Popen[bytes]] = []
@@ -153,11 +162,13 @@ def _started(assets: Path, directory: Path) -> Iterator[KubeApiserver]:
         # It makes its own certificate, with its authority behind it.
         cluster = {
             "server": f"https://127.0.0.1:{port}",
-            "certificate-authority": str(directory / "apiserver.crt"),
+            "certificate-authority": str(authority or directory / "apiserver.crt"),
         }
         admin = write_kubeconfig(directory / "admin.kubeconfig", cluster, _ADMIN)
-        until_so(lambda: _is_ready(running, admin, directory))
-        yield KubeApiserver(admin, audit)
+        until_so(
+            lambda: _is_ready(running, admin, directory, Path(cluster["certificate-authority"]))
+        )
+        yield KubeApiserver(admin, audit, running[-1].pid)
     finally:
         for process in reversed(running):
             process.kill()
@@ -174,7 +185,9 @@ def _has_history(etcd_url: str) -> bool:
         return False
 
 
-def _is_ready(running: list[subprocess.Popen[bytes]], admin: Path, directory: Path) -> bool:
+def _is_ready(
+    running: list[subprocess.Popen[bytes]], admin: Path, directory: Path, authority: Path
+) -> bool:
     for process, name in zip(running, ("etcd", "kube-apiserver"), strict=True):
         tail = (directory / f"{name}.log").read_text(errors="replace")[-2000:]
         assert process.poll() is None, f"{name} ended with {process.returncode}:\n{tail}"
@@ -183,7 +196,7 @@ def _is_ready(running: list[subprocess.Popen[bytes]], admin: Path, directory: Pa
         async with connect(admin) as client:
             return isinstance(await client.get("/readyz"), Ok)  # with the roles that all have
 
-    return (directory / "apiserver.crt").exists() and anyio.run(ask)
+    return authority.exists() and anyio.run(ask)
 
 
 class Api:
