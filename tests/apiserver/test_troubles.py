@@ -21,7 +21,7 @@ from tests.apiserver.servers import (
     until_it,
     write_kubeconfig,
 )
-from tests.contract.test_kube_certificates import old_authority, server_of
+from tests.contract.authorities import old_authority, server_of
 from tests.waiting import until
 
 from allotment.adapters.kube.client import KubeClient, connect
