@@ -389,9 +389,10 @@ class History:
         fold.passed_over.append(lambda record: self._take(record, None))
 
     async def open(self) -> None:
-        """Find what an earlier run kept. Raises LogUnavailable."""
+        """Find what an earlier run kept; a log that does not answer is asked again."""
         assert self._log is not None
-        await self.kept.open(digests_of(self._log))
+        digest_at = digests_of(self._log)
+        await self._until_done(lambda: self.kept.open(digest_at))
 
     def idle(self) -> Sequence[Finding]:
         """The scheduling services that have no active replica now."""
