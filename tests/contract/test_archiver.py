@@ -16,7 +16,8 @@ from allotment.adapters.archive.verify import verify
 from allotment.adapters.archive.whole import WholeLog
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
-from allotment.core.logport import Record
+from allotment.adapters.service.identity import Identity, _difference
+from allotment.core.logport import Record, digest_of
 from allotment_archiver.archiving import Unwritten
 from allotment_archiver.settings import Keeps
 from allotment_proto import subjects
@@ -59,6 +60,21 @@ async def test_segments_are_archived_and_leave(
         assert (again.archived, again.dropped) == (0, 1)
         assert await log.first_seq() == grown.closed[2].last_seq + 1
         assert (await contents(WholeLog(log)))[: len(before)] == before
+
+
+async def test_a_log_whose_known_record_has_left_is_the_same_log(
+    own_nats_server: NatsServer, grown: Segmented, tmp_path: Path
+) -> None:
+    """As where the watcher, which keeps the identity, was away for weeks."""
+    async with filled(own_nats_server, grown) as log:
+        record = await log.record(20)
+        assert record is not None
+        known = Identity(log.identity, 20, digest_of(record))
+        await archiver(log, tmp_path / "archive").run()
+        assert await log.record(20) is None
+        assert await _difference(known, log) == ""
+        other = Identity("ALLOTMENT_LOG@2020", 20, digest_of(record))
+        assert (await _difference(other, log)).startswith("LogReplaced")
 
 
 @pytest.mark.parametrize(

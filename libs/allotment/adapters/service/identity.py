@@ -116,6 +116,8 @@ async def _difference(known: Identity, log: JetStreamLog) -> str:
     if last_seq < known.seq:
         return f"LogLost: the log ends at {last_seq}, but its records up to {known.seq} are known"
     record = await log.record(known.seq)
+    if record is None and known.log == log.identity and known.seq < await log.first_seq():
+        return ""  # it has left NATS with its segment
     if record is None or digest_of(record) != known.record:
         return f"LogReplaced: another record is at {known.seq} of the log than was known"
     return ""
