@@ -72,7 +72,7 @@ async def following(
     snapshot, or else (`is_filled`) goes on to read it.
     """
     history = History(bytes_max, clock_ms, logger(), directory)
-    fold = Fold(log, logger(), snapshots)
+    fold = Fold(log, logger(), snapshots, log.checkpoint)
     history.attach(fold, log)
     await history.open()
     async with anyio.create_task_group() as group:

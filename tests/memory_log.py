@@ -16,7 +16,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from allotment.adapters.log.checkpoints import Checkpoint, newest_checkpoint
+from allotment.adapters.log.checkpoints import Checkpoint, checkpoint_ending, newest_checkpoint
 from allotment.core.logport import (
     AppendResult,
     Landed,
@@ -59,6 +59,8 @@ class MemoryLogCore:
         self, *, max_bytes: int | None = None, clock_ns: Callable[[], int] | None = None
     ) -> None:
         self.records: list[Record] = []
+        self.first_seq = 1
+        """The oldest record that can be read; those before it were purged."""
         self.listeners: set[Callable[[], None]] = set()
         self._max_bytes = max_bytes
         self._clock_ns = clock_ns or (lambda: (len(self.records) + 1) * 1_000_000)
@@ -127,7 +129,8 @@ class MemoryLogCore:
 
     def first_on_subject(self, subject: str, from_seq: int) -> Record | None:
         """The first record on `subject` at or after `from_seq`."""
-        return next((r for r in self.records[from_seq - 1 :] if r.subject == subject), None)
+        start = max(from_seq, self.first_seq) - 1
+        return next((r for r in self.records[start:] if r.subject == subject), None)
 
     def _decide(self, append: Append) -> AppendResult:
         return self.try_append(
@@ -166,6 +169,10 @@ class MemoryLog:
         append = Append(subject, payload, msg_id, expected_seq)
         return self.core.settle(append, await self._send_until_answered(append))
 
+    async def first_seq(self) -> int:
+        await anyio.lowlevel.checkpoint()
+        return self.core.first_seq
+
     async def last_seq(self) -> int:
         await anyio.lowlevel.checkpoint()
         return self.core.last_seq
@@ -176,17 +183,23 @@ class MemoryLog:
 
     async def record(self, seq: int) -> Record | None:
         await anyio.lowlevel.checkpoint()
-        return self.core.records[seq - 1] if 1 <= seq <= len(self.core.records) else None
+        is_there = self.core.first_seq <= seq <= len(self.core.records)
+        return self.core.records[seq - 1] if is_there else None
 
     async def first_on(self, subject: str, from_seq: int) -> Record | None:
         await anyio.lowlevel.checkpoint()
         return self.core.first_on_subject(subject, from_seq)
+
+    async def checkpoint_ending(self, last_seq: int) -> Checkpoint | None:
+        return await checkpoint_ending(self, last_seq)
 
     async def checkpoint(self) -> Checkpoint | None:
         return await newest_checkpoint(self)
 
     async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         records = self.core.records
+        if after_seq + 1 < self.core.first_seq:
+            raise LogDamaged(f"the log begins at {self.core.first_seq}")
         if after_seq > len(records):
             raise LogDamaged(f"the log ends at {len(records)}, but {after_seq} was asked for")
         while True:
@@ -205,7 +218,7 @@ class MemoryLog:
 
     async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
         last_seq = min(last_seq, self.core.last_seq)
-        for start in range(max(first_seq, 1) - 1, last_seq, BATCH_RECORDS_MAX):
+        for start in range(max(first_seq, self.core.first_seq) - 1, last_seq, BATCH_RECORDS_MAX):
             await anyio.lowlevel.checkpoint()
             yield self.core.records[start : min(start + BATCH_RECORDS_MAX, last_seq)]
 

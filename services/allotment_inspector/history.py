@@ -59,7 +59,7 @@ from allotment.core.explain.history.concerned import NODE, POD, StretchIndex, Th
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
-from allotment.core.logport import LogUnavailable, Record
+from allotment.core.logport import LogDamaged, LogUnavailable, Record
 from allotment_inspector.index import Gone, Index, Mark
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
@@ -360,6 +360,9 @@ class History:
         """Where the snapshot stands that the fold started from."""
         self._later, self._later_about = Index(), StretchIndex()
         """Of the records after it, while `kept` has not come so far."""
+        self._base: tuple[int, int, bytes] = (0, 0, b"")
+        """The last record that has left the log, when its segment was closed, and the state there,
+        packed."""
         self._states: SnapshotStore = SnapshotMemory()
         self._held: dict[int, bytes] = {}
         """States that are not in `_states` yet."""
@@ -390,13 +393,36 @@ class History:
 
     async def open(self) -> None:
         """Find what an earlier run kept; a log that does not answer is asked again."""
+        await self._until_done(self._open)
+
+    async def _open(self) -> None:
         assert self._log is not None
-        digest_at = digests_of(self._log)
-        await self._until_done(lambda: self.kept.open(digest_at))
+        first_seq = await self._log.first_seq()
+        await self.kept.open(digests_of(self._log), first_seq)
+        await self._begin_after(first_seq - 1)
 
     def idle(self) -> Sequence[Finding]:
         """The scheduling services that have no active replica now."""
         return of_leases(self.active())
+
+    async def _begin_after(self, seq: int) -> None:
+        """Have the state at a record, where those up to it have left the log."""
+        assert self._log is not None
+        if seq <= self._base[0]:
+            return
+        found = await self._log.checkpoint_ending(seq)
+        if found is None:
+            raise LogDamaged(f"the log begins with record {seq + 1}, and has no checkpoint there")
+        packed = await anyio.to_thread.run_sync(zlib.compress, found.image, _LEVEL)
+        self._base = seq, found.closed.at_ms, packed
+        async with self._asking:
+            self.kept.begin_at(max(seq + 1, self.kept.base + 1))
+            await self.kept.forget(seq)
+
+    @property
+    def base_seq(self) -> int:
+        """The last record that has left the log, 0 if none has."""
+        return self._base[0]
 
     @property
     def head_seq(self) -> int:
@@ -487,10 +513,14 @@ class History:
 
     async def _keep(self) -> None:
         assert self._log is not None
+        assert self._fold is not None
+        await self._begin_after(self._fold.state.segments.dropped_seq)
         while not self.is_filled:
             async with aclosing(self._log.read(self.kept.reach + 1, self.head_seq)) as batches:
                 async for batch in batches:
                     async with self._asking:
+                        if batch[0].seq > self.kept.reach + 1:
+                            break  # what is before it has left the log: see `_begin_after`
                         for record in batch:
                             self.kept.take(record, envelope_of(record))
                     await self._write(STRETCH_RECORDS)
@@ -528,7 +558,7 @@ class History:
         needed cannot be read.
         """
         is_now = seq is None
-        wanted = self.head_seq if seq is None else max(min(seq, self.head_seq), 0)
+        wanted = self.head_seq if seq is None else max(min(seq, self.head_seq), self.base_seq)
         look = self._near if wanted == self.head_seq else self._far
         async with look.lock:
             if is_now:  # others may have brought it further while we waited for our turn
@@ -540,7 +570,7 @@ class History:
             time_ms = self.index.ms_of(wanted)
             if time_ms is None:
                 found = await self.entries((wanted,))
-                time_ms = found[0].time_ms if found else 0
+                time_ms = found[0].time_ms if found else self._base[1]
             silent_ms = self.silent_since_ms() if is_now else None
             yield Moment(
                 look.state,
@@ -566,6 +596,8 @@ class History:
         events = 0
         for first, last in _chunks(look.state.seq + 1, seq):
             records = await self.read(first, last)
+            if records and records[0].seq != first:
+                raise LogUnavailable(f"record {first} has left the log meanwhile; ask again")
             self.folded_records += len(records)
             events = await anyio.to_thread.run_sync(
                 self._advance, look.state, records, stone, events
@@ -575,19 +607,21 @@ class History:
 
     async def nearer(self, at_seq: int, seq: int) -> ClusterState | None:
         """The last kept state up to a sequence; None if to fold on from `at_seq` is faster."""
+        base_seq, _, base = self._base
+        is_cut = at_seq < base_seq  # what follows it has left the log
         held = (each for each in (*self._held, *self._stones) if each <= seq)
         stands = max(max(held, default=0), await self._states.newest(seq))
-        if stands <= at_seq or self.index.events_between(at_seq, stands) < self._near_events():
-            return None
-        image = self._held.get(stands)
-        packed = self._stones.get(stands)
-        if image is None and packed is None:
-            assert self._log is not None
-            found = await self._states.load(self.head_seq, digests_of(self._log), seq)
-            if found is None or found[0] <= at_seq:
-                return None
-            packed = found[1]
-        return await anyio.to_thread.run_sync(_state_of, image, packed or b"")
+        events = self.index.events_between(at_seq, stands)
+        if stands > max(at_seq, base_seq) and (is_cut or events >= self._near_events()):
+            image, packed = self._held.get(stands), self._stones.get(stands)
+            if image is None and packed is None:
+                assert self._log is not None
+                found = await self._states.load(self.head_seq, digests_of(self._log), seq)
+                if found is not None and found[0] > max(at_seq, base_seq):
+                    packed = found[1]
+            if image is not None or packed is not None:
+                return await anyio.to_thread.run_sync(_state_of, image, packed or b"")
+        return await anyio.to_thread.run_sync(_state_of, None, base) if is_cut else None
 
     def _near_events(self) -> int:
         """So many events are folded as fast as a state is unpacked."""
@@ -656,7 +690,10 @@ class History:
         return tuple(entry_of(record) for record in found if record.seq in asked)
 
     async def read(self, first: int, last: int) -> list[Record]:
-        """The records from one sequence to another: the last ones from memory."""
+        """The records from one sequence to another, as far as the log has them: the last ones from
+        memory.
+        """
+        first = max(first, self.base_seq + 1)
         recent = self._recent
         begin = recent[0].seq if recent else self.head_seq + 1
         found: list[Record] = []
@@ -701,7 +738,7 @@ class _Asked:
     def states(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]:
         history, state = self._history, ClusterState()
         for seq in seqs:
-            if not 1 <= seq <= history.head_seq:
+            if not history.base_seq < seq <= history.head_seq:
                 continue
             state = anyio.from_thread.run(history.nearer, state.seq, seq) or state
             first = min(state.seq + 1, seq)  # right at a kept state the record itself is wanted

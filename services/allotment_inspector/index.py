@@ -81,6 +81,10 @@ class Index:
     def last_seq(self) -> int:
         return self.first_seq + len(self.times_ms) - 1
 
+    def begin(self, base: int) -> None:
+        """Forget all; the first record that is noted follows this one."""
+        self.__init__(base + 1)  # type: ignore[misc]
+
     def take(self, record: Record, envelope: Envelope | None) -> None:
         """Note a record; None: it could not be read."""
         ms = record.time_ns // 1_000_000

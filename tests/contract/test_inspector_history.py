@@ -15,6 +15,7 @@ from tests.build import card, decided, node, placement, pod
 from tests.inspecting import append, following, served
 from tests.memory_log import MemoryLog
 from tests.recorded import A_FEW, read_log
+from tests.segmenting import Segmented
 from tests.waiting import patience, until
 
 from allotment.adapters.log import fold, kept
@@ -30,12 +31,14 @@ from allotment_inspector import index as index_module
 from allotment_inspector.history import History
 from allotment_inspector.index import Index
 from allotment_proto import subjects
-from allotment_proto.codec import UndecodableError, decode_envelope
+from allotment_proto.codec import UndecodableError, decode_envelope, encode
 from allotment_proto.events import (
     Envelope,
     Event,
     NodeGone,
     PodGone,
+    SegmentClosed,
+    SegmentsDropped,
 )
 
 pytestmark = pytest.mark.anyio
@@ -424,3 +427,65 @@ async def test_someone_who_looks_holds_nobody_up() -> None:
         with patience():
             assert await image_at(history, None) != snapshot.encode(moment.state)
         assert moment.seq == 5
+
+
+def segmented(name: str = "walk-6", each: int = 40) -> MemoryLog:
+    """A recorded log with a segment closed after every so many of its records, all archived."""
+    made = Segmented()
+    for at, record in enumerate(read_log(name), 1):
+        made.take(record)
+        if not at % each:
+            made.close()
+            made.archived(len(made.closed))
+    log = MemoryLog()
+    log.core.records.extend(made.records)
+    log.core._last_on_subject.update({record.subject: record.seq for record in made.records})
+    return log
+
+
+def ends_of(log: MemoryLog) -> list[int]:
+    """The last record of each closed segment."""
+    events = [e for record in log.core.records for e in events_of(record)]
+    return [event.last_seq for event in events if isinstance(event, SegmentClosed)]
+
+
+@pytest.mark.parametrize("is_kept", [False, True], ids=["in memory", "in files"])
+async def test_what_has_left_the_log_is_where_its_past_begins(
+    is_kept: bool, tmp_path: Path, often: None
+) -> None:
+    log = segmented()
+    images = folds(log.core.records)
+    directory = tmp_path if is_kept else None
+    for left in (ends_of(log)[0], ends_of(log)[1]):
+        log.core.first_seq = left + 1
+        async with following(log, directory=directory) as history:
+            assert history.base_seq == left
+            assert history.is_filled
+            for seq in (left - 3, left, left + 1, left + 30, len(log.core.records)):
+                async with history.moment(seq) as moment:
+                    assert moment.seq == max(seq, left)
+                    assert snapshot.encode(moment.state) == images[max(seq, left)]
+                    assert moment.time_ms > 0
+            assert await history.entries(range(1, left + 1)) == ()
+            (first,) = await history.entries((left, left + 1))
+            assert first.seq == left + 1
+            for node_name in ("n0", "n1"):
+                seqs = await history.about(("node", node_name), len(log.core.records))
+                assert seqs == sorted(set(seqs))
+                assert all(seq > left for seq in seqs) or is_kept
+
+
+async def test_records_that_leave_the_log_while_it_is_followed_leave_its_past(often: None) -> None:
+    log = segmented()
+    left = ends_of(log)[1]
+    async with following(log) as history:
+        async with history.moment(left - 5) as moment:
+            assert moment.seq == left - 5
+        gone = Envelope(at_ms=1, by="archiver", events=(SegmentsDropped(last_seq=left),))
+        await log.append(subjects.ARCHIVE, encode(gone), msg_id="gone")
+        log.core.first_seq = left + 1
+        await until(lambda: history.base_seq == left)
+        images = folds(log.core.records)
+        for seq in (left - 5, left + 7, len(log.core.records)):
+            async with history.moment(seq) as moment:
+                assert snapshot.encode(moment.state) == images[max(seq, left)]

@@ -79,6 +79,16 @@ async def newest_checkpoint(log: PartsLog) -> Checkpoint | None:
     return None if record is None else await checkpoint_at(log, record)
 
 
+async def checkpoint_ending(log: PartsLog, last_seq: int) -> Checkpoint | None:
+    """The checkpoint at the end of a segment, None where the log has none. Raises as above."""
+    seq = last_seq
+    while record := await log.first_on(subjects.CHECKPOINT, seq + 1):
+        seq = record.seq
+        if any(isinstance(e, SegmentClosed) and e.last_seq == last_seq for e in _events(record)):
+            return await checkpoint_at(log, record)
+    return None
+
+
 async def checkpoint_at(log: PartsLog, completes: Record) -> Checkpoint:
     """The checkpoint that a record completes. Raises as above."""
     closed_seq = completes.seq

@@ -122,6 +122,9 @@ class ExportedLog:
     async def near_seq(self) -> int:
         return 1
 
+    async def checkpoint_ending(self, last_seq: int) -> None:
+        return None
+
     async def last_seq(self) -> int:
         return len(self.records)
 

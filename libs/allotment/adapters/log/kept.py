@@ -71,6 +71,10 @@ class ReadLog(Protocol):
 class Notes(Protocol):
     """What else a reader wants to know of every record without reading it again."""
 
+    def begin(self, base: int) -> None:
+        """Forget all; the first record that is noted follows this one."""
+        ...
+
     def take(self, record: Record, envelope: Envelope | None) -> None:
         """Note a record, each once and in order; None: it could not be read."""
         ...
@@ -131,7 +135,6 @@ class KeptIndex:
         """Why nothing can be written, "" while it can; then what is read is held in memory."""
         self.is_writing = directory is not None
         self._base = 0
-        """Records up to here are left out."""
         self._directory = directory
         self._identity = log_identity
         self._notes = notes
@@ -155,6 +158,7 @@ class KeptIndex:
                 break
             await anyio.to_thread.run_sync(self._remove, [outlines.pop()[0]])
         self._stretches = [stretch for stretch, *_ in outlines]
+        self._begin(self._stretches[0].first - 1 if self._stretches else 0)
         self.reach = self._noted = self.end
         for *_, part in outlines if self._notes is not None else ():
             assert self._notes is not None
@@ -165,10 +169,33 @@ class KeptIndex:
         """The last record of the last stretch."""
         return self._stretches[-1].last if self._stretches else self._base
 
-    def leave_out(self, last_seq: int) -> None:
-        """Forget all, and begin after a record. Nothing is written then."""
-        self._stretches, self._base, self.is_writing = [], last_seq, False
-        self.reach, self._tail, self._latest_ms = last_seq, StretchIndex(), 0
+    def begin_at(self, first_seq: int) -> bool:
+        """Begin with a record, the first that can be read: forget all, unless it follows on what is
+        indexed from there on or before. Whether all was forgotten.
+        """
+        if self._base < first_seq <= self.reach + 1:
+            return False
+        self._begin(first_seq - 1)
+        self._stretches, self.reach, self._tail, self._latest_ms = [], self._base, StretchIndex(), 0
+        return True
+
+    async def forget(self, last_seq: int) -> None:
+        """Forget the stretches that end at a record or before."""
+        gone = [each for each in self._stretches[:-1] if each.last <= last_seq]
+        if gone:
+            del self._stretches[: len(gone)]
+            self._base = gone[-1].last
+            await anyio.to_thread.run_sync(self._remove, gone)
+
+    @property
+    def base(self) -> int:
+        """Records up to here are left out."""
+        return self._base
+
+    def _begin(self, base: int) -> None:
+        self._base = self._noted = base
+        if self._notes is not None:
+            self._notes.begin(base)
 
     def is_due(self, records: int) -> bool:
         """Whether so many records are in memory that could be written."""
@@ -356,13 +383,15 @@ class KeptIndex:
         for bounds in sorted(names, key=lambda each: (int(each[0]), -int(each[1]))):
             first, last, latest_ms = map(int, bounds)
             stretch = _Stretch(first, last, latest_ms, array("I"), array("I"))
-            if stretch.first != (found[-1][0].last + 1 if found else 1):
+            if found and stretch.first <= found[-1][0].last:
                 continue
             sealed = unseal(self._directory / stretch.outline_name, self._identity, stretch.last)
             if not isinstance(sealed, Ignored):
                 outline = msgspec.msgpack.decode(sealed.payload, type=_Outline)
                 stretch.keys.frombytes(outline.keys)
                 stretch.ends.extend(outline.ends)
+                if found and stretch.first != found[-1][0].last + 1:
+                    found = []  # those before have left the log, or are to be read again
                 found.append((stretch, sealed.record, outline.part))
         used = {name for each, *_ in found for name in (each.outline_name, each.records_name)}
         for name, path in paths.items():
@@ -517,13 +546,13 @@ class KeptLog:
         if self._pending and self._pending[0].seq != self._index.end + 1:
             self._forget()  # what was before them was not sound
         near_seq = await self._log.near_seq()
-        if self._reach + 1 < near_seq:
+        if self._reach + 1 < near_seq or self._index.base:
             try:
                 first_seq = await self._log.first_seq()
             except AllotError as error:  # better an answer from what is there
-                self.lacks, first_seq = error.message, near_seq
-            if first_seq > self._reach + 1:
-                self._index.leave_out(first_seq - 1)
+                self.lacks, first_seq = error.message, max(near_seq, self._index.base + 1)
+            if not self._index.base < first_seq <= self._reach + 1:
+                self._index.begin_at(first_seq)
                 self._forget()
         if self._reach < last_seq:
             async with aclosing(self.read(self._reach + 1, last_seq)) as rest:

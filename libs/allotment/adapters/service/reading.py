@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
+from allotment.adapters.log.checkpoints import Checkpoint
 from allotment.adapters.log.connection import Connection
 from allotment.adapters.log.exported import ExportedLog, read_file
 from allotment.adapters.log.fold import Fold
@@ -51,7 +52,13 @@ class ReadableLog(Protocol):
     @property
     def identity(self) -> str: ...
 
+    async def first_seq(self) -> int: ...
+
     async def last_seq(self) -> int: ...
+
+    async def checkpoint_ending(self, last_seq: int) -> Checkpoint | None:
+        """The checkpoint at the end of a segment, None where there is none."""
+        ...
 
     def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]: ...
 
