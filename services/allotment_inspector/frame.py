@@ -76,7 +76,7 @@ def frame_of(moment: Moment, window: str = "") -> Frame:
         zone=zone_text(moment.time_ms),
         zone_minutes=offset_minutes(moment.time_ms),
         kind=index.kind_of(moment.seq),
-        text=sentence(entry) if entry is not None else "the log is empty",
+        text=sentence(entry) if entry is not None else no_entry(moment.gone_seq),
         first_ms=first_ms,
         last_ms=last_ms,
         x=_place(moment.time_ms, first_ms, last_ms),
@@ -93,6 +93,13 @@ def frame_of(moment: Moment, window: str = "") -> Frame:
         window=window if window in WINDOWS else "",
         density=density_path(index.density(first_ms, last_ms)),
     )
+
+
+def no_entry(gone_seq: int) -> str:
+    """What a moment without a record says."""
+    if gone_seq:
+        return f"records 1 to {gone_seq} have left NATS; commands read them from the archive"
+    return "the log is empty"
 
 
 def headline(silent_since_ms: int | None, idle: Sequence[Finding]) -> str:

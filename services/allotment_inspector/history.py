@@ -186,6 +186,7 @@ class Moment:
         silent_since_ms: int | None,
         idle: Sequence[Finding],
         unread_seq: int,
+        gone_seq: int,
     ) -> None:
         self.state = state
         self.seq = state.seq
@@ -202,6 +203,8 @@ class Moment:
         self.memo = memo
         self.unread_seq = unread_seq
         """Up to this record the log is still being read: of what was there little is known yet."""
+        self.gone_seq = gone_seq
+        """Up to this record the log has left NATS; no earlier moment can be shown."""
 
     @cached_property
     def whys(self) -> Whys:
@@ -584,6 +587,7 @@ class History:
                 silent_since_ms=silent_ms,
                 idle=self.idle() if is_now and silent_ms is None else (),
                 unread_seq=0 if self.is_filled else self._began_seq,
+                gone_seq=self.base_seq,
             )
 
     async def _bring(self, look: _Look, seq: int) -> None:

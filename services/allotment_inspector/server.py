@@ -138,7 +138,7 @@ class Pages:
         found = page.view(moment, asked.match, asked.query)
         status = 200
         if isinstance(found, NotFound):
-            found, status = msgspec.structs.replace(found, unread_seq=moment.unread_seq), 404
+            found, status = found.of(moment.unread_seq, moment.gone_seq), 404
         if asked.form == "json":
             said = {
                 "seq": moment.seq,

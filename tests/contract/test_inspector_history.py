@@ -12,7 +12,7 @@ import anyio.to_thread
 import msgspec
 import pytest
 from tests.build import card, decided, node, placement, pod
-from tests.inspecting import append, following, served
+from tests.inspecting import append, following, served, view_of
 from tests.memory_log import MemoryLog
 from tests.recorded import A_FEW, read_log
 from tests.segmenting import Segmented
@@ -28,8 +28,10 @@ from allotment.core.ledger.state import apply_record, pass_over
 from allotment.core.logport import LogUnavailable, Record, digest_of
 from allotment_inspector import history as history_module
 from allotment_inspector import index as index_module
+from allotment_inspector.frame import frame_of
 from allotment_inspector.history import History
 from allotment_inspector.index import Index
+from allotment_inspector.pages.parts.found import NotFound
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope, encode
 from allotment_proto.events import (
@@ -466,6 +468,13 @@ async def test_what_has_left_the_log_is_where_its_past_begins(
                     assert moment.seq == max(seq, left)
                     assert snapshot.encode(moment.state) == images[max(seq, left)]
                     assert moment.time_ms > 0
+                    assert moment.gone_seq == left
+                    frame = await anyio.to_thread.run_sync(frame_of, moment)
+                    assert ("left NATS" in frame.text) == (seq <= left)
+            used = await view_of(history, "usage")
+            assert used.from_ms >= min(r.time_ns for r in log.core.records) // 1_000_000
+            missing = await view_of(history, "record", {"seq": str(left)})
+            assert isinstance(missing, NotFound)
             assert await history.entries(range(1, left + 1)) == ()
             (first,) = await history.entries((left, left + 1))
             assert first.seq == left + 1

@@ -123,7 +123,7 @@ def _metered(moment: Moment, query: Mapping[str, str]) -> _Metered:
     by = _by(query)
     span = query.get("span", "") if query.get("span", "") in SPANS else ""
     asked_ms = _from_ms(moment, span)
-    first_seq = min(max(moment.index.seq_at(asked_ms), 1), moment.seq)
+    first_seq = min(max(moment.index.seq_at(asked_ms), moment.gone_seq + 1), moment.seq)
     within = bisect_left(
         range(first_seq, moment.seq),
         True,
@@ -131,7 +131,7 @@ def _metered(moment: Moment, query: Mapping[str, str]) -> _Metered:
     )
     folded = moment.folded(first_seq + within)
     begin_ms, state = next(folded)
-    from_ms = max(asked_ms, begin_ms) if within else asked_ms
+    from_ms = max(asked_ms, begin_ms) if within or moment.gone_seq else asked_ms
     length_ms = moment.now_ms - from_ms
     parts = max(min(PARTS, length_ms), 1)
     edges = tuple(from_ms + length_ms * part // parts for part in range(parts + 1))

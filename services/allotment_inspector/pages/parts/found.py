@@ -29,7 +29,7 @@ class Near(msgspec.Struct, frozen=True):
 class NotFound(msgspec.Struct, frozen=True):
     """There is no such thing at the moment of the page: `what` is its kind, in words. `later` is
     the record that was asked for, if it was written after the moment. Up to `unread_seq` the log is
-    still being read (0: all is known), so there may be one yet.
+    still being read (0: all is known), so there may be one yet; up to `gone_seq` it has left NATS.
     """
 
     what: str
@@ -37,6 +37,11 @@ class NotFound(msgspec.Struct, frozen=True):
     nearest: tuple[Near, ...] = ()
     later: int = 0
     unread_seq: int = 0
+    gone_seq: int = 0
+
+    def of(self, unread_seq: int, gone_seq: int) -> "NotFound":
+        """The same, with what is not known."""
+        return msgspec.structs.replace(self, unread_seq=unread_seq, gone_seq=gone_seq)
 
 
 def no_record(moment: Moment, what: str, digits: str, nearest: tuple[Near, ...]) -> NotFound:
