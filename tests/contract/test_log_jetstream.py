@@ -21,10 +21,11 @@ from nats.aio.msg import Msg
 from tests.contract.proxy import proxy_to
 from tests.waiting import patience, until
 
+from allotment.adapters.log import follow
 from allotment.adapters.log.connection import Connection, connect
 from allotment.adapters.log.fold import Fold
 from allotment.adapters.log.follow import Follower, Intake
-from allotment.adapters.log.jetstream import Answer, Failure, JetStream
+from allotment.adapters.log.jetstream import Answer, ApiError, Failure, JetStream
 from allotment.adapters.log.log import JetStreamLog, _is_final, refusal
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.telemetry.log import Logger, LogSink
@@ -575,3 +576,51 @@ def test_only_refusals_of_the_record_itself_are_refusals() -> None:
     assert (stale.reason, stale.last_subject_seq) == ("wrong_last_sequence", 12)
     assert refusal(Failure(503, 10077, "some passing trouble")) is None
     assert refusal(Failure(400, 10164, "wrong last sequence")) is None
+
+
+@pytest.mark.parametrize("how", ["unanswered", "refused"])
+async def test_a_server_that_makes_no_consumer_is_asked_for_records_meanwhile(
+    own_nats_server: NatsServer, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster makes none while it elects its leader; the log's own leader answers."""
+    monkeypatch.setattr(follow, "ASKS_FOR_S", 0.5)
+    request, made = JetStream.request, anyio.Event()
+
+    async def without(self: JetStream, verb: str, *args: Any, **named: Any) -> dict[str, Any]:
+        if not verb.startswith("CONSUMER.CREATE"):
+            return await request(self, verb, *args, **named)
+        if is_able:
+            made.set()
+            return await request(self, verb, *args, **named)
+        if how == "refused":
+            raise ApiError(verb, Failure(500, 10026, "maximum consumers limit reached"))
+        raise LogUnavailable(f"{verb}: no answer")
+
+    is_able = False
+    monkeypatch.setattr(JetStream, "request", without)
+    async with opened(own_nats_server) as (connection, log):
+        follower = Follower(JetStream(connection), log.stream, 0)
+        for number in range(5):
+            await log.append(FACT, b"%d" % number, msg_id=f"a{number}")
+        seen: list[int] = []
+
+        async def read() -> None:
+            async with aclosing(follower.batches()) as batches:
+                async for batch in batches:
+                    seen.extend(record.seq for record in batch)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            await until(lambda: seen == [1, 2, 3, 4, 5])
+            assert not follower.consumer
+            is_able = True
+            number = 5
+            with patience():
+                while not made.is_set():
+                    await log.append(FACT, b"more", msg_id=f"a{number}")
+                    number += 1
+                    await anyio.sleep(0.1)
+            await log.append(FACT, b"last", msg_id="last")
+            await until(lambda: seen == list(range(1, number + 2)))
+            assert follower.consumer
+            group.cancel_scope.cancel()

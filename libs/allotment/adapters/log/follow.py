@@ -48,6 +48,11 @@ STALLED_S = 2.0
 """A consumer that brings nothing for so long, although the log grows, is left."""
 STALLED_S_MAX = 30.0
 """The same after several consumers that brought nothing."""
+CONSUMER_WITHIN_S = 2.0
+"""A server that makes no consumer for so long is asked for records instead: a cluster makes none
+while it elects its leader, but the log's own leader answers."""
+ASKS_FOR_S = 10.0
+"""For so long; then making a consumer is retried."""
 MSG_ID = "Nats-Msg-Id"
 DOOR = "log"
 """The door that the log's records come in by, in what is said of refused messages."""
@@ -92,6 +97,8 @@ class Follower:
         self._stream = stream
         self._after_seq = after_seq
         self._asks = asks
+        self._asks_until_s = 0.0
+        """Until then it asks for records, by the monotonic clock: there was no consumer."""
         self._pending_msgs_max = pending_msgs_max
 
     async def batches(self) -> AsyncGenerator[list[Record]]:
@@ -112,14 +119,20 @@ class Follower:
         while True:
             await self._check_log_reaches()
             intake = self._intake = self._new_intake(last)
+            self.consumer = ""
             try:
                 self.consumer = await intake.start()
                 while (batch := await intake.take()) is not None:
                     last = batch[-1]
                     self._after_seq, self._stalls = last.seq, 0
                     yield batch
+                    if self._asks_until_s and time.monotonic() > self._asks_until_s:
+                        self._asks_until_s = 0.0
+                        break
             except (ApiError, LogUnavailable) as error:
                 log.warning("log: cannot follow, trying again: %s", error)
+                if isinstance(intake, Intake) and not self.consumer:
+                    self._asks_until_s = time.monotonic() + ASKS_FOR_S
             finally:
                 await intake.stop()
             if intake.is_another_log:
@@ -143,7 +156,7 @@ class Follower:
             await anyio.sleep(RETRY_S if intake.count == 0 else 0)
 
     def _new_intake(self, last: Record | None) -> "Intake | Questions":
-        if self._asks:
+        if self._asks or self._asks_until_s:
             return Questions(self._jetstream, self._stream, self._after_seq, last)
         return Intake(
             self._jetstream,
@@ -274,6 +287,7 @@ class Intake:
         await self._jetstream.request(
             f"CONSUMER.CREATE.{self._stream}.{name}",
             {"stream_name": self._stream, "config": config, "action": "create"},
+            budget_s=CONSUMER_WITHIN_S,
         )
         return name
 

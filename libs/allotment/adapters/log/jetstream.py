@@ -176,14 +176,19 @@ class JetStream:
         body: dict[str, Any] | None = None,
         *,
         is_final: Callable[[bytes], bool] = is_object,
+        budget_s: float | None = None,
     ) -> dict[str, Any]:
-        """One management request. Raises ApiError when refused, LogUnavailable when unanswered or
-        when the server cannot answer now.
+        """One management request, within its own budget if it has one. Raises ApiError when
+        refused, LogUnavailable when unanswered or when the server cannot answer now.
         """
         subject = f"{self._prefix}.{verb}"
         payload = b"" if body is None else msgspec.json.encode(body)
         answer = await ask(
-            self.connection, subject, payload, budget_s=self.budget_s, is_final=is_final
+            self.connection,
+            subject,
+            payload,
+            budget_s=budget_s or self.budget_s,
+            is_final=is_final,
         )
         decoded: dict[str, Any] = msgspec.json.decode(answer.data)
         if "error" in decoded:
