@@ -67,7 +67,7 @@ mutants: $(STAMP)     ## a test of the tests: planted bugs must be caught
 golden: $(STAMP)      ## rewrite the golden transcripts; then read the diff
 	$(BIN)/python -m pytest tests/golden --rewrite
 
-recorded: $(STAMP)    ## record the logs of tests/recorded anew, by what the code decides now
+recorded: $(STAMP)    ## record logs of new scenes into tests/recorded; those that are there stay
 	$(BIN)/python -m tests.recorded
 
 schema: $(STAMP)      ## regenerate JSON Schema and AsyncAPI; then read the diff

@@ -3,6 +3,7 @@
 * Every golden script: races, failed bindings, void decisions, MIG, Ascend, preemption, reclaim …
 * `busy`, `queues`, `preempted`: the logs of the golden screens.
 * `faults-SEED`: simulated services whose messages, bindings and appends are lost, late or doubled.
+* `segments-SEED`: the same, with segments of the log that are closed and checkpoints.
 * `churn-POLICY`: pods come and go under each device policy.
 * `walk-SEED`: queues, gangs, evictions and nominations at random, and pods and groups that change
   what they are: pods join a PodGroup after they ran alone, groups are made again, queues change.
@@ -35,6 +36,7 @@ SCRIPTS = [
 ]
 POLICIES = ("binpack", "spread", "none", "best-fit", "fill-ahead")
 SEEDS_OF_FAULTS = range(6)
+SEEDS_OF_SEGMENTS = (7, 11)
 SEEDS_OF_WALKS = range(8)
 STEPS = 150
 
@@ -96,6 +98,7 @@ SCENES: Mapping[str, Callable[[], list[Record]]] = {
     "preempted": lambda: preempted().records,
     "joined": lambda: joined_after_it_ran().records,
     **{f"faults-{seed}": partial(faults, seed) for seed in SEEDS_OF_FAULTS},
+    **{f"segments-{seed}": partial(faults, seed) for seed in SEEDS_OF_SEGMENTS},
     **{f"churn-{name}": partial(churn, name) for name in POLICIES},
     **{f"walk-{seed}": partial(walk, seed) for seed in SEEDS_OF_WALKS},
 }

@@ -7,6 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.recorded import names, read_log
+from tests.replaying import replayed
+
 ROOT = Path(__file__).parents[2]
 SEEDS = ("0", "1", "random", "random")
 
@@ -32,6 +35,15 @@ def differing(runs: Sequence[tuple[str, list[str]]]) -> list[str]:
     ]
 
 
+def decided_otherwise() -> list[tuple[str, int, int]]:
+    """Each kept log, how many decisions it has, and how many today's rules would make otherwise."""
+    found = []
+    for name in names():
+        report = replayed(read_log(name))
+        found.append((name, report.decisions, report.decisions - report.identical))
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.strict", description=__doc__)
     parser.add_argument("--worlds", type=int, default=20, help="how many simulated worlds")
@@ -52,7 +64,13 @@ def main() -> int:
             print(f"{name}: {len(runs[-1][1])} digests", flush=True)
     found = differing(runs)
     print("\n".join(found) or "all equal")
-    return 1 if found else 0
+    rows = decided_otherwise()
+    otherwise = [row for row in rows if row[2]]
+    print(f"{len(rows)} kept logs, {sum(row[1] for row in rows)} decisions, otherwise today:")
+    print(
+        "\n".join(f"  {name}: {count} of {total}" for name, total, count in otherwise) or "  none"
+    )
+    return 1 if found or otherwise else 0
 
 
 if __name__ == "__main__":
