@@ -344,6 +344,7 @@ def run(directory: Path, rate: float, repeat: int, wanted: str) -> Iterator[Foun
                         yield measure(stack, load, event, act)
                         heal(stack)
         until_so(lambda: not load.waiting())
+        until_so(lambda: not [pod for pod in stack.pods() if pod["status"]["phase"] == "Running"])
         assert_sound(stack)
 
 

@@ -66,7 +66,7 @@ def test_pods_are_measured_until_they_run_behind_plugins_that_take_their_time(
     assert (parameters["policy"], parameters["queues"]) == (str(policy), 10)
     assert found["burst_us"]["running_p50"] >= 1000 * ALLOCATE_MS
     assert set(found["cpu_us"]) == set(found["rss_mib"])
-    assert set(found["cpu_us"]) == {*SERVICES, "controller", "apiserver", "load"}
+    assert set(found["cpu_us"]) == {*SERVICES, "controller", "archiver", "apiserver", "load"}
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ async def test_an_evicted_pod_leaves_and_knows_why(tmp_path: Path) -> None:
             await scene.add(evicting(victim))
             await until(some(scene, 1))
             (found,) = outcomes(scene)
-            assert (found.uid, found.node, found.decision, found.code) == (victim.uid, "n1", 8, "")
+            assert (found.uid, found.node, found.decision, found.code) == (victim.uid, "n1", 9, "")
             seen = await there.api.get(f"{PODS}/low")
             assert "deletionTimestamp" in seen["metadata"]
             told = await there.conditions("low")

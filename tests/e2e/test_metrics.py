@@ -21,9 +21,10 @@ FOREIGN = ("process_", "python_")
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    names = {role: ["--scheduler-names", "volcano"] for role in ("watcher", "controller")}
-    services = (*ROLES, "inspector")
-    with Stack(tmp_path, NODES, services=services, options=names, controlled=True) as running:
+    options = {role: ["--scheduler-names", "volcano"] for role in ("watcher", "controller")}
+    options["archiver"] = ["--archive", str(tmp_path / "archive")]
+    services = (*ROLES, "archiver", "inspector")
+    with Stack(tmp_path, NODES, services=services, options=options, controlled=True) as running:
         yield running
 
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,10 @@ NODES = """
   cpu: 64
   memory: 256Gi
 """
-PODS = 160
+PODS = 96
 SEGMENT_BYTES = 1 << 16
 KILLS = 5
+BATCHES_MAX = 30
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -39,6 +41,10 @@ def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
 def live(stack: Stack) -> int:
     """How many segments are closed."""
     return len(fold(stack.records()).segments.live)
+
+
+def are_bound(stack: Stack, pods: set[str]) -> bool:
+    return pods <= stack.bound()
 
 
 def test_segments_are_closed_under_load_while_anything_is_killed(stack: Stack) -> None:
@@ -57,11 +63,16 @@ def test_segments_are_closed_under_load_while_anything_is_killed(stack: Stack) -
             stack.kill(role)
             stack.start(role, wait=False).announce()
     stack.until(lambda: len(stack.bound()) >= each * KILLS, "all are bound")
-    before = live(stack)
-    for pod in range(each):
-        stack.delete_pod(f"p{pod}")
-        stack.create_pod(f"q{pod}", vgpu(1600, 10))
-    stack.until(lambda: live(stack) > max(before, 2), "segments are closed")
+    wanted, batches = max(live(stack) + 1, 3), 0
+    while live(stack) < wanted and batches < BATCHES_MAX:
+        batch = {f"q{batches}-{number}" for number in range(each)}
+        for name in batch:
+            stack.create_pod(name, vgpu(16, 0))
+        stack.until(partial(are_bound, stack, batch), "the next ones are bound")
+        for name in batch:
+            stack.delete_pod(name)
+        batches += 1
+    stack.until(lambda: live(stack) >= wanted, "segments are closed")
     assert_sound(stack)
     state = fold(stack.records())
     numbers = [each.closed.number for each in state.segments.live]
