@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+import zstandard
 from tests.memory_log import MemoryLog, MemoryLogCore
 from tests.recorded import read_log
 from tests.waiting import until
@@ -383,3 +384,6 @@ def test_an_image_comes_back_from_parts_of_any_size() -> None:
         torn = [*parts[:-1], CheckpointPart(closing=9, index=parts[-1].index, data=b"torn")]
         with pytest.raises(LogDamaged):
             checkpoints.image_of(closed, torn)
+        bomb = CheckpointPart(closing=9, index=0, data=zstandard.compress(bytes(1 << 20)))
+        with pytest.raises(LogDamaged, match="more than"):
+            checkpoints.image_of(closed, [bomb, *parts[1:]])

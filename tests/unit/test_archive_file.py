@@ -233,3 +233,11 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "none"))
     with pytest.raises(ArchiveUnreachable, match=f"file://{tmp_path}/none cannot be listed"):
         store.list()
+
+
+def test_a_frame_that_would_take_all_memory_is_refused(log: Segmented) -> None:
+    data, done = written(log)
+    file = opened(data, done.name)
+    bomb = zstandard.compress(bytes(archive_file.FRAME_BYTES_MAX + 1))
+    with pytest.raises(SegmentBroken, match="holds more than"):
+        file.records(0, bomb)

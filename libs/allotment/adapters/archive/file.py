@@ -16,6 +16,8 @@ from allotment_proto.codec import UNREADABLE
 
 FORMAT, VERSION = "allotment-segment", 1
 FRAME_BYTES = 4 << 20
+FRAME_BYTES_MAX = 32 << 20
+"""What a frame with one of the largest records holds at most: no file may ask for more memory."""
 FOOTER_BYTES = 512
 HEADER_BYTES_MAX = 64 * 1024
 HEAD_DIGITS = 8
@@ -273,6 +275,10 @@ class SegmentFile:
         first_seq, last_seq = self.frames[index].first_seq, self.end_of(index)
         where = f"frame {index + 1} of {len(self.frames)}, records {first_seq} to {last_seq}"
         try:
+            if not 0 <= zstandard.frame_content_size(packed) <= FRAME_BYTES_MAX:
+                raise zstandard.ZstdError(
+                    f"it says that it holds more than {FRAME_BYTES_MAX} bytes"
+                )
             plain = zstandard.ZstdDecompressor().decompress(packed)
         except zstandard.ZstdError as error:
             raise SegmentBroken(self.name, f"{where}, is damaged: {error}", first_seq) from error

@@ -54,7 +54,9 @@ def image_of(closed: SegmentClosed, parts: list[CheckpointPart]) -> bytes:
     """The image in these parts. Raises LogDamaged for what is not what `closed` names."""
     unpacker = zstandard.ZstdDecompressor()
     try:
-        slices = [unpacker.decompress(part.data, max_output_size=SLICE_BYTES) for part in parts]
+        if any(not 0 <= zstandard.frame_content_size(part.data) <= SLICE_BYTES for part in parts):
+            raise zstandard.ZstdError(f"a part says that it holds more than {SLICE_BYTES} bytes")
+        slices = [unpacker.decompress(part.data) for part in parts]
     except zstandard.ZstdError as error:
         raise LogDamaged(f"checkpoint at {closed.last_seq}: {error}") from error
     image = b"".join(slices)
