@@ -7,10 +7,12 @@ come; PodGroups are kept in line with the log. A stuck API server does not stop 
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import anyio
 
 from allotment.adapters.kube import client as kube
+from allotment.adapters.log.bus import Message
 from allotment.adapters.service.identity import kept_of
 from allotment.adapters.service.service import ServiceContext, start_service
 from allotment.adapters.service.world import World, open_world
@@ -84,8 +86,11 @@ async def _live(
     """
     closer = Closer(world.log, world.fold, ctx.settings, ctx.log)
     await world.bus.subscribe(subjects.PROPOSAL, decider.on_proposal)
-    await world.bus.subscribe(subjects.CLOSE, closer.on_ask)
-    await world.bus.subscribe(subjects.RAISE, closer.on_raise)
+    for subject, ask in (
+        (subjects.CLOSE, closer.ask_to_close),
+        (subjects.RAISE, closer.ask_to_raise),
+    ):
+        await world.bus.subscribe(subject, partial(_hear, world, ask))
     ctx.ready("proposals", True)
 
     async def live_and_close(fence: Fence) -> None:
@@ -101,6 +106,12 @@ async def _live(
                 await world.active()
                 await live_once(ctx, world, written, decider.full, live_and_close)
         following.cancel_scope.cancel()
+
+
+async def _hear(world: World, ask: Callable[[], None], message: Message) -> None:
+    """An administrator's wish is for the active binder: another one must not keep it."""
+    if world.lease.is_held:
+        ask()
 
 
 def _expose(ctx: Context, work: Binder) -> None:

@@ -18,7 +18,6 @@ from typing import Protocol
 
 import anyio
 
-from allotment.adapters.log.bus import Message
 from allotment.adapters.log.checkpoints import count_of, parts_of
 from allotment.adapters.log.fold import Fold, Seam
 from allotment.adapters.telemetry.log import Logger
@@ -89,11 +88,11 @@ class Closer:
     def _keep(self, seam: Seam, image: bytes) -> None:
         self._seam = seam, image
 
-    async def on_ask(self, message: Message) -> None:
+    def ask_to_close(self) -> None:
         """Close the open segment soon, whatever its size and age."""
         self._asked = time.monotonic() - self._closed_s >= ASKED_APART_S
 
-    async def on_raise(self, message: Message) -> None:
+    def ask_to_raise(self) -> None:
         """Let records be of the level of this release from here on."""
         self._raises = True
 

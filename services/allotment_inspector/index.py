@@ -83,7 +83,9 @@ class Index:
 
     def begin(self, base: int) -> None:
         """Forget all; the first record that is noted follows this one."""
-        self.__init__(base + 1)  # type: ignore[misc]
+        self.first_seq = base + 1
+        self.times_ms, self._events = array("q"), array("q")
+        self.marks, self.gone, self._ill = [], [], {}
 
     def take(self, record: Record, envelope: Envelope | None) -> None:
         """Note a record; None: it could not be read."""

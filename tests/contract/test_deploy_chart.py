@@ -557,10 +557,9 @@ async def test_helm_test_passes_when_every_service_is_active(tmp_path: Path) -> 
             )
             if service == "watcher":
                 await JetStreamLog.open(connection, allow_unsynced=True)
-            if service != "archiver":  # without one, too, pods are scheduled
-                done = await run()
-                assert done.exit_code == 1, done.output
-                assert "no replica is active" in done.stdout
+            done = await run()
+            assert done.exit_code == 1, done.output
+            assert "no replica is active" in done.stdout
             held = Lease(connection, name=service, holder="pod-0")
             with patience():
                 await (await stack.enter_async_context(held)).acquired()

@@ -121,7 +121,7 @@ async def test_what_was_asked_for_is_closed_once_and_says_where_it_ends() -> Non
     async with anyio.create_task_group() as group:
         group.start_soon(binder.run)
         await binder.fold.caught_up.wait()
-        await binder.closer.on_ask(None)  # type: ignore[arg-type]
+        binder.closer.ask_to_close()
         await until(lambda: binder.closer.closed == 1)
         await until(lambda: log.core.last_on(subjects.DECISION) > counted(log)[0].last_seq)
         group.cancel_scope.cancel()
@@ -219,7 +219,7 @@ async def steps_of_one_closing() -> int:
         await binder.fold.caught_up.wait()
         await until(lambda: log.core.last_on(subjects.SEGMENT) > 0)
         before = log.core.last_seq
-        await binder.closer.on_ask(None)  # type: ignore[arg-type]
+        binder.closer.ask_to_close()
         await until(lambda: binder.closer.closed == 1)
         await until(lambda: log.core.last_on(subjects.DECISION) > counted(log)[0].last_seq)
         group.cancel_scope.cancel()
@@ -238,7 +238,7 @@ async def test_a_binder_that_is_frozen_at_any_step_is_followed_by_one_that_close
         async with anyio.create_task_group() as group:
             group.start_soon(first.run)
             await first.fold.caught_up.wait()
-            await first.closer.on_ask(None)  # type: ignore[arg-type]
+            first.closer.ask_to_close()
             if knew:
                 group.start_soon(second.fold.run)
                 await second.fold.caught_up.wait()
@@ -255,7 +255,7 @@ async def test_a_binder_that_is_frozen_at_any_step_is_followed_by_one_that_close
 
             group.start_soon(live)
             if not second.fold.state.segments.live:
-                await second.closer.on_ask(None)  # type: ignore[arg-type]
+                second.closer.ask_to_close()
             await until(partial(knows_closed, second))
             log.go_on.set()
             await anyio.sleep(0.02)
@@ -278,7 +278,7 @@ async def forged(change: Callable[[SegmentClosed], SegmentClosed]) -> MemoryLog:
     async with anyio.create_task_group() as group:
         group.start_soon(binder.run)
         await binder.fold.caught_up.wait()
-        await binder.closer.on_ask(None)  # type: ignore[arg-type]
+        binder.closer.ask_to_close()
         await until(lambda: binder.closer.closed == 1)
         group.cancel_scope.cancel()
     seq = log.core.last_on(subjects.CHECKPOINT)
@@ -346,7 +346,7 @@ async def test_a_binder_raises_the_level_to_its_own_and_never_lowers_it(
             group.start_soon(binder.run)
             await binder.fold.caught_up.wait()
             await until(lambda: log.core.last_on(subjects.SEGMENT) > 0)
-            await binder.closer.on_raise(None)  # type: ignore[arg-type]
+            binder.closer.ask_to_raise()
             await anyio.sleep(0.1)
             group.cancel_scope.cancel()
 

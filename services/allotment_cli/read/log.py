@@ -255,7 +255,7 @@ async def _raise(origin: Origin) -> str:
         level = (await fold(source, None)).state.segments.level
     if level > before:
         return f"records may be of level {level} from here on"
-    return f"the level is {level}, the newest that the active binder's release knows"
+    return f"the level is still {level}: the active binder knows no newer one, or none is active"
 
 
 async def _close(origin: Origin) -> str:

@@ -135,7 +135,7 @@ async def _of_leases(origin: Origin) -> dict[str, Any]:
             "lag": None,
         }
         for name, holder in holders.items()
-        if holder or name not in ("controller", "archiver")  # which are not everywhere
+        if holder or name != "controller"  # which is not everywhere
     ]
     return _found(rows)
 
