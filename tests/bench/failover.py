@@ -8,12 +8,18 @@ is killed or replaced. For each such event:
 * `gap_s`: the longest time without a Binding from the event on, until all who waited are bound
 * `slowest_s`: the longest that a pod waited for its Binding, from the moment its creation was sent
 
+With `--segment-bytes` segments of the log are closed all the while, and each seam counts as well:
+
+* `pause_s`: the longest time without a decision that touches the time from the closing to the end
+  of its checkpoint; `took_s`: that time
+
 At the end the whole log is audited: no pod is lost, bound twice or given what another holds.
 """
 
 import argparse
 import contextlib
 import http.client
+import itertools
 import json
 import re
 import signal
@@ -35,7 +41,9 @@ from allotment.adapters.log.nats_server import find_binary
 from allotment.adapters.log.nats_users import inbox_of
 from allotment.core.logport import Record
 from allotment_local.nodes.annotations import RUN_DURATION
-from allotment_proto.subjects import STREAM
+from allotment_proto.codec import decode_envelope
+from allotment_proto.events import SegmentClosed
+from allotment_proto.subjects import CHECKPOINT, DECISION, STREAM
 from tests.contract.nats_shipped import admit, credentials_of
 from tests.contract.nats_three import cluster_texts, free_ports
 from tests.e2e.audit import assert_sound
@@ -138,7 +146,7 @@ class ThreeStack(Stack):
 
     nats: ThreeServers  # type: ignore[assignment]
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, segment_bytes: int | None = None) -> None:
         services = [f"{role}{twin}" for role in ROLES for twin in ("", "-2")]
         super().__init__(directory, NODES, services=services, controlled=True)
         self.nats = ThreeServers(directory / "three")
@@ -146,6 +154,8 @@ class ThreeStack(Stack):
             own = credentials_of(self.nats.folder, role)
             nats = ["--nats-nkey", own.nkey_seed_file, "--nats-ca", own.tls_ca_file]
             self.options[role] = [str(word) for word in (*nats, "--log-replicas", "3")]
+        if segment_bytes is not None:
+            self.options["binder"] += ["--segment-bytes", str(segment_bytes)]
 
     def _start(self) -> None:
         super()._start()
@@ -334,9 +344,36 @@ def heal(stack: ThreeStack) -> None:
             stack.start(f"{role}-{time.monotonic_ns()}")
 
 
-def run(directory: Path, rate: float, repeat: int, wanted: str) -> Iterator[Found]:
-    """What each event did, one after the other. Raises AssertionError if the audit fails."""
-    with ThreeStack(directory) as stack:
+class SeamFound(NamedTuple):
+    """What the closing of a segment did to decisions."""
+
+    segment: int
+    took_s: float
+    pause_s: float
+
+
+def seams(records: Sequence[Record]) -> list[SeamFound]:
+    """The closed segments, read from the log."""
+    decided = [record.time_ns for record in records if record.subject == DECISION]
+    gaps = list(itertools.pairwise(decided))
+    found = []
+    for record in records:
+        for event in decode_envelope(record.payload).events if record.subject == CHECKPOINT else ():
+            if isinstance(event, SegmentClosed):
+                began = records[event.last_seq - 1].time_ns
+                touching = [b - a for a, b in gaps if a < record.time_ns and b > began]
+                took_ns, pause_ns = record.time_ns - began, max(touching, default=0)
+                found.append(SeamFound(event.number, took_ns / 1e9, pause_ns / 1e9))
+    return found
+
+
+def run(
+    directory: Path, rate: float, repeat: int, wanted: str, segment_bytes: int | None
+) -> Iterator[Found | SeamFound]:
+    """What each event did, one after the other, and then each seam. Raises AssertionError if the
+    audit fails.
+    """
+    with ThreeStack(directory, segment_bytes) as stack:
         with Load(stack, rate) as load:
             for _ in range(repeat):
                 for event, act in events(stack):
@@ -346,6 +383,7 @@ def run(directory: Path, rate: float, repeat: int, wanted: str) -> Iterator[Foun
         until_so(lambda: not load.waiting())
         until_so(lambda: not [pod for pod in stack.pods() if pod["status"]["phase"] == "Running"])
         assert_sound(stack)
+        yield from seams(stack.records())
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -353,18 +391,26 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rate", type=float, default=25, help="pods a second")
     parser.add_argument("--repeat", type=int, default=3, help="how often each event is measured")
     parser.add_argument("--only", default="", help="events whose name matches this expression")
+    parser.add_argument("--segment-bytes", type=int, help="close a segment so often")
     given = parser.parse_args(arguments)
     found: dict[str, list[Found]] = defaultdict(list)
+    closed: list[SeamFound] = []
     with tempfile.TemporaryDirectory() as directory:
-        for one in run(Path(directory), given.rate, given.repeat, given.only):
-            found[one.event].append(one)
+        for one in run(Path(directory), given.rate, given.repeat, given.only, given.segment_bytes):
             print(json.dumps(one._asdict()), file=sys.stderr, flush=True)
+            if isinstance(one, SeamFound):
+                closed.append(one)
+            else:
+                found[one.event].append(one)
     print(f"{'event':36}{'active':>12}{'gap':>12}{'slowest pod':>14}{'pods':>7}")
     for event, several in found.items():
         active = _span(one.active_s or 0.0 for one in several)
         gap, slowest = _span(one.gap_s for one in several), _span(one.slowest_s for one in several)
         pods = sum(one.pods for one in several)
         print(f"{event:36}{active:>12}{gap:>12}{slowest:>14}{pods:>7}")
+    if closed:
+        took, pause = _span(one.took_s for one in closed), _span(one.pause_s for one in closed)
+        print(f"{len(closed)} segments closed, each in {took}; longest pause of decisions {pause}")
     print("no pod was lost or bound twice; the log's audit and replay agree")
 
 
