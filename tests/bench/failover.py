@@ -155,7 +155,8 @@ class ThreeStack(Stack):
             nats = ["--nats-nkey", own.nkey_seed_file, "--nats-ca", own.tls_ca_file]
             self.options[role] = [str(word) for word in (*nats, "--log-replicas", "3")]
         if segment_bytes is not None:
-            self.options["binder"] += ["--segment-bytes", str(segment_bytes)]
+            binder = self.options["binder"]
+            self.options["binder"] = [*binder, "--segment-bytes", str(segment_bytes)]
 
     def _start(self) -> None:
         super()._start()

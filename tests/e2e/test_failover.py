@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.failover import READY_FOR_S, run
+from tests.bench.failover import READY_FOR_S, Found, run
 from tests.contract.manifests import needs_kubectl, of_kind
 
 
 @pytest.mark.slow
 def test_no_pod_is_lost_with_a_machine_or_in_an_upgrade(tmp_path: Path) -> None:
     wanted = "the leader, all active|upgrade"
-    found = list(run(tmp_path / "three", rate=4, repeat=1, wanted=wanted))
-    assert len(found) == 2
-    assert all(one.pods for one in found)
+    found = list(run(tmp_path / "three", 4, 1, wanted, segment_bytes=50_000))
+    events = [one for one in found if isinstance(one, Found)]
+    assert len(events) == 2
+    assert all(one.pods for one in events)
+    assert len(found) > len(events), "a segment was closed, too"
 
 
 @needs_kubectl

@@ -1,9 +1,9 @@
 """Logs of many kinds as files: `python -m tests.recorded` records those that are not there yet.
 
 `NAME.jsonl.gz` is what `allot log -o jsonl | gzip` writes. `meaning.json` says what each log comes
-to: who holds which cards, who waits, and the hash of the state (only the hash is renewed by
-`pytest --rewrite`). `scenes` plays what is recorded. No log here is recorded anew or removed: what
-was recorded once stays readable and means the same, so new scenes get logs of their own.
+to: who holds which cards, who waits, and the hash of the state. `scenes` plays what is recorded.
+Nothing here is recorded anew or removed: what was recorded once stays readable and means the same,
+to the byte of a state (`core/ledger/snapshot.py` says why), so new scenes get logs of their own.
 """
 
 import gzip

@@ -2,6 +2,11 @@
 A checkpoint of the log is the same bytes in the log itself, so every version of them stays
 readable.
 
+Every replica compares its own bytes with those of the binder, and an archive is verified years
+later. So the bytes follow from the records alone, whatever the release: what a newer one adds to
+the state is left out of them while it has its default, and keeps it until `LevelRaised` in the log
+names the level that brings it. The same goes for what `apply` makes of a record.
+
 The encoding is canonical (everything sorted), so two states are equal exactly if their bytes are.
 
 To encode a large state takes long enough to hold up an event loop. So groups, nodes and pods, of
