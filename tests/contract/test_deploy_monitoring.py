@@ -290,6 +290,8 @@ def test_every_kubectl_command_finds_what_it_names() -> None:
                 assert path in [mount["mountPath"] for mount in mounts]
             case "delete", ["configmap", name]:
                 assert f"{namespace}/{name}" == KubeSettings().log_config_map
+            case "delete", ["pod", pod]:
+                assert pod == "POD" or there[re.sub(r"-\d+$", "", pod)]["kind"] == "StatefulSet"
             case "rollout", ["restart", "statefulset", name]:
                 assert there[name]["kind"] == "StatefulSet"
             case "port-forward", ["POD", port]:

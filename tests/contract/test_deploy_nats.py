@@ -27,7 +27,7 @@ from tests.contract.nats_three import (
     pid_of,
     three_servers,
 )
-from tests.waiting import PATIENCE_S, patience
+from tests.waiting import PATIENCE_S, patience, until
 
 from allotment.adapters.log.connection import Connection, NatsUnavailable, connect
 from allotment.adapters.log.jetstream import JetStream
@@ -112,6 +112,9 @@ async def test_three_servers_keep_three_copies(tmp_path: Path) -> None:
             log = await open_when_formed(connection, servers[1][1])
             assert isinstance(await log.append(subjects.CONFIG, b"2", msg_id="2"), Landed)
             assert await log.last_seq() == 2
+            async with contextlib.aclosing(log.follow(0)) as batches:
+                await anext(batches)
+                await until(lambda: log.copies_behind == 1)
 
 
 @pytest.mark.anyio

@@ -61,11 +61,14 @@ log = logging.getLogger("allotment.log")
 
 
 class LogEnd(NamedTuple):
-    """Where the log ends, and the bytes it takes, of the most it may take (0: no limit)."""
+    """Where the log ends, the bytes it takes, of the most it may take (0: no limit), and how many
+    copies on other servers are not current.
+    """
 
     seq: int
     bytes: int
     bytes_limit: int
+    copies_behind: int
 
 
 class Follower:
@@ -180,7 +183,9 @@ class Follower:
                 continue  # the next consumer finds that out, and what it means
             last_seq = int(info["state"]["last_seq"])
             limit = int(info["config"].get("max_bytes", -1))
-            self._on_end(LogEnd(last_seq, int(info["state"]["bytes"]), max(limit, 0)))
+            copies = (info.get("cluster") or {}).get("replicas") or ()
+            behind = sum(not copy.get("current") for copy in copies)
+            self._on_end(LogEnd(last_seq, int(info["state"]["bytes"]), max(limit, 0), behind))
             if self._intake is not None:
                 patience_s = min(STALLED_S * 2.0**self._stalls, STALLED_S_MAX)
                 self._intake.compare(last_seq, patience_s)

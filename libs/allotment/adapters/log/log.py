@@ -90,6 +90,8 @@ class JetStreamLog:
         """What the log takes on the disk of a server, as the stream's leader last said."""
         self.bytes_limit = 0
         """The most that the stream may take; 0: the stream has no limit of its own."""
+        self.copies_behind = 0
+        """How many copies on other servers are offline or not current, as the leader last said."""
         self.end_seq = 0
         """The last sequence, as the stream's leader last said to a follower."""
         self.end_seen_s = time.monotonic()
@@ -265,7 +267,7 @@ class JetStreamLog:
                 yield batch
 
     def _saw_end(self, end: LogEnd) -> None:
-        self.end_seq, self.bytes, self.bytes_limit = end
+        self.end_seq, self.bytes, self.bytes_limit, self.copies_behind = end
         self.end_seen_s = time.monotonic()
 
     def _headers(self, msg_id: str) -> dict[str, str]:

@@ -394,6 +394,11 @@ def expose_following(
         lambda: log.bytes_limit,
     )
     ctx.metrics.expose(
+        "allot_log_copies_behind",
+        "copies of the log on other NATS servers that are offline or not current",
+        lambda: log.copies_behind,
+    )
+    ctx.metrics.expose(
         "allot_nats_unanswered_seconds",
         "for how long JetStream has answered no question, or taken no write",
         lambda: {

@@ -155,7 +155,7 @@ def _copies(stream: LogStream) -> Iterator[Finding]:
             code="LogReplicaBehind",
             subject=f"stream {stream.name}",
             message=f"its copy on NATS server {copy.server} {state}",
-            remedy=f"check the NATS server {copy.server}",
+            remedy=f"check the NATS server {copy.server}; if it runs and stays behind, restart it",
         )
 
 
