@@ -406,7 +406,8 @@ class History:
 
     def idle(self) -> Sequence[Finding]:
         """The scheduling services that have no active replica now."""
-        return of_leases(self.active())
+        assert self._fold is not None
+        return of_leases(self.active(), self._fold.state.policy.scheduler_names)
 
     async def _begin_after(self, seq: int) -> None:
         """Have the state at a record, where those up to it have left the log."""

@@ -23,8 +23,8 @@ class WatcherSettings(KubeSettings, frozen=True, kw_only=True):
     scheduler_names: Annotated[
         tuple[str, ...],
         Meta(
-            description="names in spec.schedulerName that Allotment answers to",
-            min_length=1,
+            description="names in spec.schedulerName that Allotment answers to; empty: none, it"
+            " only records what other schedulers do",
             examples=["allotment", "allotment,volcano"],
         ),
     ] = ("allotment",)

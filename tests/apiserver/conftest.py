@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.apiserver.servers import Api, KubeApiserver, api_of, kube_apiserver
+from tests.apiserver.servers import ASSETS, Api, KubeApiserver, api_of, kube_apiserver
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +28,12 @@ def server(request: pytest.FixtureRequest) -> KubeApiserver | None:
 async def api(server: KubeApiserver | None, tmp_path: Path) -> AsyncIterator[Api]:
     async with api_of(server, tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[KubeApiserver]:
+    """A server of this test's own: pods that other tests left would be scheduled as well."""
+    with kube_apiserver(tmp_path, os.environ) as server:
+        if server.audit is None:
+            pytest.skip(f"needs the API server's audit log: set {ASSETS}")
+        yield server

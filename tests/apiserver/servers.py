@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import subprocess
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,17 @@ from allotment.adapters.kube.client import KubeClient, connect
 from allotment.adapters.kube.result import KubeResult, Ok, Refused
 from allotment_local.apiserver.__main__ import new_id, new_store, now
 from allotment_local.apiserver.app import build_app
+from allotment_local.nodes.objects import node_objects
+from allotment_local.nodes.shape_reader import parse_shapes
 
 Json = dict[str, Any]
+Right = tuple[str, str, str, str]
+"""Who, the verb, the API group, the resource."""
 ASSETS, KUBECONFIG = "KUBEBUILDER_ASSETS", "KUBECONFIG_UNDER_TEST"
+SPACE = "allotment-system"
 NAMESPACES = "/api/v1/namespaces"
+NODES = "/api/v1/nodes"
+ROOT = Path(__file__).parents[2]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _ADMIN = "admin-token"
 _FIRST_REVISION = 5
@@ -301,3 +309,31 @@ async def until_it(holds: Any) -> None:
     with patience():
         while not await holds():  # noqa: ASYNC110 - nobody announces it
             await anyio.sleep(POLL_S)
+
+
+async def add_nodes(api: Api) -> None:
+    """Nodes as kubelets and device plugins register them, and ready."""
+    cluster = ROOT / "services/allotment_local/clusters/default.yaml"
+    shapes = parse_shapes(cluster.read_text(), str(cluster))
+    for node in node_objects(shapes, f"{now():%Y-%m-%dT%H:%M:%SZ}"):
+        made = done(await api.client.create(NODES, node))
+        # Admission holds new nodes back until a controller has seen that they are ready.
+        own = node["spec"].get("taints")
+        path = f"{NODES}/{made['metadata']['name']}"
+        done(await api.client.patch(path, {"spec": {"taints": own}}))
+
+
+def asked_of(audit: Path) -> dict[Right, set[int]]:
+    """Who of the services asked for what, and the statuses of the answers."""
+    found: dict[Right, set[int]] = defaultdict(set)
+    prefix = f"system:serviceaccount:{SPACE}:allotment-"
+    for line in audit.read_text().splitlines():
+        event: Json = json.loads(line)
+        user = event["user"]["username"]
+        if user.startswith(prefix) and (about := event.get("objectRef")):
+            resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+            group = about.get("apiGroup", "")
+            status = event.get("responseStatus", {}).get("code", 0)
+            right = (user.removeprefix(prefix), event["verb"], group, resource)
+            found[right].add(status)
+    return found

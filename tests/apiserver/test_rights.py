@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import os
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -11,14 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.apiserver.servers import (
-    ASSETS,
     NAMESPACES,
     Api,
     Json,
     KubeApiserver,
+    add_nodes,
     api_of,
+    asked_of,
     done,
-    kube_apiserver,
     make_account,
     until_it,
 )
@@ -29,9 +27,6 @@ from tests.waiting import until
 from allotment.adapters.kube.result import Ok
 from allotment.adapters.log.nats_server import NatsServer
 from allotment_cli.demo.apply import apply_examples, manifests_in
-from allotment_local.apiserver.__main__ import now
-from allotment_local.nodes.objects import node_objects
-from allotment_local.nodes.shape_reader import parse_shapes
 from allotment_proto.volcano import keys
 
 Right = tuple[str, str, str, str]
@@ -76,15 +71,6 @@ MORE = (ROOT / "tests/apiserver/more.yaml").read_text()
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[KubeApiserver]:
-    """A server of this test's own: pods that other tests left would be scheduled as well."""
-    with kube_apiserver(tmp_path, os.environ) as server:
-        if server.audit is None:
-            pytest.skip(f"needs the API server's audit log: set {ASSETS}")
-        yield server
-
-
-@pytest.fixture
 async def api(own: KubeApiserver, tmp_path: Path) -> AsyncIterator[Api]:
     async with api_of(own, tmp_path) as made:
         yield made
@@ -101,30 +87,18 @@ async def test_the_examples_are_scheduled_with_the_rights_deployed(
     done(await api.client.create(NAMESPACES, mindcluster))
     await api.kubectl("apply", "-f", str(ROOT / "deploy/base/watcher-mindcluster.yaml"))
     await make_account(api, "default", "default")
-    await _add_nodes(api)
+    await add_nodes(api)
     with _running(tmp_path, {name: await _config(api, name) for name in KUBE_ROLES[:3]}):
         files = [*manifests_in(EXAMPLES), *(EXAMPLES / "batch" / name for name in JOBS)]
         await apply_examples(api.real.admin, [f for f in files if "ascend" not in f.name])
         await until_it(lambda: _are_placed(api))
         await _use_the_rest(api)
         granted = _granted()
-        await until(lambda: granted - _asked(audit).keys() <= NOT_HERE.keys())
-    asked = _asked(audit)
+        await until(lambda: granted - asked_of(audit).keys() <= NOT_HERE.keys())
+    asked = asked_of(audit)
     assert {each: codes for each, codes in asked.items() if codes & {401, 403}} == {}
     assert asked.keys() <= granted
     assert NOT_HERE.keys() <= granted
-
-
-async def _add_nodes(api: Api) -> None:
-    """Nodes as kubelets and device plugins register them, and ready."""
-    cluster = ROOT / "services/allotment_local/clusters/default.yaml"
-    shapes = parse_shapes(cluster.read_text(), str(cluster))
-    for node in node_objects(shapes, f"{now():%Y-%m-%dT%H:%M:%SZ}"):
-        made = done(await api.client.create(NODES, node))
-        # Admission holds new nodes back until a controller has seen that they are ready.
-        own = node["spec"].get("taints")
-        path = f"{NODES}/{made['metadata']['name']}"
-        done(await api.client.patch(path, {"spec": {"taints": own}}))
 
 
 async def _config(api: Api, service: str) -> Path:
@@ -274,22 +248,6 @@ async def _create(api: Api, body: Json) -> None:
 async def _is_on_a_node(api: Api, name: str) -> bool:
     answer = await api.client.get(f"{PODS}/{name}")
     return isinstance(answer, Ok) and bool(json.loads(answer.body)["spec"].get("nodeName"))
-
-
-def _asked(audit: Path) -> dict[Right, set[int]]:
-    """Who of the services asked for what, and the statuses of the answers."""
-    found: dict[Right, set[int]] = defaultdict(set)
-    prefix = f"system:serviceaccount:{SPACE}:allotment-"
-    for line in audit.read_text().splitlines():
-        event: Json = json.loads(line)
-        user = event["user"]["username"]
-        if user.startswith(prefix) and (about := event.get("objectRef")):
-            resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
-            group = about.get("apiGroup", "")
-            status = event.get("responseStatus", {}).get("code", 0)
-            right = (user.removeprefix(prefix), event["verb"], group, resource)
-            found[right].add(status)
-    return found
 
 
 def _granted() -> set[Right]:

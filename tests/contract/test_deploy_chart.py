@@ -42,6 +42,7 @@ VARIANTS: dict[str, tuple[str, list[str], Object]] = {
     "base": ("base", [], {}),
     "default": ("overlays/default", [], THREE),
     "alongside-volcano": ("overlays/alongside-volcano", [], {**THREE, "alongsideVolcano": True}),
+    "recorder": ("overlays/recorder", [], {"recorder": True}),
     "archive-s3": (
         "base",
         ["archive-s3"],
@@ -75,6 +76,12 @@ SAMPLES: dict[str, tuple[Any, str]] = {
         " ValidatingAdmissionPolicy/allotment-assignments",
     ),
     "alongsideVolcano": (True, "Deployment/allotment-watcher"),
+    "recorder": (
+        True,
+        "Deployment/* ServiceAccount/* Role/* RoleBinding/* ClusterRole/* ClusterRoleBinding/*"
+        " ValidatingAdmissionPolicy/* ValidatingAdmissionPolicyBinding/* Pod/*"
+        " PersistentVolumeClaim/*",
+    ),
     "oneProcess": (
         True,
         "Deployment/* ServiceAccount/allotment-scheduler RoleBinding/* ClusterRoleBinding/*",
@@ -292,8 +299,11 @@ def test_the_chart_installs_what_kustomize_does(variant: str, tmp_path: Path) ->
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
     wanted = by_name(list(rendered(str(tmp_path))))
     found = by_name(template(values))
-    only_here = {("Pod", "allotment-test")}
-    if variant == "alongside-volcano":  # Helm does not touch the definitions that exist
+    only_here = set() if variant == "recorder" else {("Pod", "allotment-test")}
+    if variant in (
+        "alongside-volcano",
+        "recorder",
+    ):  # Helm leaves existing definitions
         only_here |= {key for key in found if key[0] == "CustomResourceDefinition"}
     assert found.keys() - wanted.keys() == only_here
     assert wanted.keys() - found.keys() == {("Namespace", NAMESPACE)}
@@ -475,6 +485,7 @@ def test_a_release_is_of_its_namespace() -> None:
         ),
         ({"nats": {"url": "tls://nats:4222"}}, "nats.url needs nats.certificate: existing"),
         ({"inspector": {"ingress": {"enabled": True}}}, "needs inspector.service: true"),
+        ({"recorder": True, "oneProcess": True}, "recorder runs no scheduler"),
     ],
 )
 def test_wrong_values_are_refused_with_their_place(values: Object, said: str) -> None:

@@ -230,12 +230,23 @@ def test_a_certificate_that_expires_soon_and_one_that_has() -> None:
 
 def test_services_of_which_no_replica_is_active() -> None:
     roles = ("watcher", "filter", "scorer", "binder")
-    assert of_leases({role: f"{role}-1" for role in roles}) == []
-    (one,) = of_leases({**dict.fromkeys(roles, "x"), "scorer": ""})
+    ours = ("allotment",)
+    assert of_leases({role: f"{role}-1" for role in roles}, ours) == []
+    (one,) = of_leases({**dict.fromkeys(roles, "x"), "scorer": ""}, ours)
     assert (one.severity, one.subject) == (ERROR, "service scorer")
-    (all_of_them,) = of_leases(dict.fromkeys(roles, ""))
+    (all_of_them,) = of_leases(dict.fromkeys(roles, ""), ours)
     assert all_of_them.subject == "services watcher, filter, scorer, binder"
     assert "full disk" in all_of_them.message
+
+
+def test_without_scheduler_names_the_watcher_alone_is_expected() -> None:
+    none = dict.fromkeys(("watcher", "filter", "scorer", "binder"), "")
+    assert of_leases({**none, "watcher": "watcher-1"}, ()) == []
+    (one,) = of_leases(none, ())
+    assert (one.subject, one.message) == (
+        "service watcher",
+        "no replica is active, so nothing is recorded",
+    )
 
 
 def test_services_in_one_process_need_no_replicas_of_their_own() -> None:

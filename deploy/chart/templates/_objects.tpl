@@ -50,7 +50,9 @@ change an object do so in place and print nothing.
 {{- $object := index . 1 }}
 {{- $ofNats := eq $object.metadata.name "allotment-nats" }}
 {{- $apart := has $object.metadata.name (list "allotment-filter" "allotment-scorer" "allotment-binder") }}
+{{- $decides := regexMatch "^allotment-(filter|scorer|binder|controller|archive|assignment)" $object.metadata.name }}
 {{- if and $ofNats $values.nats.url }}
+{{- else if and $values.recorder $decides }}
 {{- else if and (eq $object.kind "PersistentVolumeClaim") $values.archive.url }}
 {{- else if and $values.oneProcess $apart (eq $object.kind "PodDisruptionBudget") }}
 {{- else if ne $object.kind "PodDisruptionBudget" }}yes
@@ -87,9 +89,12 @@ change an object do so in place and print nothing.
 {{- else if and (eq $kind "ClusterRole") (eq $name "allotment-watcher") }}
 {{- $names := $values.configMaps }}
 {{- if ne $values.policyConfigMap "none" }}{{ $names = append $names (splitList "/" $values.policyConfigMap | last) }}{{ end }}
+{{- $rules := list }}
 {{- range $object.rules }}
 {{- if .resourceNames }}{{ $_ := set . "resourceNames" (concat .resourceNames $names | uniq) }}{{ end }}
+{{- if or (not $values.recorder) (has "list" .verbs) }}{{ $rules = append $rules . }}{{ end }}
 {{- end }}
+{{- $_ := set $object "rules" $rules }}
 {{- else if and (eq $kind "NetworkPolicy") (eq $name "allotment-nats") (gt (int $values.nats.servers) 1) }}
 {{- $changes := include "allotment.file" (list $root "default/nats-network.patch.yaml") | fromYamlArray }}
 {{- $_ := set $object.spec "ingress" (append $object.spec.ingress (first $changes).value) }}
@@ -159,7 +164,7 @@ Secrets, and are deleted afterwards. Takes the values of NATS and the object.
 {{- end }}
 {{- $variables := dict }}
 {{- if has $service (list "watcher" "scheduler" "controller") }}
-{{- $_ := set $variables "ALLOT_SCHEDULER_NAMES" (join "," $values.schedulerNames) }}
+{{- $_ := set $variables "ALLOT_SCHEDULER_NAMES" (ternary "" (join "," $values.schedulerNames) $values.recorder) }}
 {{- end }}
 {{- if has $service (list "watcher" "scheduler") }}
 {{- $_ := set $variables "ALLOT_LOG_MIB_MAX" (div (mul $values.nats.storage.sizeGiB 8192) 10 | toString) }}
@@ -350,6 +355,9 @@ data:
 {{- end }}
 {{- if and .Values.inspector.ingress.enabled (not (and .Values.inspector.service .Values.inspector.ingress.host)) }}
 {{- fail "inspector.ingress needs inspector.service: true and inspector.ingress.host" }}
+{{- end }}
+{{- if and .Values.recorder .Values.oneProcess }}
+{{- fail "recorder runs no scheduler: leave out oneProcess" }}
 {{- end }}
 {{- $running := lookup "apps/v1" "StatefulSet" .Release.Namespace "allotment-nats" }}
 {{- with $running }}

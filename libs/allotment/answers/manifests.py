@@ -253,7 +253,7 @@ class _Reader:
         metadata = document["metadata"]
         metadata["uid"] = f"fit-job-{metadata.get('name', '')}"
         given = msgspec.json.decode(_json(document), type=Job)
-        spec = defaulted(given.spec, self._state.policy.scheduler_names[0])
+        spec = defaulted(given.spec, next(iter(self._state.policy.scheduler_names), ""))
         problems = problems_of(given.metadata.name, spec)
         if problems:
             raise ValueError("; ".join(str(problem) for problem in problems))

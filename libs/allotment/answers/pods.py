@@ -106,7 +106,8 @@ class Asked:
                 advised=advised,
             )
         if self._is_now and found.status.cause == QUEUED:
-            found = with_services(found, of_leases(await source.active(SCHEDULING) or {}))
+            active = await source.active(SCHEDULING) or {}
+            found = with_services(found, of_leases(active, state.policy.scheduler_names))
         problems = await dated(source, found.problems, folded.seq)
         return msgspec.structs.replace(found, problems=tuple(problems))
 

@@ -5,6 +5,7 @@ what ends it, and what its reader should know and do. Whatever sorts codes is de
 table here, so that a new code is one constant and one row.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -1115,6 +1116,12 @@ def _distance(code: str) -> int:
 _MESSAGE_CHARS_MAX = 1000
 _GOES_ON = ("has ", "is ", "may ", "of ", "takes ")
 """How a message begins that makes one sentence with the queue that it is about."""
+
+
+def answers_to(scheduler_names: Sequence[str]) -> str:
+    """Whose pods are scheduled here: ``this scheduler answers to allotment``."""
+    names = ", ".join(scheduler_names)
+    return f"this scheduler answers to {names}" if names else "Allotment only records here"
 
 
 def problem_text(problem: Problem) -> str:

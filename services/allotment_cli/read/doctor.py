@@ -1,7 +1,7 @@
 """`allot doctor`: problems of the platform and of its tenants, from the log, NATS and services."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -416,15 +416,16 @@ async def _examine(origin: Origin, at: str | None, fix: bool, answers: _Answers)
         with waiting("checking pods, nodes and cards"):
             whys = Whys(folded.state)
             found = [*findings(folded.state, folded.time_ms, whys)]
-            found += [*drift.found, *drift.unguarded]
+            names = folded.state.policy.scheduler_names
+            found += [*drift.found, *(drift.unguarded if names else ())]
             summary = summary_of(folded.state, whys)
         found += await _standstill(source, folded)
         if at is None:
-            found += await _of_nats(source, folded.time_ms)
+            found += await _of_nats(source, folded.time_ms, names)
         return folded, summary, await dated(source, found, folded.seq), drift
 
 
-async def _of_nats(source: logs.Source, now_ms: int) -> list[Finding]:
+async def _of_nats(source: logs.Source, now_ms: int, names: Collection[str]) -> list[Finding]:
     """Problems of the log's stream, and services without an active replica."""
     info = await source.stream_info()
     if info is None:
@@ -444,7 +445,7 @@ async def _of_nats(source: logs.Source, now_ms: int) -> list[Finding]:
     if asked["active"] is None:
         note("cannot tell which replicas are active: this key may not read the leases")
         return found
-    return [*found, *of_leases(asked["active"])]
+    return [*found, *of_leases(asked["active"], names)]
 
 
 async def _drift(origin: Origin, source: logs.Source, fix: bool, answers: _Answers) -> Drift:

@@ -85,6 +85,7 @@ from allotment.core.reasons import (
     QUEUED,
     REASONS,
     Cure,
+    answers_to,
     problem_text,
 )
 from allotment.core.trace_ids import trace_id
@@ -345,7 +346,7 @@ def beside(state: ClusterState, fact: PodObserved, *, waits: bool) -> tuple[str,
     if not waits:
         return ()
     if fact.scheduler not in ours:
-        said = f"its schedulerName is {fact.scheduler}; this scheduler answers to {', '.join(ours)}"
+        said = f"its schedulerName is {fact.scheduler}; {answers_to(ours)}"
         near = nearest(fact.scheduler, set(ours))
         return (said + (f"; did you mean {near}?" if near else ""),)
     group = state.groups.get(fact.group)

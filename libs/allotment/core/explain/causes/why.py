@@ -262,7 +262,7 @@ class Whys:
     def _not_ours(self, fact: PodObserved) -> str:
         ours = self._state.policy.scheduler_names
         near = nearest(fact.scheduler, set(ours))
-        said = f"its schedulerName is {fact.scheduler}; this scheduler answers to {', '.join(ours)}"
+        said = f"its schedulerName is {fact.scheduler}; {reasons.answers_to(ours)}"
         return said + (f"; did you mean {near}?" if near else "")
 
 

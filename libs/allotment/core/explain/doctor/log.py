@@ -1,6 +1,6 @@
 """The stream that holds the log: how full it is, and which of its settings can lose history."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from allotment.core.explain.doctor.finding import ERROR, WARNING, Finding
@@ -13,7 +13,8 @@ _FULL_PCT = 98
 _CERTIFICATE_LEFT_S = 30 * 24 * 3600
 _MIB = 1 << 20
 _NOBODY_ACTIVE = "NobodyActive"
-SCHEDULING = ("watcher", "filter", "scorer", "binder")
+_RECORDING = "watcher"
+SCHEDULING = (_RECORDING, "filter", "scorer", "binder")
 """Without an active one of each of these services no pod is scheduled."""
 SCHEDULER = "scheduler"
 """All of them, or all but the watcher, as one process."""
@@ -71,10 +72,14 @@ def as_run(holders: Mapping[str, str]) -> dict[str, str]:
     return {name: holder for name, holder in holders.items() if holder or name not in absent}
 
 
-def of_leases(holders: Mapping[str, str]) -> list[Finding]:
-    """The problems of active replicas: by service its active replica, "" for none."""
+def of_leases(holders: Mapping[str, str], scheduler_names: Collection[str]) -> list[Finding]:
+    """The problems of active replicas: by service its active replica, "" for none. Without
+    scheduler names Allotment only records, with the watcher alone.
+    """
+    if not scheduler_names:
+        holders = {name: holder for name, holder in holders.items() if name == _RECORDING}
     idle = [name for name, holder in holders.items() if not holder]
-    if idle and len(idle) == len(holders):
+    if len(idle) > 1 and len(idle) == len(holders):
         return [
             Finding(
                 severity=ERROR,
@@ -92,7 +97,8 @@ def of_leases(holders: Mapping[str, str]) -> list[Finding]:
             severity=ERROR,
             code=_NOBODY_ACTIVE,
             subject=f"service {name}",
-            message="no replica is active, so no pod is scheduled",
+            message="no replica is active, so "
+            + ("no pod is scheduled" if scheduler_names else "nothing is recorded"),
             remedy="check that it runs; read its log and /readyz",
         )
         for name in idle

@@ -36,6 +36,7 @@ from allotment.core.reasons import (
     QUEUE_NOT_LEAF,
     QUOTA_UNREADABLE,
     REASONS,
+    answers_to,
     problem_text,
 )
 from allotment.core.units import rfc3339
@@ -211,6 +212,8 @@ def _of_others(state: ClusterState) -> Iterator[Finding]:
     one of ours, or it is Kubernetes' own and the pods request cards.
     """
     ours = set(state.policy.scheduler_names)
+    if not ours:
+        return
     found: dict[tuple[str, str, str], list[PodObserved]] = {}
     near_of: dict[str, str] = {}
     for pod in state.pods.values():
@@ -224,7 +227,7 @@ def _of_others(state: ClusterState) -> Iterator[Finding]:
         elif fact.scheduler == _KUBERNETES_OWN and fact.card_resources:
             asks = f"kube-scheduler assigns no card for {', '.join(fact.card_resources)}"
             found.setdefault((fact.namespace, fact.scheduler, asks), []).append(fact)
-    answers = ", ".join(sorted(ours))
+    answers = answers_to(sorted(ours))
     for (namespace, scheduler, more), facts in sorted(found.items()):
         names = names_of(facts)
         oldest_ms = min(fact.created_ms for fact in facts)
@@ -232,8 +235,8 @@ def _of_others(state: ClusterState) -> Iterator[Finding]:
             severity=WARNING,
             code=_OTHER_SCHEDULER,
             subject=about_pods(names),
-            message=f"schedulerName is {scheduler}; this scheduler answers to {answers}; {more}",
-            remedy=f"recreate the pods with schedulerName {min(ours, default='')}",
+            message=f"schedulerName is {scheduler}; {answers}; {more}",
+            remedy=f"recreate the pods with schedulerName {min(ours)}",
             since=rfc3339(oldest_ms) if oldest_ms else "",
             pods=tuple(names[:PODS_MAX]),
             pods_total=len(names),

@@ -636,8 +636,8 @@ def _why_text(state: ClusterState, pod: Pod, code: str) -> str:
     if fact.problem is not None:
         return problem_text(fact.problem).removeprefix(f"{code}: ")
     if code == reasons.NOT_OURS:
-        names = ", ".join(state.policy.scheduler_names)
-        return f"its schedulerName is {fact.scheduler}; this scheduler answers to {names}"
+        answers = reasons.answers_to(state.policy.scheduler_names)
+        return f"its schedulerName is {fact.scheduler}; {answers}"
     known = reasons.REASONS.get(code)
     otherwise = "" if known is None else known.text
     if fact.gated or code == reasons.QUEUED:
