@@ -193,8 +193,8 @@ class MemoryLog:
     async def checkpoint_ending(self, last_seq: int) -> Checkpoint | None:
         return await checkpoint_ending(self, last_seq)
 
-    async def checkpoint(self) -> Checkpoint | None:
-        return await newest_checkpoint(self)
+    async def checkpoint(self, before_seq: int = 0) -> Checkpoint | None:
+        return await newest_checkpoint(self, before_seq)
 
     async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
         records = self.core.records

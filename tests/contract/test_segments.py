@@ -1,8 +1,9 @@
 """A segment is closed once, with a checkpoint from which a fold goes on to the same state."""
 
 import io
+import itertools
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -11,8 +12,10 @@ import anyio
 import msgspec
 import pytest
 import zstandard
+from tests import segmenting
 from tests.memory_log import MemoryLog, MemoryLogCore
 from tests.recorded import read_log
+from tests.segmenting import segmented
 from tests.waiting import until
 
 from allotment.adapters.log import checkpoints
@@ -20,7 +23,7 @@ from allotment.adapters.log import fold as folds
 from allotment.adapters.log.fold import BooksBroken, Fold, LevelUnknown
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.ledger import snapshot
-from allotment.core.logport import AppendResult, LogDamaged
+from allotment.core.logport import AppendResult, LogDamaged, Record
 from allotment_binder import closing
 from allotment_binder.__main__ import WRITTEN
 from allotment_binder.closing import Closer
@@ -322,9 +325,91 @@ async def test_who_read_other_records_stops_at_the_seam_and_says_so() -> None:
     assert "read different records" in text
 
 
-async def test_a_checkpoint_that_is_not_whole_is_no_start() -> None:
-    text = await refused(await forged(with_digest), LogDamaged, whole=False)
-    assert "are not the" in text
+async def test_a_checkpoint_of_another_digest_is_no_start_and_stops_the_fold_at_the_seam() -> None:
+    text = await refused(await forged(with_digest), BooksBroken, whole=False)
+    assert "to different states" in text
+
+
+def grown_with(closings: int) -> MemoryLog:
+    """A log with segments closed in it, the last records in an open one."""
+    recorded = read_log("walk-0")
+    apart = len(recorded) // (closings + 1)
+    grown = segmented(recorded, [apart * number for number in range(1, closings + 1)])
+    core = MemoryLogCore(clock_ns=time.time_ns)
+    for record in grown.records:
+        core.try_append(record.subject, record.payload, msg_id=f"g/{record.seq}")
+    return MemoryLog(core)
+
+
+def torn(part: CheckpointPart) -> CheckpointPart:
+    return msgspec.structs.replace(part, data=b"torn")
+
+
+@pytest.mark.parametrize("damaged", [(3,), (2, 3), (1, 2, 3)])
+async def test_a_start_passes_over_damaged_checkpoints_and_names_them(
+    damaged: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As their binder wrote them: a record that was altered later is found by the chain."""
+    numbers = itertools.count(1)
+
+    def parts_of(image: bytes, closing: int) -> Iterator[CheckpointPart]:
+        change = torn if next(numbers) in damaged else lambda part: part
+        yield from map(change, checkpoints.parts_of(image, closing))
+
+    monkeypatch.setattr(segmenting, "parts_of", parts_of)
+    log = grown_with(3)
+    before = [event.last_seq for event in counted(log)]
+    closed = [record.seq for record in log.core.records if record.subject == subjects.CHECKPOINT]
+    said = io.StringIO()
+    fold = Fold(log, Logger(LogSink("binder", "0", stream=said)), None, log.checkpoint)
+    started: list[int] = []
+    fold.restored.append(lambda seq, image: started.append(seq))
+    async with anyio.create_task_group() as group:
+        group.start_soon(fold.run)
+        await fold.caught_up.wait()
+        group.cancel_scope.cancel()
+    assert started == [before[number] for number in range(3 - len(damaged))][-1:]
+    assert snapshot.encode(fold.state) == await state_at(log)
+    for number in damaged:
+        assert f'"record":{closed[number - 1]}' in said.getvalue().replace(" ", "")
+
+
+async def test_a_part_that_is_altered_stops_who_passes_over_it() -> None:
+    log = grown_with(3)
+    seq = log.core.last_on(subjects.CHECKPOINT) - 1
+    record = log.core.records[seq - 1]
+    envelope = decode_envelope(record.payload)
+    (part,) = envelope.events
+    assert isinstance(part, CheckpointPart)
+    payload = encode(msgspec.structs.replace(envelope, events=(torn(part),)))
+    log.core.records[seq - 1] = msgspec.structs.replace(record, payload=payload)
+    assert "read different records" in await refused(log, LogDamaged, whole=False)
+
+
+async def test_a_start_beside_many_segments_reads_the_last_one_alone() -> None:
+    log = grown_with(12)
+
+    seqs: set[int] = set()
+
+    class Counted(MemoryLog):
+        async def follow(self, after_seq: int) -> AsyncGenerator[list[Record]]:
+            async for batch in super().follow(after_seq):
+                seqs.update(record.seq for record in batch)
+                yield batch
+
+        async def record(self, seq: int) -> Record | None:
+            seqs.add(seq)
+            return await super().record(seq)
+
+        async def first_on(self, subject: str, from_seq: int) -> Record | None:
+            record = await super().first_on(subject, from_seq)
+            seqs.update(() if record is None else (record.seq,))
+            return record
+
+    async with followed(Counted(log.core)) as fold:
+        assert fold.state.seq == log.core.last_seq
+    assert min(seqs) == counted(log)[-1].last_seq + 1
+    assert len(counted(log)) == 12
 
 
 async def test_a_log_of_a_newer_level_stops_at_the_record_that_raises_it() -> None:

@@ -8,9 +8,9 @@ from typing import Protocol
 from allotment.adapters.archive.archive import Archive
 from allotment.adapters.archive.file import SegmentBroken
 from allotment.adapters.archive.store import ArchiveUnreachable
-from allotment.adapters.log.checkpoints import Checkpoint, checkpoint_at
+from allotment.adapters.log.checkpoints import Checkpoint, CheckpointDamaged, checkpoint_at
 from allotment.core.errors import AllotError
-from allotment.core.logport import LogDamaged, Record
+from allotment.core.logport import Record
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import SegmentArchived, SegmentClosed
@@ -55,6 +55,8 @@ class WholeLog:
         self._url = archive
         self._cache = cache
         self._archive: Archive | None = None
+        self.damaged: dict[int, str] = {}
+        """What is wrong with the checkpoints that were not used, by the records that end them."""
 
     async def first_seq(self) -> int:
         """The oldest record that can be read."""
@@ -114,7 +116,7 @@ class WholeLog:
 
     async def checkpoint(self, before_seq: int, before_ns: int | None = None) -> Checkpoint | None:
         """The newest checkpoint before a sequence, and before a time; None where there is none."""
-        begins, found = await self._live.first_seq(), None
+        begins, found = await self._live.first_seq(), list[Record]()
         seq = begins
         while record := await self._live.first_on(subjects.CHECKPOINT, seq):
             closed = next((e for e in _events(record) if isinstance(e, SegmentClosed)), None)
@@ -123,14 +125,16 @@ class WholeLog:
                 continue
             if closed.last_seq >= before_seq:
                 break
-            if before_ns is not None and closed.at_ms * 1_000_000 >= before_ns:
+            if before_ns is not None and record.time_ns >= before_ns:  # not by the binder's clock
                 break
-            found = record
-        if found is not None:
+            found.append(record)
+        for record in reversed(found):
             try:
-                return await checkpoint_at(self._live, found)
-            except LogDamaged as error:
-                raise AllotError(f"the log is damaged: {error}") from error
+                return await checkpoint_at(self._live, record)
+            except CheckpointDamaged as error:
+                self.damaged[error.closed_seq] = str(error)
+                if record is found[0] and begins > 1:
+                    raise AllotError(f"the log is damaged: {error}") from error
         if begins == 1 or before_seq < 1:
             return None
         last_seq = min(before_seq, begins - 1)

@@ -38,6 +38,16 @@ class Checkpoint(NamedTuple):
     image: bytes
 
 
+class CheckpointDamaged(LogDamaged):
+    """Raised for a checkpoint that is not whole; `closed_seq` is the record that completes it. The
+    state may be found from an older one.
+    """
+
+    def __init__(self, wrong: str, closed_seq: int) -> None:
+        super().__init__(wrong)
+        self.closed_seq = closed_seq
+
+
 def parts_of(image: bytes, closing: int) -> Iterator[CheckpointPart]:
     """The parts of an image, in order; at least one."""
     for index, start in enumerate(range(0, max(len(image), 1), SLICE_BYTES)):
@@ -72,12 +82,17 @@ def digest_of_image(image: bytes) -> str:
     return hashlib.sha256(image).hexdigest()
 
 
-async def newest_checkpoint(log: PartsLog) -> Checkpoint | None:
-    """The newest checkpoint in the log; None where there is none. Raises LogDamaged for one that
-    is not whole, LogUnavailable when the log does not answer.
+async def newest_checkpoint(log: PartsLog, before_seq: int = 0) -> Checkpoint | None:
+    """The newest checkpoint in the log, or the newest that was complete before a record; None where
+    there is none. Raises CheckpointDamaged, LogUnavailable when the log does not answer.
     """
-    closed_seq = await log.last_on(subjects.CHECKPOINT)
-    record = await log.record(closed_seq) if closed_seq else None
+    if not before_seq:
+        closed_seq = await log.last_on(subjects.CHECKPOINT)
+        record = await log.record(closed_seq) if closed_seq else None
+    else:
+        record, seq = None, 1
+        while (found := await log.first_on(subjects.CHECKPOINT, seq)) and found.seq < before_seq:
+            record, seq = found, found.seq + 1
     return None if record is None else await checkpoint_at(log, record)
 
 
@@ -96,7 +111,7 @@ async def checkpoint_at(log: PartsLog, completes: Record) -> Checkpoint:
     closed_seq = completes.seq
     closed = next((e for e in _events(completes) if isinstance(e, SegmentClosed)), None)
     if closed is None:
-        raise LogDamaged(f"the record {closed_seq} closes no segment")
+        raise CheckpointDamaged(f"the record {closed_seq} closes no segment", closed_seq)
     parts: list[CheckpointPart] = []
     at = closed.last_seq
     while len(parts) < closed.parts and at < closed_seq:
@@ -110,7 +125,10 @@ async def checkpoint_at(log: PartsLog, completes: Record) -> Checkpoint:
             if isinstance(event, CheckpointPart)
             and (event.closing, event.index) == (closed.last_seq, len(parts))
         )
-    return Checkpoint(closed_seq, closed, image_of(closed, parts))
+    try:
+        return Checkpoint(closed_seq, closed, image_of(closed, parts))
+    except LogDamaged as error:
+        raise CheckpointDamaged(f"{error} (record {closed_seq} names them)", closed_seq) from error
 
 
 def _events(record: Record) -> tuple[Event, ...]:

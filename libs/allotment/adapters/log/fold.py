@@ -14,7 +14,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 
-from allotment.adapters.log.checkpoints import Checkpoint, digest_of_image
+from allotment.adapters.log.checkpoints import Checkpoint, CheckpointDamaged, digest_of_image
 from allotment.adapters.log.snapshots import SnapshotStore, digests_of
 from allotment.adapters.telemetry.log import Logger, one_line
 from allotment.core import chain
@@ -107,9 +107,11 @@ class Fold:
         log: FollowedLog,
         logger: Logger,
         snapshots: SnapshotStore | None = None,
-        checkpoint: Callable[[], Awaitable[Checkpoint | None]] | None = None,
+        checkpoint: Callable[[int], Awaitable[Checkpoint | None]] | None = None,
     ) -> None:
-        """`checkpoint` finds the log's newest one, from which a fold can start as well."""
+        """`checkpoint` finds the log's newest one, or (not 0) the newest before a record, from
+        which a fold can start as well; see `newest_checkpoint`.
+        """
         self.state = ClusterState()
         self.segment_bytes = 0
         """What the records of the open segment hold, up to the state's sequence."""
@@ -257,26 +259,45 @@ class Fold:
             await anyio.lowlevel.checkpoint()
 
     async def _restore(self, last_seq: int) -> None:
-        """Start from the snapshot or the checkpoint, whichever is further."""
-        kept = await self._kept(last_seq)
-        found = None if self._checkpoint is None else await self._checkpoint()
-        if found is not None and (kept is None or kept[0] < found.closed.last_seq):
-            head = bytes.fromhex(found.closed.chain)
-            kept = found.closed.last_seq, _Kept(head, 0, found.image)
-        if kept is None:
-            return
-        seq, start = kept
-        try:
-            self.state = await anyio.to_thread.run_sync(snapshot.decode, start.image)
-        except snapshot.SnapshotError as error:
-            self._logger.warning("snapshot ignored", seq=seq, reason=str(error))
-            return
-        self._check_level()
-        self._snapshot_seq = self._checked_seq = self.state.seq
-        self._heads = {seq: start.chain}
-        self.segment_bytes = start.segment_bytes
-        for hears in self.restored:
-            hears(seq, start.image)
+        """Start from the snapshot or a checkpoint, the furthest that can be used."""
+        async with aclosing(self._starts(last_seq)) as starts:
+            async for seq, start in starts:
+                try:
+                    self.state = await anyio.to_thread.run_sync(snapshot.decode, start.image)
+                except snapshot.SnapshotError as error:
+                    self._logger.warning("snapshot ignored", seq=seq, reason=str(error))
+                    continue
+                self._check_level()
+                self._snapshot_seq = self._checked_seq = self.state.seq
+                self._heads = {seq: start.chain}
+                self.segment_bytes = start.segment_bytes
+                for hears in self.restored:
+                    hears(seq, start.image)
+                return
+
+    async def _starts(self, last_seq: int) -> AsyncGenerator[tuple[int, _Kept]]:
+        """From where the fold can start, the furthest first."""
+        kept, before_seq = await self._kept(last_seq), 0
+        while self._checkpoint is not None:
+            try:
+                found = await self._checkpoint(before_seq)
+            except CheckpointDamaged as error:
+                self._logger.warning(
+                    "a checkpoint is damaged; the log is folded from an older one or its beginning",
+                    record=error.closed_seq,
+                    reason=str(error),
+                )
+                before_seq = error.closed_seq
+                continue
+            if kept is not None and (found is None or kept[0] >= found.closed.last_seq):
+                yield kept
+                kept = None
+            if found is None:
+                return
+            before_seq = found.closed_seq
+            yield found.closed.last_seq, _Kept(bytes.fromhex(found.closed.chain), 0, found.image)
+        if kept is not None:
+            yield kept
 
     async def _kept(self, last_seq: int) -> tuple[int, _Kept] | None:
         """What was kept at an earlier end, if it is of this log."""

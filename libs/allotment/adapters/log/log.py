@@ -215,9 +215,9 @@ class JetStreamLog:
         """The first record on a subject at or after `from_seq`."""
         return await self._jetstream.first_on_subject(self.stream, subject, from_seq)
 
-    async def checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint; see `newest_checkpoint`."""
-        return await newest_checkpoint(self)
+    async def checkpoint(self, before_seq: int = 0) -> Checkpoint | None:
+        """See `newest_checkpoint`."""
+        return await newest_checkpoint(self, before_seq)
 
     async def checkpoint_ending(self, last_seq: int) -> Checkpoint | None:
         """The checkpoint at the end of a segment, None where there is none."""
