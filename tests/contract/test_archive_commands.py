@@ -74,7 +74,7 @@ async def test_each_damage_is_named(
 ) -> None:
     async with filled(own_nats_server, grown) as log:
         await archiver(log, tmp_path / "archive", Keeps(live_segments=1)).run()
-    files = sorted((tmp_path / "archive").iterdir())
+    files = sorted((tmp_path / "archive").glob("*.allotment"))
     kept = [path.read_bytes() for path in files]
 
     async def problems() -> list[str]:

@@ -44,7 +44,7 @@ async def test_segments_go_to_a_bucket_and_are_read_from_there(
         found.is_down = False
         await one.run()
         assert (one.archived, one.dropped) == (3, 1)
-        assert len(found.objects) == 3
+        assert len(found.objects) == 6, "three segments, each with its index"
         assert all(key.startswith("of/allotment/segment-0000") for key in found.objects)
         whole = WholeLog(log)
         records = [r async for batch in whole.read(1, len(grown.records)) for r in batch]

@@ -1,5 +1,6 @@
 """Commands on a log whose old records left NATS answer as before."""
 
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
@@ -9,9 +10,14 @@ from tests.contract.archiving import archiver, filled
 from tests.recorded import read_log
 from tests.segmenting import Segmented, segmented
 
+from allotment.adapters.archive.whole import WholeLog
+from allotment.adapters.log import exported
 from allotment.adapters.log.nats_server import NatsServer
+from allotment.answers.source import FileSource
 from allotment_archiver.settings import Keeps
 from allotment_cli.main import main
+from allotment_proto.codec import decode_envelope
+from allotment_proto.events import PodObserved
 
 pytestmark = pytest.mark.anyio
 CLOSED_AFTER = (40, 80, 120, 160, 240)
@@ -30,10 +36,19 @@ async def answer(url: str, cache: Path, *words: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
+def pod_of(grown: Segmented) -> str:
+    """The first pod by name of the log's first half."""
+    names = set()
+    for record in grown.records[: len(grown.records) // 2]:
+        for event in decode_envelope(record.payload, record.subject).events:
+            if isinstance(event, PodObserved):
+                names.add(f"{event.namespace}/{event.name}")
+    return min(names)
+
+
 def questions(grown: Segmented) -> list[list[str]]:
     end = str(len(grown.records))
-    pods = sorted(grown.state.pods.values(), key=lambda pod: pod.fact.name)
-    pod = f"{pods[0].fact.namespace}/{pods[0].fact.name}"
+    pod = pod_of(grown)
     places = ["30", "90", str(grown.closed[2].last_seq), str(grown.closed[2].last_seq + 1), end]
     found = [["ledger", "--at", at, "-o", "json"] for at in places]
     found += [["get", "pods", "-A", "--at", at] for at in places]
@@ -47,7 +62,9 @@ def questions(grown: Segmented) -> list[list[str]]:
         ["usage", "--from", "150", "--to", end, "-o", "json"],
         ["replay", "--verify", "--to", end, "-o", "json"],
         ["replay", "--verify", "--from", "60", "--to", "220", "-o", "json"],
-        ["diff", "50", "250"],
+        ["diff", "50", "250", "-o", "json"],
+        ["log", "--since", "150", "--at", end, "-o", "json"],
+        ["log", "--since", str(grown.closed[2].last_seq + 1), "--at", end, "-o", "json"],
     ]
     return found
 
@@ -67,6 +84,52 @@ async def test_every_command_answers_as_before(
             assert found == wanted, words
             warm = await answer(own_nats_server.url, tmp_path / "new" / words[0], *words)
             assert warm == wanted, words
+
+
+@pytest.mark.parametrize("name", ["big-gang-is-not-starved", "churn-spread"])
+async def test_answers_are_those_of_a_fold_of_every_record(
+    own_nats_server: NatsServer, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed at many places, against a file of the same log that is folded from record 1."""
+    recorded = read_log(name)
+    grown = segmented(recorded, range(30, len(recorded) - 10, 37))
+    exported_to = tmp_path / "log.jsonl"
+    async with filled(own_nats_server, grown) as log:
+        await archiver(log, tmp_path / "archive", Keeps(live_segments=1)).run()
+        async with aclosing(WholeLog(log).read(1, await log.last_seq())) as batches:
+            records = [record async for batch in batches for record in batch]
+        exported_to.write_text("".join(f"{exported.encode(record)}\n" for record in records))
+        for words in questions(grown):
+            if words[0] == "replay" or "show" in words:  # nothing is folded
+                continue
+            words += [] if "-o" in words else ["-o", "json"]
+            found = await answer(own_nats_server.url, tmp_path / "new" / words[0], *words)
+            with monkeypatch.context() as patched:
+                patched.setattr(FileSource, "checkpoint", nowhere)
+                wanted = await answer("", tmp_path / "none", *words, "--file", str(exported_to))
+            assert found == wanted, words
+
+
+async def nowhere(source: FileSource, before_seq: int, before_ns: int | None = None) -> None:
+    return None
+
+
+async def test_a_damaged_index_is_named(
+    own_nats_server: NatsServer, grown: Segmented, tmp_path: Path
+) -> None:
+    words = ["log", "--pod", pod_of(grown), "--at", str(len(grown.records))]
+    async with filled(own_nats_server, grown) as log:
+        await archiver(log, tmp_path / "archive", Keeps(live_segments=1)).run()
+        wanted = await answer(own_nats_server.url, tmp_path / "a", *words)
+        one, other, *_ = sorted((tmp_path / "archive").glob("*.index"))
+        whole = one.read_bytes()
+        for wrong in (whole[:100], whole[:2000] + b"torn" + whole[2004:], other.read_bytes()):
+            one.write_bytes(wrong)
+            code, output = await answer(own_nats_server.url, tmp_path / "b", *words)
+            assert (code, output) == wanted or (code == 2 and one.name in output)
+        assert code == 2, "another segment's"
+        one.unlink()
+        assert await answer(own_nats_server.url, tmp_path / "b", *words) == wanted
 
 
 async def test_an_archive_that_is_away_is_named_and_only_where_it_is_needed(
@@ -106,7 +169,7 @@ async def test_a_log_whose_archive_begins_later_is_read_from_there(
         url = own_nats_server.url
         whole = await answer(url, tmp_path / "a", "replay", "--verify", "--to", end)
         await archiver(log, tmp_path / "archive", Keeps(live_segments=1)).run()
-        for path in sorted((tmp_path / "archive").iterdir())[:2]:
+        for path in sorted((tmp_path / "archive").glob("*.allotment"))[:2]:
             path.unlink()
         code, output = await answer(url, tmp_path / "b", "replay", "--verify", "--to", end)
         assert code == 0, output

@@ -131,7 +131,7 @@ async def test_a_torn_file_is_written_again(
     """As after a crash in the middle, or a disk that lied."""
     async with filled(own_nats_server, grown) as log:
         await archiver(log, tmp_path / "archive", Keeps(drops=False)).run()
-    names = sorted(os.listdir(tmp_path / "archive"))
+    names = sorted(path.name for path in (tmp_path / "archive").glob("*.allotment"))
     whole = (tmp_path / "archive" / names[1]).read_bytes()
     (tmp_path / "archive" / names[1]).write_bytes(whole[: len(whole) // 2])
     other = NatsServer(tmp_path / "other")
@@ -202,7 +202,7 @@ async def test_old_files_are_deleted_oldest_first(
 ) -> None:
     async with filled(own_nats_server, grown) as log:
         await archiver(log, tmp_path / "archive").run()
-        for name in sorted(os.listdir(tmp_path / "archive"))[:1]:
+        for name in sorted(path.name for path in (tmp_path / "archive").glob("*.allotment"))[:1]:
             os.utime(tmp_path / "archive" / name, (1, 1))
         await archiver(log, tmp_path / "archive", Keeps(archive_days=30)).run()
         files = Store(str(tmp_path / "archive")).list()

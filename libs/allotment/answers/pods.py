@@ -136,6 +136,7 @@ async def _followed(source: Source, story: PodStory, moment: str | At | None) ->
     """The state at a moment, to which a story was followed. Raises `AllotError` if no pod had its
     name.
     """
+    await source.kept.ask_archive()
     folded = await fold_at(source, moment)
     await _follow(source, story, folded.seq)
     if story.latest is None and source.kept.lacks:

@@ -9,10 +9,12 @@ from typing import NamedTuple, Self
 
 import anyio.to_thread
 
-from allotment.adapters.archive.file import SegmentBroken, SegmentFile
+from allotment.adapters.archive.file import Read, SegmentBroken, SegmentFile
+from allotment.adapters.archive.index import SUFFIX, SegmentIndex
 from allotment.adapters.archive.store import Store, Stored
 from allotment.adapters.log.checkpoints import Checkpoint, image_of
 from allotment.adapters.log.sealed import Ignored, seal, unseal
+from allotment.core.explain.history.concerned import StretchIndex
 from allotment.core.logport import LogDamaged, Record
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
@@ -35,6 +37,7 @@ class Archive:
         self.last_seq = self.files[-1].last_seq if self.files else 0
         self._cache = None if cache is None else _Cache(cache, store.url)
         self._open: dict[Stored, SegmentFile] = {}
+        self._indexes: dict[Stored, SegmentIndex] = {}
         self._frames: OrderedDict[tuple[Stored, int], list[Record]] = OrderedDict()
 
     @classmethod
@@ -63,18 +66,48 @@ class Archive:
         """The newest checkpoint of the archive that lies before a sequence, and before a time."""
         return await anyio.to_thread.run_sync(self._checkpoint, before_seq, before_ns)
 
+    @property
+    def indexed_seq(self) -> int:
+        """Up to here each segment has an index, 0 if the first one has none."""
+        found = 0
+        for stored in self.files:
+            if not stored.is_indexed:
+                break
+            found = stored.last_seq
+        return found
+
+    async def index_parts(self, key: str, last_seq: int) -> list[StretchIndex]:
+        """What the indexes say under a key, of the segments that begin up to a record, in order."""
+
+        def found() -> list[StretchIndex]:
+            files = [stored for stored in self.files if stored.first_seq <= last_seq]
+            return [self._index(stored).part_with(key) for stored in files]
+
+        return await anyio.to_thread.run_sync(found)
+
     def segment(self, stored: Stored) -> SegmentFile:
         """A file of the archive, opened once."""
         if stored not in self._open:
-            store, cache = self.store, self._cache
-
-            def read(offset: int, size: int) -> bytes:
-                if cache is None:
-                    return store.read(stored.name, offset, size)
-                return cache.read(store, stored, offset, size)
-
+            read = self._reading(stored, stored.name)
             self._open[stored] = SegmentFile(stored.name, stored.size_bytes, read)
         return self._open[stored]
+
+    def _index(self, stored: Stored) -> SegmentIndex:
+        if stored not in self._indexes:
+            name, chain = stored.name + SUFFIX, self.segment(stored).header.chain
+            self._indexes[stored] = SegmentIndex(name, chain, self._reading(stored, name))
+        return self._indexes[stored]
+
+    def _reading(self, stored: Stored, name: str) -> Read:
+        """Reads a file of a segment."""
+        store, cache = self.store, self._cache
+
+        def read(offset: int, size: int) -> bytes:
+            if cache is None:
+                return store.read(name, offset, size)
+            return cache.read(store, stored._replace(name=name), offset, size)
+
+        return read
 
     def _frame_with(self, seq: int) -> list[Record]:
         stored = self.files[bisect_left(self.files, seq, key=lambda each: each.last_seq)]

@@ -18,6 +18,7 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, S3Store
 
 from allotment.adapters.archive.file import SegmentFile
+from allotment.adapters.archive.index import SUFFIX
 
 CONNECT_WITHIN, ANSWER_WITHIN, RETRY_WITHIN = (
     timedelta(seconds=3),
@@ -41,7 +42,7 @@ class ArchiveUnreachable(Exception):
 
 
 class Stored(NamedTuple):
-    """A file in the archive, by its name."""
+    """A file in the archive, by its name; `is_indexed`: another says whom its records concern."""
 
     number: int
     first_seq: int
@@ -49,6 +50,7 @@ class Stored(NamedTuple):
     size_bytes: int
     written_ms: int
     name: str
+    is_indexed: bool = False
 
 
 class Store:
@@ -65,13 +67,15 @@ class Store:
 
     def list(self) -> list[Stored]:
         """All archived segments, the oldest first."""
+        listed = self._try("listed", lambda store: list(obstore.list(store)))
+        entries = {entry["path"]: entry for batch in listed for entry in batch}
         found = []
-        for batch in self._try("listed", lambda store: list(obstore.list(store))):
-            for entry in batch:
-                if name := _NAME.fullmatch(entry["path"]):
-                    at_ms = int(entry["last_modified"].timestamp() * 1000)
-                    number, first, last = map(int, name.groups())
-                    found.append(Stored(number, first, last, entry["size"], at_ms, entry["path"]))
+        for path, entry in entries.items():
+            if name := _NAME.fullmatch(path):
+                at_ms = int(entry["last_modified"].timestamp() * 1000)
+                number, first, last = map(int, name.groups())
+                is_indexed = path + SUFFIX in entries
+                found.append(Stored(number, first, last, entry["size"], at_ms, path, is_indexed))
         return sorted(found)
 
     def put(self, path: Path, name: str) -> None:

@@ -10,6 +10,7 @@ from allotment.adapters.archive.file import SegmentBroken
 from allotment.adapters.archive.store import ArchiveUnreachable
 from allotment.adapters.log.checkpoints import Checkpoint, CheckpointDamaged, checkpoint_at
 from allotment.core.errors import AllotError
+from allotment.core.explain.history.concerned import StretchIndex
 from allotment.core.logport import Record
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
@@ -143,6 +144,20 @@ class WholeLog:
             return await archive.checkpoint(before_seq, before_ns)
         except (ArchiveUnreachable, SegmentBroken) as error:
             raise self._missing(1, last_seq, error) from error
+
+    async def indexed_seq(self) -> int:
+        """Up to here the archive says whom records concern, 0 if there is none."""
+        if await self.archive_url() is None:
+            return 0
+        return (await self._reaching(0)).indexed_seq
+
+    async def index_parts(self, key: str, last_seq: int) -> list[StretchIndex]:
+        """What it says under a key, of the segments that begin up to a record, in order."""
+        archive = await self._reaching(0)
+        try:
+            return await archive.index_parts(key, last_seq)
+        except (ArchiveUnreachable, SegmentBroken) as error:
+            raise AllotError(f"the archive cannot be read: {error}", NAME_ONE) from error
 
     async def _archived(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
         archive = await self._reaching(last_seq)

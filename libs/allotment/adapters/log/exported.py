@@ -7,6 +7,7 @@
 
 import base64
 from collections.abc import AsyncGenerator, Iterator
+from itertools import islice
 from pathlib import Path
 
 import anyio
@@ -14,6 +15,7 @@ import msgspec
 
 from allotment.adapters.telemetry.log import file_trouble
 from allotment.core.errors import AllotError
+from allotment.core.explain.history.concerned import StretchIndex
 from allotment.core.logport import Record
 from allotment_proto.codec import UNREADABLE
 
@@ -121,6 +123,19 @@ class ExportedLog:
 
     async def near_seq(self) -> int:
         return 1
+
+    async def indexed_seq(self) -> int:
+        return 0
+
+    async def index_parts(self, key: str, last_seq: int) -> list[StretchIndex]:
+        return []
+
+    async def last_on(self, subject: str) -> int:
+        return max((record.seq for record in self.records if record.subject == subject), default=0)
+
+    async def first_on(self, subject: str, from_seq: int) -> Record | None:
+        rest = islice(self.records, max(from_seq, 1) - 1, None)
+        return next((record for record in rest if record.subject == subject), None)
 
     async def checkpoint_ending(self, last_seq: int) -> None:
         return None

@@ -34,7 +34,7 @@ from allotment_proto.events import Envelope
 
 STRETCH_RECORDS = 16_384
 STRETCH_BYTES = 32 << 20
-FAR_RECORDS = 200_000
+FAR_RECORDS = STRETCH_RECORDS
 """Records that lie further ahead are read without those between."""
 WORTH_RECORDS = 1_000
 """So many new records are worth writing."""
@@ -66,6 +66,20 @@ class ReadLog(Protocol):
     async def last_seq(self) -> int: ...
 
     def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]: ...
+
+    async def record(self, seq: int) -> Record | None: ...
+
+    async def indexed_seq(self) -> int:
+        """Up to here an archive says whom records concern, 0 if there is none. Raises AllotError if
+        that cannot be known now.
+        """
+        ...
+
+    async def index_parts(self, key: str, last_seq: int) -> list[StretchIndex]:
+        """What it says under a key, in order, of its segments that begin up to a record. Raises
+        AllotError.
+        """
+        ...
 
 
 class Notes(Protocol):
@@ -416,10 +430,13 @@ class KeptLog:
         self._log = log
         self._index = KeptIndex(directory, log_identity)
         self._is_open = False
+        self._is_asked = False
         self._pending: list[Record] = []
         """The records after the last stretch, as far as they were read."""
         self._pending_bytes = 0
         self._frames: OrderedDict[tuple[int, int], list[Record]] = OrderedDict()
+        self._archived_seq = 0
+        """Up to here, where the index begins, the archive says whom records concern."""
         self.lacks = ""
         """Why the records before the first one in NATS are left out, "" if they are not."""
 
@@ -450,11 +467,30 @@ class KeptLog:
 
     async def records(self, seqs: Iterable[int]) -> list[Record]:
         """The records at these sequences, as far as the log has them, in order."""
+        await self._open()
         found: list[Record] = []
         for seq in sorted(set(seqs)):
-            async with aclosing(self.read(seq, seq)) as batches:
-                found += [record async for batch in batches for record in batch]
+            kept = await self._kept_from(seq)
+            record = kept[0] if kept else await self._log.record(seq)
+            if record is not None:
+                found.append(record)
         return found
+
+    async def ask_archive(self) -> None:
+        """Leave the records to the archive whose index it has, and keep only those after them. To
+        be asked before reading what `about` or `uids_of` need: else it is read twice.
+        """
+        await self._open()
+        if self._is_asked:
+            return
+        self._is_asked = True
+        try:
+            indexed_seq = await self._log.indexed_seq()
+        except AllotError:  # what that means is said where it matters
+            return
+        if indexed_seq > self._reach and self._index.begin_at(indexed_seq + 1):
+            self._forget()
+        self._archived_seq = min(indexed_seq, self._index.base)
 
     async def about(self, things: Collection[Thing], last_seq: int) -> dict[Thing, list[int]]:
         """By each of these the sequences, in order and up to one that the log has, of the records
@@ -464,7 +500,14 @@ class KeptLog:
             await self._reach_to(last_seq)
             found = await self._index.about(things, last_seq)
             if self._index.reach >= last_seq:
-                return found
+                break
+        last_seq = min(last_seq, self._archived_seq)
+        for thing in found if last_seq else ():
+            key = key_of(thing)
+            parts = await self._log.index_parts(key, last_seq)
+            seqs = [seq for part in parts for seq in part.about.get(key, ()) if seq <= last_seq]
+            found[thing] = seqs + found[thing]
+        return found
 
     async def uids_of(self, name: str, last_seq: int) -> list[str]:
         """The pods of a name, or of a family (see `StretchIndex.uids`), the oldest first; some may
@@ -474,7 +517,12 @@ class KeptLog:
             await self._reach_to(last_seq)
             found = await self._index.uids_of(name)
             if self._index.reach >= last_seq:
-                return found
+                break
+        if not self._archived_seq:
+            return found
+        parts = await self._log.index_parts(name, min(last_seq, self._archived_seq))
+        before = [uid for part in parts for uid in part.uids.get(name, ())]
+        return list(dict.fromkeys((*before, *found)))
 
     async def seq_before(self, ms: int) -> int:
         """A sequence up to which every record was written before a time; more may follow."""
@@ -542,11 +590,11 @@ class KeptLog:
 
     async def _reach_to(self, last_seq: int) -> None:
         """Read and index the log up to a record that it has."""
-        await self._open()
+        await self.ask_archive()
         if self._pending and self._pending[0].seq != self._index.end + 1:
             self._forget()  # what was before them was not sound
         near_seq = await self._log.near_seq()
-        if self._reach + 1 < near_seq or self._index.base:
+        if self._reach + 1 < near_seq or self._index.base > self._archived_seq:
             try:
                 first_seq = await self._log.first_seq()
             except AllotError as error:  # better an answer from what is there
@@ -554,6 +602,7 @@ class KeptLog:
             if not self._index.base < first_seq <= self._reach + 1:
                 self._index.begin_at(first_seq)
                 self._forget()
+                self._archived_seq = 0
         if self._reach < last_seq:
             async with aclosing(self.read(self._reach + 1, last_seq)) as rest:
                 async for _ in rest:
