@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from allotment.adapters.log import exported
-from allotment.adapters.service.moments import At, AtSequence, moment_text
+from allotment.adapters.service.moments import At, AtSequence, AtTime, moment_text
 from allotment.answers import moments
 from allotment.answers.folding import end_of, fold
 from allotment.answers.pods import records_about
@@ -19,6 +19,7 @@ from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
 from allotment.core.explain.history import concerned, story
 from allotment.core.explain.history.records import Effects, LogLine, Wanted, stood_on
+from allotment.core.ledger import snapshot
 from allotment.core.logport import Record
 from allotment.core.units import QuantityError, bytes_text, rfc3339, whole_up
 from allotment_cli.options import completion
@@ -371,7 +372,7 @@ async def _show(
         shown = 0
         end = await end_of(source, None if at is None else moments.parse(at, now_ms))
         last_seq = end.last_seq
-        async with aclosing(_batches(source, subject, last_seq, follow=follow)) as batches:
+        async with aclosing(_batches(source, wanted, last_seq, follow=follow)) as batches:
             async for batch in batches:
                 for record in batch:
                     if end.until_ns is not None and record.time_ns >= end.until_ns:
@@ -387,22 +388,43 @@ async def _show(
 
 
 async def _batches(
-    source: Source, subject: concerned.Subject, last_seq: int, *, follow: bool
+    source: Source, wanted: Asked, last_seq: int, *, follow: bool
 ) -> AsyncGenerator[list[Record]]:
-    """The records in which the subject may occur."""
-    found = None if follow else await records_about(source, subject, last_seq)
+    """The records in which the subject may occur, from those on that are wanted or before."""
+    found = await records_about(source, wanted.lines.subject, last_seq)
     if found is not None:
         yield found
-        return
-    try:
-        first_seq = await source.first_seq()
-    except AllotError as error:
-        first_seq = await source.near_seq()
-        note(f"shown from record {first_seq} on: {error.message}")
+        if not follow:
+            return
+        first_seq = last_seq + 1
+    else:
+        first_seq = await _first_seq(source, wanted, last_seq)
     batches = source.follow(first_seq - 1) if follow else source.read(first_seq, last_seq)
     async with aclosing(batches):
         async for batch in batches:
             yield batch
+
+
+async def _first_seq(source: Source, wanted: Asked, last_seq: int) -> int:
+    """The record to begin with: after the last checkpoint before what is wanted, whose state says
+    what was booked then; or else the first that can be read.
+    """
+    try:
+        match wanted.since:
+            case None:
+                checkpoint = None
+            case AtSequence(seq=seq):
+                checkpoint = await source.checkpoint(min(seq, last_seq))
+            case AtTime(ms=ms):
+                checkpoint = await source.checkpoint(last_seq, ms * 1_000_000)
+        if checkpoint is not None:
+            wanted.lines.claims.begin(snapshot.decode(checkpoint.image))
+            return checkpoint.closed.last_seq + 1
+        return await source.first_seq()
+    except AllotError as error:
+        first_seq = await source.near_seq()
+        note(f"shown from record {first_seq} on: {error.message}")
+        return first_seq
 
 
 def _one(record: Record, wanted: Asked, output: str, collected: list[LogLine]) -> int:

@@ -7,7 +7,7 @@ from allotment.core.explain.history.concerned import gaining
 from allotment.core.explain.rows.pod_views import asks_text
 from allotment.core.explain.rows.views import plain
 from allotment.core.ledger.claims import claim_text, difference
-from allotment.core.ledger.model import ENDED, SINGLE
+from allotment.core.ledger.model import ENDED, SINGLE, ClusterState
 from allotment.core.placement.devices import FAMILIES
 from allotment.core.reasons import problem_text, refusal_text
 from allotment.core.units import rfc3339
@@ -58,6 +58,12 @@ class Claims:
     def __init__(self) -> None:
         self._booked: dict[str, tuple[str, int, tuple[Holding, ...]]] = {}
         """By uid: the node, the decision (0 if others bound the pod), the cards."""
+
+    def begin(self, state: ClusterState) -> None:
+        """Begin with the record after a state's."""
+        for uid, pod in state.pods.items():
+            if (held := pod.allocation) is not None:
+                self._booked[uid] = held.node, held.seq, held.holdings
 
     def note(self, event: Event, seq: int) -> str:
         """What is to be added to the event's line; empty if nothing is."""
