@@ -147,7 +147,10 @@ class FileSource:
         return len(self.records)
 
     async def checkpoint(self, before_seq: int, before_ns: int | None = None) -> Checkpoint | None:
-        return None
+        from allotment.adapters.archive.whole import WholeLog
+
+        whole = WholeLog(exported.ExportedLog(self.records))
+        return await whole.checkpoint(before_seq, before_ns)
 
     def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
         return self.kept.read(first_seq, last_seq)
@@ -292,6 +295,8 @@ async def _live(
                 yield LiveSource(whole, kept, snapshots, jetstream, screen)
             finally:
                 await kept.close()
+                for wrong in whole.damaged.values():
+                    screen.note(f"a checkpoint is damaged and was not used: {wrong}")
                 if kept.lacks:
                     screen.note(f"what is older is left out: {kept.lacks}")
                 if kept.trouble:
