@@ -13,7 +13,9 @@ from urllib.parse import parse_qsl, quote, unquote
 import anyio
 import anyio.to_thread
 
+from allotment.adapters.archive.whole import WholeLog
 from allotment.adapters.log.fold import Fold
+from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.snapshots import SnapshotStore
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.core.logport import Record
@@ -60,24 +62,27 @@ async def append(log: MemoryLog, *events: Event) -> int:
 
 @asynccontextmanager
 async def following(
-    log: MemoryLog,
+    log: MemoryLog | JetStreamLog,
     *,
     bytes_max: int = 64 * MIB,
     snapshots: SnapshotStore | None = None,
     clock_ms: Callable[[], int] = lambda: NOW_MS,
     directory: Path | None = None,
     is_filled: bool = True,
+    archive: str | None = None,
 ) -> AsyncIterator[History]:
     """A history that follows the log and has caught up with it; it knows the past before a
-    snapshot, or else (`is_filled`) goes on to read it.
+    snapshot, or else (`is_filled`) goes on to read it. `archive`: where that of the log is, if not
+    where it says.
     """
     history = History(bytes_max, clock_ms, logger(), directory)
     fold = Fold(log, logger(), snapshots, log.checkpoint)
-    history.attach(fold, log)
+    history.attach(fold, WholeLog(log, archive))
     await history.open()
     async with anyio.create_task_group() as group:
         group.start_soon(fold.run)
         group.start_soon(history.keep)
+        group.start_soon(history.read_back)
         with patience():
             await fold.caught_up.wait()
             if is_filled:
@@ -104,7 +109,7 @@ def history_of(records: Sequence[Record]) -> tuple[History, FedFold]:
     """A history that has followed these records; "now" is the time of the last one."""
     last_ms = records[-1].time_ns // 1_000_000 if records else 0
     history, fold = History(64 * MIB, lambda: last_ms, logger()), FedFold()
-    history.attach(fold, fold.log)
+    history.attach(fold, WholeLog(fold.log))
     for record in records:
         fold.feed(record)
     return history, fold

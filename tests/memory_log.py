@@ -16,7 +16,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from allotment.adapters.log.checkpoints import Checkpoint, checkpoint_ending, newest_checkpoint
+from allotment.adapters.log.checkpoints import Checkpoint, newest_checkpoint
 from allotment.core.logport import (
     AppendResult,
     Landed,
@@ -189,9 +189,6 @@ class MemoryLog:
     async def first_on(self, subject: str, from_seq: int) -> Record | None:
         await anyio.lowlevel.checkpoint()
         return self.core.first_on_subject(subject, from_seq)
-
-    async def checkpoint_ending(self, last_seq: int) -> Checkpoint | None:
-        return await checkpoint_ending(self, last_seq)
 
     async def checkpoint(self, before_seq: int = 0) -> Checkpoint | None:
         return await newest_checkpoint(self, before_seq)

@@ -1,13 +1,14 @@
 """A recorded log with segments closed in it, as a binder closes them."""
 
 import io
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from allotment.adapters.archive.file import Header, Writer, Written
+from allotment.adapters.archive.file import HEAD_DIGITS, Header, Writer, Written
 from allotment.adapters.archive.store import Store
+from allotment.adapters.log import exported
 from allotment.adapters.log.checkpoints import count_of, digest_of_image, parts_of
 from allotment.core import chain
 from allotment.core.ledger import snapshot
@@ -176,3 +177,24 @@ def put(log: Segmented, number: int, store: Store, directory: Path) -> Written:
     local.write_bytes(data)
     store.put(local, done.name)
     return done
+
+
+def rewritten(
+    log: Segmented, change: Callable[[Record], Record], number: int = 1
+) -> tuple[bytes, str]:
+    """A file whose frames were made again after a change, with the heads of what was written."""
+    closed = log.closed[number - 1]
+    buffer = io.BytesIO()
+    header = header_of(log, closed)
+    writer = Writer(buffer, header)
+    for record in log.records[closed.first_seq - 1 : closed.last_seq]:
+        before = writer._head
+        changed = change(record)
+        writer.add(changed)
+        if changed != record:  # the line keeps the head that was written
+            head = chain.linked(before, record)
+            writer._head = head
+            line = exported.encode(changed, head.hex()[:HEAD_DIGITS])
+            writer._lines[-1] = line.encode() + b"\n"
+    writer.close()
+    return buffer.getvalue(), header.name

@@ -48,7 +48,7 @@ async def run(ctx: Context, listening: Callable[[str], None] = lambda address: N
             traces.attach(fold)
 
         opened = (
-            open_reading(ctx, INSPECTOR, attach)
+            open_reading(ctx, INSPECTOR, attach, settings.archive)
             if settings.file is None
             else open_file(ctx, settings.file, attach)
         )
@@ -71,6 +71,7 @@ async def run(ctx: Context, listening: Callable[[str], None] = lambda address: N
                 ctx.log.info("pages", address=address)
                 listening(address)
                 group.start_soon(history.keep)
+                group.start_soon(history.read_back)
                 group.start_soon(history.fill)
                 group.start_soon(traces.run, reading.fold)
                 with ctx.until_stop():

@@ -49,11 +49,15 @@ class Frame(msgspec.Struct, frozen=True):
     zone_minutes: int
     kind: str
     text: str
+    unread: str
+    """Which older records the page lacks, and why; else ""."""
     first_ms: int
     last_ms: int
     x: str
     """Where the moment is, in percent."""
     marks: tuple[MarkShown, ...]
+    unread_x: str
+    """Up to where the slider knows neither marks nor records, in percent."""
     window: str
     density: str
     """The path of an SVG that is `BINS` wide and `HEIGHT` high."""
@@ -64,6 +68,7 @@ def frame_of(moment: Moment, window: str = "") -> Frame:
     index = moment.index
     first_ms, last_ms = _stretch(moment, WINDOWS.get(window))
     entry = moment.entry(moment.seq)
+    unread_ms = index.times_ms[0] if moment.unread_seq and index.times_ms else first_ms
     return Frame(
         seq=moment.seq,
         head_seq=moment.head_seq,
@@ -76,7 +81,8 @@ def frame_of(moment: Moment, window: str = "") -> Frame:
         zone=zone_text(moment.time_ms),
         zone_minutes=offset_minutes(moment.time_ms),
         kind=index.kind_of(moment.seq),
-        text=sentence(entry) if entry is not None else no_entry(moment.gone_seq),
+        text=sentence(entry) if entry is not None else moment.gone or "the log is empty",
+        unread=unread_text(moment),
         first_ms=first_ms,
         last_ms=last_ms,
         x=_place(moment.time_ms, first_ms, last_ms),
@@ -90,16 +96,19 @@ def frame_of(moment: Moment, window: str = "") -> Frame:
             )
             for mark in index.marks_shown(first_ms, last_ms)
         ),
+        unread_x=_place(unread_ms, first_ms, last_ms),
         window=window if window in WINDOWS else "",
         density=density_path(index.density(first_ms, last_ms)),
     )
 
 
-def no_entry(gone_seq: int) -> str:
-    """What a moment without a record says."""
-    if gone_seq:
-        return f"records 1 to {gone_seq} have left NATS; commands read them from the archive"
-    return "the log is empty"
+def unread_text(moment: Moment) -> str:
+    """What a page says that lacks older records, "" if it lacks none."""
+    if not moment.is_partial:
+        return ""
+    if moment.unread:
+        return f"Records 1 to {moment.unread_seq:,} are not shown here: {moment.unread}."
+    return f"Records 1 to {moment.unread_seq:,} are still being read and are not shown here yet."
 
 
 def headline(silent_since_ms: int | None, idle: Sequence[Finding]) -> str:
@@ -112,8 +121,7 @@ def headline(silent_since_ms: int | None, idle: Sequence[Finding]) -> str:
 
 def _stretch(moment: Moment, length_ms: int | None) -> tuple[int, int]:
     """From when to when the slider goes: all the log, or so much of it with the moment inside."""
-    times = moment.index.times_ms
-    first_ms = times[0] if times else moment.time_ms
+    times, first_ms = moment.index.times_ms, moment.first_ms
     last_ms = max(times[-1] if times else 0, first_ms + 1)
     if length_ms is None or last_ms - first_ms <= length_ms:
         return first_ms, last_ms

@@ -11,7 +11,12 @@ The newest state is folded as everywhere (`adapters/log/fold.py`). With it are k
 * what is short of every record (`index.py`), and the last records as they were written.
 
 A start from a snapshot that reaches further than these files knows nothing of what is between; that
-is read while the pages are served already.
+is read while the pages are served already. A start without files indexes no records before the
+segment in which it begins. Any moment can be shown all the same, from the log's checkpoints; a
+question that concerns older records has them indexed, segment by segment, the newest first.
+
+Records that have left NATS are read from the archive (`adapters/archive/whole.py`). While that
+cannot be read, the past begins where the records in NATS do.
 
 States are looked at in worker threads, one at a time each; no other code touches a state meanwhile.
 Records are folded there as well, a bounded number at a time: a long way through the log holds
@@ -33,7 +38,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar, cast
@@ -43,8 +48,15 @@ import anyio.from_thread
 import anyio.to_thread
 import msgspec
 
+from allotment.adapters.log.checkpoints import Checkpoint
 from allotment.adapters.log.fold import Fold
-from allotment.adapters.log.kept import STRETCH_RECORDS, WORTH_RECORDS, KeptIndex, envelope_of
+from allotment.adapters.log.kept import (
+    FAR_RECORDS,
+    STRETCH_RECORDS,
+    WORTH_RECORDS,
+    KeptIndex,
+    envelope_of,
+)
 from allotment.adapters.log.snapshots import (
     SnapshotDirectory,
     SnapshotMemory,
@@ -53,13 +65,23 @@ from allotment.adapters.log.snapshots import (
 )
 from allotment.adapters.service.reading import ReadableLog
 from allotment.adapters.telemetry.log import Logger
+from allotment.core import chain
+from allotment.core.errors import AllotError
 from allotment.core.explain.causes.why import ASKED_OFTEN, Whys
 from allotment.core.explain.doctor import Finding, of_leases
-from allotment.core.explain.history.concerned import NODE, POD, StretchIndex, Thing, key_of
+from allotment.core.explain.history.concerned import (
+    GROUP,
+    NODE,
+    POD,
+    StretchIndex,
+    Thing,
+    family_of,
+    key_of,
+)
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record, pass_over
-from allotment.core.logport import LogDamaged, LogUnavailable, Record
+from allotment.core.logport import LogUnavailable, Record
 from allotment_inspector.index import Gone, Index, Mark
 from allotment_proto import subjects
 from allotment_proto.codec import UndecodableError, decode_envelope
@@ -83,6 +105,8 @@ CHUNK_RECORDS = 4_000
 """So many records are read and folded at a time on the way to a moment."""
 AGAIN_S = 1.0
 """After so long the past is asked for again, when the log did not answer."""
+LOOK_AGAIN_S = 10.0
+"""So often at most an archive that could not be read is tried again."""
 STEPPING_STONES = 4
 STONE_BEHIND = 24
 """After a fold that took longer than to unpack a state, a state a few steps before its end is kept:
@@ -119,6 +143,14 @@ class Past(Protocol):
 
     def about(self, thing: Thing, seq: int) -> list[int]:
         """The records about something, up to one."""
+        ...
+
+    def may_have(self, key: str) -> bool:
+        """Whether records that are not indexed may concern a thing or name that is at their end."""
+        ...
+
+    def seq_at(self, ms: int) -> int:
+        """The last record at a time or before."""
         ...
 
     def uids_of(self, name: str) -> list[str]:
@@ -185,8 +217,11 @@ class Moment:
         is_now: bool,
         silent_since_ms: int | None,
         idle: Sequence[Finding],
+        first_ms: int,
         unread_seq: int,
+        unread: str,
         gone_seq: int,
+        gone: str,
     ) -> None:
         self.state = state
         self.seq = state.seq
@@ -201,10 +236,20 @@ class Moment:
         self.index = index
         self._past = past
         self.memo = memo
+        self.first_ms = first_ms
+        """When the first record was written that can be read."""
         self.unread_seq = unread_seq
-        """Up to this record the log is still being read: of what was there little is known yet."""
+        """Up to this record it is not indexed whom the log concerns."""
+        self.unread = unread
+        """Why not, "" if it was not asked or is under way."""
+        self.is_partial = False
+        """Whether something was asked that the records up to `unread_seq` may say more about."""
+        self.is_needy = False
+        """Whether the answer is of little use without them."""
         self.gone_seq = gone_seq
-        """Up to this record the log has left NATS; no earlier moment can be shown."""
+        """Up to this record the log cannot be read; no earlier moment can be shown."""
+        self.gone = gone
+        """Why, and what to do."""
 
     @cached_property
     def whys(self) -> Whys:
@@ -225,9 +270,29 @@ class Moment:
         """These records, as far as the log has them up to the moment."""
         return self._past.records([seq for seq in seqs if seq <= self.seq])
 
-    def seqs(self, kind: str, name: str) -> Sequence[int]:
-        """The records about a pod (by uid), a group (``<namespace>/<name>``) or a node."""
-        return self._past.about((kind, name), self.seq)
+    def seqs(self, kind: str, name: str, last: int = 0) -> Sequence[int]:
+        """The records about a pod (by uid), a group (``<namespace>/<name>``) or a node; all, or at
+        least the last so many.
+        """
+        found = self._past.about((kind, name), self.seq)
+        if not last or len(found) < last:
+            self._miss(key_of((kind, name)), is_needy=kind != NODE)
+        return found
+
+    def needs(self, seq: int) -> None:
+        """Note that the answer is of little use without an index of the records from one on."""
+        self.is_partial = self.is_partial or seq <= self.unread_seq
+        self.is_needy = self.is_needy or seq <= self.unread_seq
+
+    def _miss(self, key: str, *, is_needy: bool) -> None:
+        """Note that records about a thing or name are wanted, which may not be indexed."""
+        if self.unread_seq and (self.seq <= self.unread_seq or self._past.may_have(key)):
+            self.is_partial = True
+            self.is_needy = self.is_needy or is_needy
+
+    def seq_at(self, ms: int) -> int:
+        """The last record at a time or before, up to the moment."""
+        return min(self._past.seq_at(ms), self.seq)
 
     def states(self, seqs: Sequence[int]) -> Iterator[tuple[Entry, ClusterState]]:
         """These records, given in order, each with the state after it. The state is the caller's
@@ -259,11 +324,18 @@ class Moment:
                 yield entry.time_ms, state
 
     def pods_named(self, namespace: str, name: str) -> tuple[str, ...]:
-        """The uids of the pods that had this name up to the moment, the oldest first."""
-        return tuple(filter(self._is_seen, self._past.uids_of(f"{namespace}/{name}")))
+        """The uids of the pods that had this name up to the moment, the oldest first. One that was
+        gone before the index begins is there only if no later one is.
+        """
+        found = tuple(filter(self._is_seen, self._past.uids_of(f"{namespace}/{name}")))
+        self._miss(f"{namespace}/{name}", is_needy=True)
+        if not found:
+            self.needs(1)
+        return found
 
     def family(self, name: str) -> tuple[str, ...]:
         """The uids of the pods of a family (`family_of`) up to the moment, the oldest first."""
+        self._miss(name, is_needy=False)
         return tuple(filter(self._is_seen, self._past.uids_of(name)))
 
     def pods_seen(self) -> Iterator[tuple[str, Sequence[str]]]:
@@ -273,6 +345,8 @@ class Moment:
         for number in range(STRETCHES_NAMED):
             found = self._past.newest(number)
             if found is None:
+                self.is_partial = self.is_partial or bool(self.unread_seq)
+                self.needs(self.seq)
                 return
             for name, uids in found.uids.items():
                 if "//" in name:
@@ -290,13 +364,14 @@ class Moment:
                 yield name
 
     def _is_seen(self, uid: str) -> bool:
-        return bool(self.seqs(POD, uid))
+        return bool(self._past.about((POD, uid), self.seq))
 
     def gone_since(self, ms: int) -> list[GoneNode]:
         """The nodes that went since a time, as they were last seen."""
         found = []
         for gone in self.index.gone_between(ms, self.seq):
-            fact = self.memo.get(("gone", gone.seq, gone.name), partial(self._last_seen, gone))
+            key = ("gone", gone.seq, gone.name, self.unread_seq)
+            fact = self.memo.get(key, partial(self._last_seen, gone))
             if fact is not None:
                 found.append(GoneNode(gone.ms, fact))
         return found
@@ -310,8 +385,10 @@ class Moment:
         return None
 
     def ms_of(self, seq: int) -> int | None:
-        """When a record was written."""
-        return self.index.ms_of(seq)
+        """When a record was written, None if the log has none there."""
+        ms = self.index.ms_of(seq)
+        entry = self.entry(seq) if ms is None else None
+        return ms if entry is None else entry.time_ms
 
     def marks(self) -> Sequence[Mark]:
         """The marked records that are known up to the moment, in order."""
@@ -363,9 +440,22 @@ class History:
         """Where the snapshot stands that the fold started from."""
         self._later, self._later_about = Index(), StretchIndex()
         """Of the records after it, while `kept` has not come so far."""
-        self._base: tuple[int, int, bytes] = (0, 0, b"")
-        """The last record that has left the log, when its segment was closed, and the state there,
-        packed."""
+        self._base_seq = 0
+        self._first_ms = 0
+        """When the record after it was written, 0 if that is not known."""
+        self._near_seq = 1
+        """The first record in NATS, when the archive was looked at last."""
+        self._gone = ""
+        """Why the records up to `_base_seq` cannot be read, and what to do."""
+        self._is_away = False
+        """Whether there is an archive that cannot be read now."""
+        self._looked_s = 0.0
+        self._wanted = anyio.Event()
+        """Set when records that are not indexed are asked for."""
+        self._backs = 0
+        """How often that was tried."""
+        self._unread = ""
+        """Why it failed the last time."""
         self._states: SnapshotStore = SnapshotMemory()
         self._held: dict[int, bytes] = {}
         """States that are not in `_states` yet."""
@@ -400,33 +490,47 @@ class History:
 
     async def _open(self) -> None:
         assert self._log is not None
-        first_seq = await self._log.first_seq()
-        await self.kept.open(digests_of(self._log), first_seq)
-        await self._begin_after(first_seq - 1)
+        await self.kept.open(digests_of(self._log), await self._log.near_seq())
+        await self._look_back()
 
     def idle(self) -> Sequence[Finding]:
         """The scheduling services that have no active replica now."""
         assert self._fold is not None
         return of_leases(self.active(), self._fold.state.policy.scheduler_names)
 
-    async def _begin_after(self, seq: int) -> None:
-        """Have the state at a record, where those up to it have left the log."""
+    async def _look_back(self) -> None:
+        """Find where the log begins that can be read, with its archive."""
         assert self._log is not None
-        if seq <= self._base[0]:
-            return
-        found = await self._log.checkpoint_ending(seq)
-        if found is None:
-            raise LogDamaged(f"the log begins with record {seq + 1}, and has no checkpoint there")
-        packed = await anyio.to_thread.run_sync(zlib.compress, found.image, _LEVEL)
-        self._base = seq, found.closed.at_ms, packed
+        self._looked_s = time.monotonic()
+        self._near_seq = await self._log.near_seq()
+        self._is_away = False
+        try:
+            first_seq = await self._log.first_seq()
+        except AllotError as error:
+            first_seq, self._is_away, self._gone = self._near_seq, True, str(error)
+        else:
+            gone = f"records 1 to {first_seq - 1} have left NATS, and no archive has them"
+            self._gone = gone if first_seq > 1 else ""
+        self._base_seq, self._first_ms = first_seq - 1, 0
+        with suppress(AllotError):  # a file may be damaged, and others not
+            first = await self._log.record(first_seq)
+            self._first_ms = 0 if first is None else first.time_ns // 1_000_000
         async with self._asking:
-            self.kept.begin_at(max(seq + 1, self.kept.base + 1))
-            await self.kept.forget(seq)
+            if self.kept.reach < self._base_seq:
+                self.kept.begin_at(first_seq)
+            await self.kept.forget(self._base_seq)
 
     @property
     def base_seq(self) -> int:
-        """The last record that has left the log, 0 if none has."""
-        return self._base[0]
+        """The last record that cannot be read any longer, 0 if all can."""
+        return self._base_seq
+
+    @property
+    def unread_seq(self) -> int:
+        """Up to this record, of those that can be read, it is not indexed whom they concern."""
+        if not self.is_filled:
+            return self._began_seq
+        return self.kept.base if self.kept.base > self._base_seq else 0
 
     @property
     def head_seq(self) -> int:
@@ -453,9 +557,16 @@ class History:
 
     def _begin(self, seq: int, image: bytes) -> None:
         """The fold starts from a snapshot: perhaps not all of what was before is known yet."""
+        assert self._fold is not None
         self._began_seq = seq
         self._later = Index(seq + 1)
         self._held[seq] = image
+        opened = self._fold.state.segments.open
+        begin = seq if opened.closing == seq else opened.first_seq - 1
+        if begin - self.kept.reach > (FAR_RECORDS if self.kept.end > self.kept.base else 0):
+            self.kept.begin_at(begin + 1)
+        if self.kept.base == seq:
+            self._whole.begin_with(_facts(self._fold.state))
 
     def _take(self, record: Record, envelope: Envelope | None) -> None:
         self.kept.take(record, envelope)
@@ -503,9 +614,10 @@ class History:
         while True:
             try:
                 await work()
-            except LogUnavailable as error:
+            except (LogUnavailable, AllotError) as error:
                 self._logger.warning("the past is not read now", reason=str(error))
                 self.trouble = f"the past of the log is not read now: {error}"
+                self._near_seq = 0  # what there is may have changed
                 await anyio.sleep(AGAIN_S)
             else:
                 self.trouble = ""
@@ -518,13 +630,14 @@ class History:
     async def _keep(self) -> None:
         assert self._log is not None
         assert self._fold is not None
-        await self._begin_after(self._fold.state.segments.dropped_seq)
+        if self._fold.state.segments.dropped_seq >= self._near_seq or self._is_time_to_look():
+            await self._look_back()
         while not self.is_filled:
             async with aclosing(self._log.read(self.kept.reach + 1, self.head_seq)) as batches:
                 async for batch in batches:
                     async with self._asking:
                         if batch[0].seq > self.kept.reach + 1:
-                            break  # what is before it has left the log: see `_begin_after`
+                            break  # what is before it has left the log: see `_look_back`
                         for record in batch:
                             self.kept.take(record, envelope_of(record))
                     await self._write(STRETCH_RECORDS)
@@ -544,24 +657,109 @@ class History:
             packed = await anyio.to_thread.run_sync(zlib.compress, image, _LEVEL)
             try:
                 await self._states.save(seq, packed, await digests_of(self._log)(seq))
-            except OSError as error:
+            except (AllotError, OSError) as error:
                 self._logger.warning("a state of the past is not kept", reason=str(error))
             del self._held[seq]
 
     # Looking
 
-    def seq_at(self, ms: int) -> int:
-        """The last record at a time or before."""
-        return min(self.index.seq_at(ms), self.head_seq)
+    async def seq_at(self, ms: int) -> int:
+        """The last record at a time or before. Raises LogUnavailable, AllotError."""
+        seq = self.index.seq_at(ms)
+        if seq < self.index.first_seq and self._log is not None:
+            seq = await self._log.seq_before((ms + 1) * 1_000_000)
+        return min(seq, self.head_seq)
+
+    def ask_back(self) -> None:
+        """Have the newest segment indexed that is not; see `read_back`."""
+        self._wanted.set()
+
+    async def read_back(self) -> None:
+        """Index older segments as they are asked for, one each time; for ever."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = anyio.Event()
+            try:
+                await self._index_back()
+            except (LogUnavailable, AllotError) as error:
+                self._logger.warning("older records are not read", reason=str(error))
+                self._unread = str(error)
+            else:
+                self._unread = ""
+            self._backs += 1
+            self._tell()
+
+    async def asked_back(self, within_s: float) -> None:
+        """Ask for older records, and wait until a segment of them is indexed, or so long."""
+        before = self._backs
+        self.ask_back()
+        with anyio.move_on_after(within_s):
+            while self._backs == before:
+                await self.changed()
+
+    async def _index_back(self) -> None:
+        """Index the segment before the oldest record that is indexed. Raises AllotError for an
+        archive that cannot be read, or holds other records than the log names.
+        """
+        while not self.is_filled:
+            await self.changed()
+        log, last = self._log, self.kept.base
+        assert log is not None
+        if last <= self._base_seq:
+            return
+        due = await self._chain_at_base()
+        begin = await log.checkpoint(last)
+        before = await anyio.to_thread.run_sync(_before, begin)
+        del begin  # it may be large
+        first = max(before.seq, self._base_seq) + 1
+        notes = Index()
+        older = KeptIndex(self._directory, log.identity, notes)
+        older.begin_at(first)
+        if before.seq == first - 1:
+            older.begin_among(before.keys)
+            notes.begin_with(before.nodes)
+        head = bytes.fromhex(before.chain)
+        async with aclosing(log.read(first, last)) as batches:
+            async for batch in batches:
+                head = await anyio.to_thread.run_sync(_index, older, batch, head)
+                if older.is_due(STRETCH_RECORDS):
+                    await older.write()
+        if older.reach != last:
+            raise LogUnavailable(f"record {older.reach + 1} has left the log meanwhile")
+        if due and before.seq == first - 1 and head.hex() != due:
+            raise AllotError(
+                f"records {first} to {last} are not those of this log: their chain ends at"
+                f" {head.hex()}, and the log names {due}",
+                "find the first that is altered: allot log verify",
+            )
+        if older.is_due(1):
+            await older.write()
+        async with self._asking:
+            self.kept.precede(older)
+            self._whole.precede(notes)
+
+    async def _chain_at_base(self) -> str:
+        """The chain's head that the log names where the index begins, "" if it names none there;
+        then `kept` knows what existed there.
+        """
+        assert self._log is not None
+        found = await self._log.checkpoint(self.kept.base + 1)
+        if found is None or found.closed.last_seq != self.kept.base:
+            return ""
+        if not self.kept.knows_before:
+            self.kept.begin_among((await anyio.to_thread.run_sync(_before, found)).keys)
+        return found.closed.chain
 
     @asynccontextmanager
     async def moment(self, seq: int | None) -> AsyncIterator[Moment]:
         """The moment after the record `seq` (None: the newest), for as long as the block lasts.
 
         A sequence beyond the end of the log counts as its end. Raises LogUnavailable when what is
-        needed cannot be read.
+        needed cannot be read, AllotError when it is in an archive that cannot.
         """
         is_now = seq is None
+        if seq is not None and seq <= self.base_seq and self._is_time_to_look():
+            await self._look_back()  # the archive may be there again
         wanted = self.head_seq if seq is None else max(min(seq, self.head_seq), self.base_seq)
         look = self._near if wanted == self.head_seq else self._far
         async with look.lock:
@@ -573,8 +771,8 @@ class History:
             self.builds += 1
             time_ms = self.index.ms_of(wanted)
             if time_ms is None:
-                found = await self.entries((wanted,))
-                time_ms = found[0].time_ms if found else self._base[1]
+                found = await self.entries((wanted, wanted + 1))
+                time_ms = found[0].time_ms if found else 0
             silent_ms = self.silent_since_ms() if is_now else None
             yield Moment(
                 look.state,
@@ -587,9 +785,15 @@ class History:
                 is_now=is_now,
                 silent_since_ms=silent_ms,
                 idle=self.idle() if is_now and silent_ms is None else (),
-                unread_seq=0 if self.is_filled else self._began_seq,
+                first_ms=self._first_ms or next(iter(self.index.times_ms), time_ms),
+                unread_seq=self.unread_seq,
+                unread=self._unread,
                 gone_seq=self.base_seq,
+                gone=self._gone,
             )
+
+    def _is_time_to_look(self) -> bool:
+        return self._is_away and time.monotonic() - self._looked_s > LOOK_AGAIN_S
 
     async def _bring(self, look: _Look, seq: int) -> None:
         """Bring a state to a sequence: from where it is, from one that is kept, or from nothing."""
@@ -612,21 +816,39 @@ class History:
 
     async def nearer(self, at_seq: int, seq: int) -> ClusterState | None:
         """The last kept state up to a sequence; None if to fold on from `at_seq` is faster."""
-        base_seq, _, base = self._base
-        is_cut = at_seq < base_seq  # what follows it has left the log
+        # What follows a state before `floor` cannot be read, or is in the archive alone.
+        floor = max(self._near_seq - 1 if seq >= self._near_seq else 0, self.base_seq)
+        is_cut = at_seq < floor
         held = (each for each in (*self._held, *self._stones) if each <= seq)
         stands = max(max(held, default=0), await self._states.newest(seq))
-        events = self.index.events_between(at_seq, stands)
-        if stands > max(at_seq, base_seq) and (is_cut or events >= self._near_events()):
-            image, packed = self._held.get(stands), self._stones.get(stands)
-            if image is None and packed is None:
-                assert self._log is not None
-                found = await self._states.load(self.head_seq, digests_of(self._log), seq)
-                if found is not None and found[0] > max(at_seq, base_seq):
-                    packed = found[1]
-            if image is not None or packed is not None:
-                return await anyio.to_thread.run_sync(_state_of, image, packed or b"")
-        return await anyio.to_thread.run_sync(_state_of, None, base) if is_cut else None
+        state, events = None, self.index.events_between(at_seq, stands)
+        if stands > max(at_seq, self.base_seq) and (is_cut or events >= self._near_events()):
+            state = await self._kept_state(stands, seq)
+        reached = at_seq if state is None or state.seq <= at_seq else state.seq
+        is_cut = reached < floor
+        if is_cut or self.index.events_between(reached, seq) >= self._far_events():
+            assert self._log is not None
+            found = await self._log.checkpoint(seq + 1)
+            if found is not None and found.closed.last_seq >= max(reached + 1, self.base_seq):
+                return await anyio.to_thread.run_sync(snapshot.decode, found.image)
+            if reached < self.base_seq:
+                raise LogUnavailable(f"there is no state from which record {seq} can be reached")
+        return state if reached > at_seq else None
+
+    async def _kept_state(self, stands: int, seq: int) -> ClusterState | None:
+        """The state that is kept at a sequence, or the last sound one up to another."""
+        image, packed = self._held.get(stands), self._stones.get(stands)
+        if image is None and packed is None:
+            assert self._log is not None
+            found = await self._states.load(self.head_seq, digests_of(self._log), seq)
+            if found is None:
+                return None
+            packed = found[1]
+        return await anyio.to_thread.run_sync(_state_of, image, packed or b"")
+
+    def _far_events(self) -> int:
+        """So many events take longer to fold than a checkpoint of the log to be read."""
+        return _apart(self._fold.state) if self._fold is not None else STATE_EVENTS
 
     def _near_events(self) -> int:
         """So many events are folded as fast as a state is unpacked."""
@@ -721,6 +943,41 @@ class History:
         return found
 
 
+class _Before(NamedTuple):
+    """What existed at the end of a segment, and the chain's head there."""
+
+    seq: int
+    chain: str
+    keys: Sequence[str]
+    """Of things, and names of pods, as in `StretchIndex`."""
+    nodes: Sequence[NodeObserved]
+
+
+def _before(found: Checkpoint | None) -> _Before:
+    """What a checkpoint says; None: that before the first record of all."""
+    if found is None:
+        return _Before(0, chain.START.hex(), (), ())
+    state, keys = snapshot.decode(found.image), list[str]()
+    for pod in state.pods.values():
+        fact = pod.fact
+        keys += (key_of((POD, fact.uid)), f"{fact.namespace}/{fact.name}", family_of(fact))
+    keys += (key_of((GROUP, group)) for group in state.groups)
+    keys += (key_of((NODE, node)) for node in state.nodes)
+    return _Before(found.closed.last_seq, found.closed.chain, keys, _facts(state))
+
+
+def _facts(state: ClusterState) -> list[NodeObserved]:
+    return [node.fact for node in state.nodes.values() if node.fact is not None]
+
+
+def _index(index: KeptIndex, batch: Sequence[Record], head: bytes) -> bytes:
+    """Index some records; the chain's head after them, by the one before."""
+    for record in batch:
+        head = chain.linked(head, record)
+        index.take(record, envelope_of(record))
+    return head
+
+
 def entry_of(record: Record) -> Entry:
     """A record, read."""
     ms = record.time_ns // 1_000_000
@@ -758,6 +1015,12 @@ class _Asked:
 
     def about(self, thing: Thing, seq: int) -> list[int]:
         return anyio.from_thread.run(self._history.about, thing, seq)
+
+    def may_have(self, key: str) -> bool:
+        return self._history.kept.began_before(key)
+
+    def seq_at(self, ms: int) -> int:
+        return anyio.from_thread.run(self._history.seq_at, ms)
 
     def uids_of(self, name: str) -> list[str]:
         return anyio.from_thread.run(self._history.uids_of, name)

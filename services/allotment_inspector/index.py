@@ -7,6 +7,7 @@ still in the log; pages then begin later and say so.
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -70,7 +71,9 @@ class Index:
         self.times_ms: array[int] = array("q")
         """Of the records from `first_seq` on, never going back."""
         self._events: array[int] = array("q")
-        """How many events there were up to each of them, since `first_seq` was 1."""
+        """How many events there were up to each of them, since the index began."""
+        self._events_before = 0
+        """What of that is before the first of them: what `precede` adds counts below zero."""
         self.marks: list[Mark] = []
         self.gone: list[Gone] = []
         """Nodes that went, in order."""
@@ -84,8 +87,13 @@ class Index:
     def begin(self, base: int) -> None:
         """Forget all; the first record that is noted follows this one."""
         self.first_seq = base + 1
-        self.times_ms, self._events = array("q"), array("q")
+        self.times_ms, self._events, self._events_before = array("q"), array("q"), 0
         self.marks, self.gone, self._ill = [], [], {}
+
+    def begin_with(self, nodes: Iterable[NodeObserved]) -> None:
+        """Note the nodes as they are before the first record: which cards are unhealthy by then."""
+        for node in nodes:
+            self._node_mark(node)
 
     def take(self, record: Record, envelope: Envelope | None) -> None:
         """Note a record; None: it could not be read."""
@@ -107,10 +115,12 @@ class Index:
         first = max(first_seq - self.first_seq, 0)
         totals = self._events[max(first - 1, 0) :]
         events = [after - before for before, after in pairwise(totals)]
+        if not first:
+            events[:0] = [each - self._events_before for each in self._events[:1]]
         return msgspec.msgpack.encode(
             _Part(
                 list(self.times_ms[first:]),
-                events if first else [*self._events[:1], *events],
+                events,
                 self.marks[bisect_left(self.marks, first_seq, key=lambda mark: mark.seq) :],
                 self.gone[bisect_left(self.gone, first_seq, key=lambda gone: gone.seq) :],
                 self._ill,
@@ -127,6 +137,19 @@ class Index:
         self.gone.extend(found.gone)
         self._ill = found.ill
         self._bound()
+
+    def precede(self, older: "Index") -> None:
+        """Note what an index of the records before these says, as far as there is room."""
+        has_room = len(older.times_ms) + len(self.times_ms) <= RECORDS_MAX
+        if older.times_ms and older.last_seq + 1 == self.first_seq and has_room:
+            until_ms = self.times_ms[0] if self.times_ms else older.times_ms[-1]
+            self.times_ms[:0] = array("q", (min(ms, until_ms) for ms in older.times_ms))
+            self._events_before -= older._events[-1]
+            shift = self._events_before
+            self._events[:0] = array("q", (shift + events for events in older._events))
+            self.first_seq = older.first_seq
+        self.marks[:0] = older.marks[max(len(older.marks) + len(self.marks) - MARKS_MAX, 0) :]
+        self.gone[:0] = older.gone[max(len(older.gone) + len(self.gone) - GONE_MAX, 0) :]
 
     def ms_of(self, seq: int) -> int | None:
         """When a record was written, None if that is not known (yet, or no longer)."""
@@ -227,6 +250,7 @@ class Index:
         too_many = len(self.times_ms) - RECORDS_MAX
         if too_many > 0:
             count = too_many + RECORDS_MAX // 8
+            self._events_before = self._events[count - 1]
             del self.times_ms[:count], self._events[:count]
             self.first_seq += count
         if len(self.marks) > MARKS_MAX:

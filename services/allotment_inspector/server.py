@@ -21,6 +21,7 @@ from allotment.adapters.service.moments import (
     show_in_zone,
 )
 from allotment.adapters.telemetry.log import Logger
+from allotment.core.errors import AllotError
 from allotment.core.logport import LogUnavailable
 from allotment_inspector.frame import BINS, HEIGHT, Frame, frame_of, headline
 from allotment_inspector.guard import HEADERS, Guard
@@ -35,6 +36,8 @@ STREAM_PAUSE_S = 0.25
 """Browsers get news at most this often."""
 STREAM_ALIVE_S = 2.0
 """How often browsers get a sign of life, and whether NATS still brings news."""
+OLDER_WITHIN_S = 4.0
+"""So long a page waits for older records that it needs; then it is drawn without them."""
 QUERY_CHARS_MAX = 2_000
 STEPS = {"-1": -1, "1": 1, "-mark": -1, "mark": 1}
 """What `go` may say: the record before or after the one of `at`, or the marked one."""
@@ -120,10 +123,19 @@ class Pages:
                 request.rel_url.raw_path,
                 request.query.get("window", ""),
             )
-            async with self._history.moment(self._wanted(request.query)) as moment:
-                response = await anyio.to_thread.run_sync(
-                    self._respond, moment, asked, limiter=self._limiter
-                )
+            seq = await self._wanted(request.query)
+            until_s = time.monotonic() + (0 if asked.form == "parts" else OLDER_WITHIN_S)
+            while True:
+                async with self._history.moment(seq) as moment:
+                    response = await anyio.to_thread.run_sync(
+                        self._respond, moment, asked, limiter=self._limiter
+                    )
+                if moment.is_partial:
+                    self._history.ask_back()
+                wait_s = until_s - time.monotonic()
+                if not moment.is_needy or moment.unread or wait_s <= 0:
+                    break
+                await self._history.asked_back(wait_s)
             self.drawn[page.name] += 1
             self.drawn_s[page.name] += time.perf_counter() - began_s
             return response
@@ -138,17 +150,18 @@ class Pages:
         found = page.view(moment, asked.match, asked.query)
         status = 200
         if isinstance(found, NotFound):
-            found, status = found.of(moment.unread_seq, moment.gone_seq), 404
+            found, status = found.of(moment), 404
         if asked.form == "json":
             said = {
                 "seq": moment.seq,
+                "unreadSeq": moment.unread_seq if moment.is_partial else 0,
                 "timeMs": moment.time_ms,
                 "isNow": moment.is_now,
                 page.name: found,
             }
             return _json(_encoder.encode(said), status)
-        frame = frame_of(moment, asked.window)
         command = page.command(moment, asked.match, asked.query) if status == 200 else ""
+        frame = frame_of(moment, asked.window)
         drawn = draw(
             page.template if status == 200 else "not_found.html",
             {
@@ -171,7 +184,7 @@ class Pages:
         response.enable_compression()
         return response
 
-    def _wanted(self, query: Mapping[str, str]) -> int | None:
+    async def _wanted(self, query: Mapping[str, str]) -> int | None:
         """The sequence that a query names, None for the newest."""
         at, go = query.get("at", ""), query.get("go", "")
         if not at and not go:
@@ -182,7 +195,10 @@ class Pages:
                 moment = parse(at, int(self._clock_s() * 1000))
             except MomentError as error:
                 raise BadMoment(f"at={error}: give {FORMS}") from None
-            seq = moment.seq if isinstance(moment, AtSequence) else self._history.seq_at(moment.ms)
+            if isinstance(moment, AtSequence):
+                seq = moment.seq
+            else:
+                seq = await self._history.seq_at(moment.ms)
         if not go:
             return seq
         if go not in STEPS:
@@ -207,6 +223,9 @@ class Pages:
                 return self._said(request, 400, "Invalid moment", str(error))
             except LogUnavailable as error:
                 return self._said(request, 503, "Log unavailable", str(error))
+            except AllotError as error:
+                text = f"{error.message}. {error.remedy}".strip()
+                return self._said(request, 503, "Archive unavailable", text)
             except web.HTTPNotFound:
                 text = f"{request.path} does not exist."
                 return self._said(request, 404, "No such page", text)
@@ -239,24 +258,27 @@ class Pages:
         self.streams += 1
         try:
             while not self._stopping.is_set():
-                told = self._history.head_seq
+                told, unread = self._history.head_seq, self._history.unread_seq
                 since_ms = self._history.silent_since_ms()
                 news = {
                     "head": told,
+                    "unread": unread,
                     "trouble": self._trouble(),
                     "headline": headline(since_ms, self._history.idle()),
                     "sinceMs": since_ms,
                 }
                 await response.write(b"data: " + _encoder.encode(news) + b"\n\n")
-                await self._news(told)
+                await self._news(told, unread)
         except ConnectionError:
             pass  # the browser went
         finally:
             self.streams -= 1
         return response
 
-    async def _news(self, told: int) -> None:
-        """Wait for a record after `told`, or for the time to say that we are alive."""
+    async def _news(self, told: int, unread: int) -> None:
+        """Wait for a record after `told`, for older ones to be indexed, or for the time to say that
+        we are alive.
+        """
         async with anyio.create_task_group() as group:
 
             async def end_on(wait: Callable[[], Awaitable[object]]) -> None:
@@ -265,7 +287,7 @@ class Pages:
 
             group.start_soon(end_on, self._stopping.wait)
             with anyio.move_on_after(STREAM_ALIVE_S):
-                while self._history.head_seq <= told:
+                while self._history.head_seq <= told and self._history.unread_seq == unread:
                     await self._history.changed()
                 await anyio.sleep(STREAM_PAUSE_S)
             group.cancel_scope.cancel()

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from allotment.adapters.archive import store
 from allotment.adapters.service.settings import CommonSettings
 
 TOKEN_CHARS_MIN = 16
@@ -49,6 +50,14 @@ class InspectorSettings(CommonSettings, frozen=True, kw_only=True):
             le=65536,
         ),
     ] = 512
+    archive: Annotated[
+        str | None,
+        Meta(
+            description="where the archive of the log is, if not where the log says: a directory,"
+            " or s3://BUCKET/PREFIX with the usual AWS_ variables",
+            examples=["/var/lib/allotment/archive", "s3://backups/allotment"],
+        ),
+    ] = None
     file: Annotated[
         Path | None,
         Meta(
@@ -56,6 +65,11 @@ class InspectorSettings(CommonSettings, frozen=True, kw_only=True):
             extra={"readable_file": True},
         ),
     ] = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError."""
+        if self.archive is not None:
+            store.normal(self.archive)
 
 
 def is_loopback(host: str) -> bool:

@@ -126,7 +126,7 @@ def records_of(moment: Moment, namespace: str, name: str, uids: Sequence[str]) -
         own = moment.records(sorted(found))
         return around(namespace, name, (event for entry in own for event in entry.events))
 
-    for kind, thing in moment.memo.get(("around", *uids, max(found, default=0)), look):
+    for kind, thing in moment.memo.get(("around", *uids, len(found), max(found, default=0)), look):
         seqs = moment.seqs(kind, thing)
         found.update(seqs)
         if kind == LOST and seqs:

@@ -263,11 +263,11 @@ async def test_while_the_log_does_not_answer_the_snapshot_is_where_the_past_begi
         with pytest.raises(LogUnavailable):
             await image_at(history, 40)
         async with served(history) as address, aiohttp.ClientSession() as session:
-            async with session.get(f"{address}/queues/none") as answer:
+            async with session.get(f"{address}/pods/default/none?parts=1") as answer:
                 assert "1 to 80 are still being read" in await answer.text()
             log.times_at.clear()
             await until(lambda: history.is_filled and not history.trouble)
-            async with session.get(f"{address}/queues/none") as answer:
+            async with session.get(f"{address}/pods/default/none") as answer:
                 assert "still being read" not in await answer.text()
         assert not history.trouble
         assert await image_at(history, 40) == wanted[40]

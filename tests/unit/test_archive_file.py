@@ -4,7 +4,6 @@ import io
 import json
 import random
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,9 @@ from allotment.adapters.archive.file import SegmentBroken, SegmentFile, Writer
 from allotment.adapters.archive.store import ArchiveUnreachable, Store, normal
 from allotment.adapters.archive.verify import gaps, seams, verify
 from allotment.adapters.log import exported
-from allotment.core import chain
 from allotment.core.logport import Record
 from tests.recorded import read_log
-from tests.segmenting import Segmented, header_of, segmented, written
+from tests.segmenting import Segmented, header_of, rewritten, segmented, written
 
 CLOSED_AFTER = (120, 300)
 
@@ -114,27 +112,6 @@ def test_a_torn_file_is_named(log: Segmented) -> None:
     for size in (0, 100, len(data) // 2, len(data) - 1):
         with pytest.raises(SegmentBroken, match=r"torn|damaged"):
             verify(opened(data[:size], done.name))
-
-
-def rewritten(
-    log: Segmented, change: Callable[[Record], Record], number: int = 1
-) -> tuple[bytes, str]:
-    """A file whose frames were made again after a change, with the heads of what was written."""
-    closed = log.closed[number - 1]
-    buffer = io.BytesIO()
-    header = header_of(log, closed)
-    writer = Writer(buffer, header)
-    for record in log.records[closed.first_seq - 1 : closed.last_seq]:
-        before = writer._head
-        changed = change(record)
-        writer.add(changed)
-        if changed != record:  # the line keeps the head that was written
-            head = chain.linked(before, record)
-            writer._head = head
-            line = exported.encode(changed, head.hex()[: archive_file.HEAD_DIGITS])
-            writer._lines[-1] = line.encode() + b"\n"
-    writer.close()
-    return buffer.getvalue(), header.name
 
 
 def test_an_altered_record_is_named_exactly(log: Segmented) -> None:

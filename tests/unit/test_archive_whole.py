@@ -23,6 +23,8 @@ CLOSED_AFTER = (100, 200, 300)
 class Stream:
     """The records of a log from one on."""
 
+    identity = "test"
+
     def __init__(self, log: Segmented) -> None:
         self.log = log
         self.first = 1

@@ -123,7 +123,7 @@ def _metered(moment: Moment, query: Mapping[str, str]) -> _Metered:
     by = _by(query)
     span = query.get("span", "") if query.get("span", "") in SPANS else ""
     asked_ms = _from_ms(moment, span)
-    first_seq = min(max(moment.index.seq_at(asked_ms), moment.gone_seq + 1), moment.seq)
+    first_seq = min(max(moment.seq_at(asked_ms), moment.gone_seq + 1), moment.seq)
     within = bisect_left(
         range(first_seq, moment.seq),
         True,
@@ -177,7 +177,7 @@ def command(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) 
 
 def _from_ms(moment: Moment, span: str) -> int:
     """From when on is counted."""
-    first_ms = moment.ms_of(1) or 0
+    first_ms = moment.first_ms
     return max(moment.now_ms - SPANS[span] * _HOUR_MS, first_ms) if span else first_ms
 
 

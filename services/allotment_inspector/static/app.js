@@ -168,7 +168,7 @@ function headline(text, sinceMs) {
 // -- live: the stream says how far the log has come; what is drawn is asked for as above
 function trouble(text) { const t = $('#trouble'); t.textContent = text ? '⚠ ' + text : ''; t.hidden = !text; }
 let heardMs = Date.now();                     // when the stream last brought something
-let told = +range.dataset.head, later = 0, soon = 0, took = 0;
+let told = +range.dataset.head, toldUnread = null, later = 0, soon = 0, took = 0;
 async function keepUp() {                     // a page that takes long to draw is drawn less often
   soon = 0;
   if (!live) return;
@@ -178,10 +178,12 @@ async function keepUp() {                     // a page that takes long to draw 
 }
 const stream = new EventSource(document.body.dataset.stream);
 stream.onmessage = m => {
-  const { head, trouble: why, headline: text, sinceMs } = JSON.parse(m.data);
+  const { head, unread, trouble: why, headline: text, sinceMs } = JSON.parse(m.data);
   heardMs = Date.now();
   trouble(why); headline(text, sinceMs);
-  if (head === told) return;
+  const isRead = toldUnread !== null && unread !== toldUnread;
+  toldUnread = unread;
+  if (head === told && !isRead) return;
   told = head; range.dataset.head = head;
   if (live) soon = soon || setTimeout(keepUp, 2 * took);
   else if (!later) later = setTimeout(() => { later = 0; if (!live) seek({ at: here }); }, 5000);   // the slider grows

@@ -38,6 +38,8 @@ class Archive:
         self._cache = None if cache is None else _Cache(cache, store.url)
         self._open: dict[Stored, SegmentFile] = {}
         self._indexes: dict[Stored, SegmentIndex] = {}
+        self._continued: set[Stored] = set()
+        """The files whose chain the next one continues."""
         self._frames: OrderedDict[tuple[Stored, int], list[Record]] = OrderedDict()
 
     @classmethod
@@ -85,6 +87,10 @@ class Archive:
 
         return await anyio.to_thread.run_sync(found)
 
+    async def seq_before(self, until_ns: int) -> int:
+        """The last record before the first one that was written at a time or later."""
+        return await anyio.to_thread.run_sync(self._seq_before, until_ns)
+
     def segment(self, stored: Stored) -> SegmentFile:
         """A file of the archive, opened once."""
         if stored not in self._open:
@@ -110,8 +116,12 @@ class Archive:
         return read
 
     def _frame_with(self, seq: int) -> list[Record]:
-        stored = self.files[bisect_left(self.files, seq, key=lambda each: each.last_seq)]
+        at = bisect_left(self.files, seq, key=lambda each: each.last_seq)
+        stored = self.files[at]
         file = self.segment(stored)
+        if stored not in self._continued and at + 1 < len(self.files):
+            self._check_continued(file, self.segment(self.files[at + 1]))
+            self._continued.add(stored)
         index = file.frame_of(seq)
         frame = self._frames.pop((stored, index), None)
         if frame is None:
@@ -120,6 +130,21 @@ class Archive:
         if len(self._frames) > _FRAMES_OPEN:
             self._frames.popitem(last=False)
         return frame
+
+    def _check_continued(self, file: SegmentFile, following: SegmentFile) -> None:
+        """Raises SegmentBroken if the following file continues another history."""
+        chain = file.header.chain
+        try:
+            after = following.header.chain_before
+        except SegmentBroken:  # that is said where it is read
+            return
+        if after != chain:
+            raise SegmentBroken(
+                file.name,
+                f"its chain ends with {chain}, and {following.name} continues from {after}: one of"
+                " them is altered, or another log's",
+                file.header.first_seq,
+            )
 
     def _checkpoint(self, before_seq: int, before_ns: int | None) -> Checkpoint | None:
         for at in reversed(range(len(self.files))):
@@ -130,6 +155,15 @@ class Archive:
                 continue
             return self._checkpoint_of(stored)
         return None
+
+    def _seq_before(self, until_ns: int) -> int:
+        at = bisect_left(self.files, until_ns, key=self._latest_ns)
+        if at == len(self.files):
+            return self.last_seq
+        frames = self.segment(self.files[at]).frames
+        frame = frames[bisect_left(frames, until_ns, key=lambda each: each.latest_ns)]
+        late = (each for each in self._frame_with(frame.first_seq) if each.time_ns >= until_ns)
+        return next((each.seq - 1 for each in late), frame.first_seq)
 
     def _latest_ns(self, stored: Stored) -> int:
         return self.segment(stored).frames[-1].latest_ns

@@ -18,6 +18,7 @@ FORMAT, VERSION = "allotment-segment", 1
 FRAME_BYTES = 4 << 20
 FRAME_BYTES_MAX = 32 << 20
 """What a frame with one of the largest records holds at most: no file may ask for more memory."""
+TABLE_BYTES_MAX = 8 << 20
 FOOTER_BYTES = 512
 HEADER_BYTES_MAX = 64 * 1024
 HEAD_DIGITS = 8
@@ -217,6 +218,10 @@ class SegmentFile:
                 raise SegmentBroken(self.name, wrong)
             if found.name != self.name:
                 raise SegmentBroken(self.name, f"it holds {found.name}", found.first_seq)
+            at = found.checkpoint_seq
+            if at and not found.first_seq <= at < found.last_seq:
+                wrong = f"its header names a checkpoint at {at}"
+                raise SegmentBroken(self.name, wrong, found.first_seq)
             self._header = found, _PREFIX + len(text)
         return self._header
 
@@ -236,20 +241,27 @@ class SegmentFile:
             at = self.footer
             if at.table_offset + at.table_bytes + FOOTER_BYTES != self.size:
                 raise SegmentBroken(self.name, "its footer names another length than it has")
+            if not 0 <= at.table_bytes <= TABLE_BYTES_MAX:
+                raise SegmentBroken(self.name, f"its seek table takes {at.table_bytes} bytes")
             table = self._unskipped(self.read(at.table_offset, at.table_bytes), "seek table")
             self._frames = self._decoded(table, list[Frame], "seek table")
             self._check_places(self._frames)
         return self._frames
 
     def _check_places(self, frames: list[Frame]) -> None:
-        due = self.header_bytes
+        header, due, after_seq = self.header, self.header_bytes, self.header.first_seq - 1
         for frame in frames:
-            if frame.offset != due or frame.size <= 0:
+            if frame.offset != due or not 0 < frame.size <= FRAME_BYTES_MAX:
                 wrong = f"its seek table has a frame at {frame.offset}, {due} was due"
                 raise SegmentBroken(self.name, wrong, frame.first_seq)
-            due += frame.size
+            if not after_seq < frame.first_seq <= header.last_seq:
+                wrong = f"its seek table has record {frame.first_seq} after {after_seq}"
+                raise SegmentBroken(self.name, wrong, frame.first_seq)
+            due, after_seq = due + frame.size, frame.first_seq
         if due != self.footer.table_offset or not frames:
             raise SegmentBroken(self.name, f"its seek table ends at {due}")
+        if (frames[0].first_seq, frames[0].head) != (header.first_seq, header.chain_before):
+            raise SegmentBroken(self.name, "its seek table is altered", header.first_seq)
 
     def frame_of(self, seq: int) -> int:
         """The frame that holds a record."""
@@ -267,11 +279,27 @@ class SegmentFile:
         return self.read(frame.offset, frame.size)
 
     def records(self, index: int, packed: bytes) -> list[Record]:
-        """The records of a frame."""
-        return [line.record for line in self.lines(index, packed)]
+        """The records of a frame, which lead from the chain's head before it to the next one."""
+        found, first_seq = [], self.frames[index].first_seq
+        is_last = index + 1 == len(self.frames)
+        due = self.header.chain if is_last else self.frames[index + 1].head
+        try:
+            head = bytes.fromhex(self.frames[index].head)
+        except ValueError as error:
+            raise SegmentBroken(self.name, "its seek table is altered", first_seq) from error
+        for line in self.lines(index, packed):
+            head = chain.linked(head, line.record)
+            if not head.hex().startswith(line.head):
+                raise SegmentBroken(
+                    self.name, f"record {line.record.seq} is altered", line.record.seq
+                )
+            found.append(line.record)
+        if head.hex() != due:
+            raise SegmentBroken(self.name, f"frame {index + 1} is altered", first_seq)
+        return found
 
     def lines(self, index: int, packed: bytes) -> Iterator[Line]:
-        """The same with their heads."""
+        """Each record of a frame with the head that its line names."""
         first_seq, last_seq = self.frames[index].first_seq, self.end_of(index)
         where = f"frame {index + 1} of {len(self.frames)}, records {first_seq} to {last_seq}"
         try:
@@ -280,6 +308,8 @@ class SegmentFile:
                     f"it says that it holds more than {FRAME_BYTES_MAX} bytes"
                 )
             plain = zstandard.ZstdDecompressor().decompress(packed)
+            if len(plain) > FRAME_BYTES and last_seq > first_seq:
+                raise zstandard.ZstdError(f"it holds {len(plain)} bytes in several records")
         except zstandard.ZstdError as error:
             raise SegmentBroken(self.name, f"{where}, is damaged: {error}", first_seq) from error
         due = first_seq

@@ -4,18 +4,15 @@ NATS gives each record the time at which it is stored. Older ones keep their tim
 """
 
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import NamedTuple
 
-import anyio.to_thread
-
 from allotment.adapters.archive.archive import Archive
-from allotment.adapters.archive.file import HEAD_DIGITS, SegmentBroken, SegmentFile
 from allotment.adapters.archive.store import Stored
 from allotment.adapters.log.connection import Connection
 from allotment.adapters.log.jetstream import NAME_IN_USE, ApiError, JetStream
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.stream_rules import wanted_config
-from allotment.core import chain
 from allotment.core.errors import AllotError
 from allotment.core.logport import Landed, LogUnavailable, Record
 from allotment_proto.subjects import LOG_ALL, STREAM
@@ -74,24 +71,13 @@ async def _copy(
     on_record: Callable[[int], None],
 ) -> str:
     """Append the records of a segment after one; the chain's head at its end."""
-    file = archive.segment(stored)
-    header = await anyio.to_thread.run_sync(lambda: file.header)
-    head = bytes.fromhex(header.chain_before)
-    for index in range(len(file.frames)):
-        for record, begins in await anyio.to_thread.run_sync(_lines, file, index):
-            head = chain.linked(head, record)
-            if not head.hex().startswith(begins[:HEAD_DIGITS]):
-                raise SegmentBroken(stored.name, f"record {record.seq} is altered", record.seq)
-            if record.seq > after_seq:
-                await _append(log, record)
-                on_record(1)
-    if head.hex() != header.chain:
-        raise SegmentBroken(stored.name, f"the chain ends at {head.hex()}: it is altered")
-    return head.hex()
-
-
-def _lines(file: SegmentFile, index: int) -> list[tuple[Record, str]]:
-    return [(line.record, line.head) for line in file.lines(index, file.packed(index))]
+    async with aclosing(archive.read(stored.first_seq, stored.last_seq)) as batches:
+        async for batch in batches:
+            for record in batch:
+                if record.seq > after_seq:
+                    await _append(log, record)
+                    on_record(1)
+    return archive.segment(stored).header.chain
 
 
 async def _append(log: JetStreamLog, record: Record) -> None:

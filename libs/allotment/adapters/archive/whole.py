@@ -5,6 +5,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Protocol
 
+import anyio.to_thread
+
 from allotment.adapters.archive.archive import Archive
 from allotment.adapters.archive.file import SegmentBroken
 from allotment.adapters.archive.store import ArchiveUnreachable
@@ -21,6 +23,9 @@ NAME_ONE = "make it reachable, or name a copy: --archive URL (or ALLOT_ARCHIVE)"
 
 class LiveLog(Protocol):
     """As much of the stream as this takes."""
+
+    @property
+    def identity(self) -> str: ...
 
     async def first_seq(self) -> int: ...
 
@@ -47,6 +52,7 @@ class WholeLog:
         self, live: LiveLog, archive: str | None = None, cache: Path | None = None
     ) -> None:
         """`archive`: its URL, if not the one that the log names."""
+        self.identity = live.identity
         self.last_seq = live.last_seq
         self.read_live = live.read
         """Only what is in NATS."""
@@ -60,10 +66,11 @@ class WholeLog:
         """What is wrong with the checkpoints that were not used, by the records that end them."""
 
     async def first_seq(self) -> int:
-        """The oldest record that can be read."""
+        """The oldest record that can be read. Looks again what is in the archive."""
         begins = await self._live.first_seq()
         if begins == 1 or await self.archive_url() is None:
             return begins
+        self._archive = None
         return min((await self._reaching(begins - 1)).first_seq, begins)
 
     async def archive_url(self) -> str | None:
@@ -114,6 +121,27 @@ class WholeLog:
                 async for batch in batches:
                     return batch[0]
         return found
+
+    async def seq_before(self, until_ns: int) -> int:
+        """The last record before the first one that was written at a time or later, as far as times
+        do not go back.
+        """
+        begins, after = await self._live.first_seq(), await self._live.last_seq() + 1
+        low, high = begins, after
+        while low < high:
+            middle = (low + high) // 2
+            record = await self._live.record(middle)
+            if record is None or record.time_ns < until_ns:  # None: it has left the stream
+                low = middle + 1
+            else:
+                high = middle
+        if low > begins or begins == 1 or await self.archive_url() is None:
+            return low - 1
+        archive = await self._reaching(begins - 1)
+        try:
+            return min(await archive.seq_before(until_ns), begins - 1)
+        except (ArchiveUnreachable, SegmentBroken) as error:
+            raise self._missing(1, begins - 1, error) from error
 
     async def checkpoint(self, before_seq: int, before_ns: int | None = None) -> Checkpoint | None:
         """The newest checkpoint before a sequence, and before a time; None where there is none."""
@@ -186,16 +214,39 @@ class WholeLog:
                 "name the archive: --archive URL (or ALLOT_ARCHIVE)",
             )
         try:
-            self._archive = await Archive.open(url, self._cache)
-        except (ArchiveUnreachable, ValueError) as error:
+            archive = await Archive.open(url, self._cache)
+            await self._check_history(archive)
+        except (ArchiveUnreachable, SegmentBroken, ValueError) as error:
             raise self._missing(1, seq, error) from error
-        if self._archive.last_seq < seq:
+        if archive.last_seq < seq:
             raise AllotError(
                 f"the records up to {seq} have left NATS, and the archive at {url} ends with record"
-                f" {self._archive.last_seq}",
+                f" {archive.last_seq}",
                 NAME_ONE,
             )
-        return self._archive
+        self._archive = archive
+        return archive
+
+    async def _check_history(self, archive: Archive) -> None:
+        """Hold the chain's head where the archive meets NATS against the one that NATS names.
+        Raises SegmentBroken for another log's archive, and what reading may raise.
+        """
+        last_seq = await self._live.first_seq() - 1
+        stored = next((each for each in archive.files if each.last_seq == last_seq), None)
+        record = await self._live.first_on(subjects.CHECKPOINT, last_seq + 1)
+        if stored is None or record is None:
+            return
+        file = archive.segment(stored)
+        header = await anyio.to_thread.run_sync(lambda: file.header)
+        for event in _events(record):
+            if not isinstance(event, SegmentClosed) or event.last_seq != last_seq:
+                continue
+            if event.chain != header.chain:
+                raise SegmentBroken(
+                    stored.name,
+                    f"it is of another log: record {record.seq} in NATS names the chain's head"
+                    f" {event.chain} at {last_seq}, and the file {header.chain}",
+                )
 
     def _missing(self, first_seq: int, last_seq: int, error: Exception) -> AllotError:
         return AllotError(

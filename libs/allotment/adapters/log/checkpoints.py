@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+import anyio.to_thread
 import zstandard
 
 from allotment.core.logport import LogDamaged, Record
@@ -17,6 +18,8 @@ from allotment_proto.events import CheckpointPart, Event, SegmentClosed
 
 SLICE_BYTES = 512 * 1024
 """Even a slice that cannot be compressed fits into a record of a megabyte."""
+IMAGE_BYTES_MAX = 1 << 30
+"""No checkpoint may ask for more memory; it is the state of some million pods."""
 _LEVEL = 3
 
 
@@ -64,8 +67,11 @@ def image_of(closed: SegmentClosed, parts: list[CheckpointPart]) -> bytes:
     """The image in these parts. Raises LogDamaged for what is not what `closed` names."""
     unpacker = zstandard.ZstdDecompressor()
     try:
-        if any(not 0 <= zstandard.frame_content_size(part.data) <= SLICE_BYTES for part in parts):
+        sizes = [zstandard.frame_content_size(part.data) for part in parts]
+        if any(not 0 <= size <= SLICE_BYTES for size in sizes):
             raise zstandard.ZstdError(f"a part says that it holds more than {SLICE_BYTES} bytes")
+        if sum(sizes) > IMAGE_BYTES_MAX:
+            raise zstandard.ZstdError(f"it says that it holds more than {IMAGE_BYTES_MAX} bytes")
         slices = [unpacker.decompress(part.data) for part in parts]
     except zstandard.ZstdError as error:
         raise LogDamaged(f"checkpoint at {closed.last_seq}: {error}") from error
@@ -96,16 +102,6 @@ async def newest_checkpoint(log: PartsLog, before_seq: int = 0) -> Checkpoint | 
     return None if record is None else await checkpoint_at(log, record)
 
 
-async def checkpoint_ending(log: PartsLog, last_seq: int) -> Checkpoint | None:
-    """The checkpoint at the end of a segment, None where the log has none. Raises as above."""
-    seq = last_seq
-    while record := await log.first_on(subjects.CHECKPOINT, seq + 1):
-        seq = record.seq
-        if any(isinstance(e, SegmentClosed) and e.last_seq == last_seq for e in _events(record)):
-            return await checkpoint_at(log, record)
-    return None
-
-
 async def checkpoint_at(log: PartsLog, completes: Record) -> Checkpoint:
     """The checkpoint that a record completes. Raises as above."""
     closed_seq = completes.seq
@@ -125,10 +121,11 @@ async def checkpoint_at(log: PartsLog, completes: Record) -> Checkpoint:
             if isinstance(event, CheckpointPart)
             and (event.closing, event.index) == (closed.last_seq, len(parts))
         )
-    try:
-        return Checkpoint(closed_seq, closed, image_of(closed, parts))
+    try:  # in a thread: it takes as long as the image is
+        image = await anyio.to_thread.run_sync(image_of, closed, parts)
     except LogDamaged as error:
         raise CheckpointDamaged(f"{error} (record {closed_seq} names them)", closed_seq) from error
+    return Checkpoint(closed_seq, closed, image)
 
 
 def _events(record: Record) -> tuple[Event, ...]:

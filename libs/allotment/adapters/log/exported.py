@@ -137,9 +137,6 @@ class ExportedLog:
         rest = islice(self.records, max(from_seq, 1) - 1, None)
         return next((record for record in rest if record.subject == subject), None)
 
-    async def checkpoint_ending(self, last_seq: int) -> None:
-        return None
-
     async def last_seq(self) -> int:
         return len(self.records)
 

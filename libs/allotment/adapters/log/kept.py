@@ -161,6 +161,8 @@ class KeptIndex:
         """When the newest of them was written, 0 if there is none."""
         self._last: Record | None = None
         self._parts: OrderedDict[tuple[int, int, int], StretchIndex] = OrderedDict()
+        self._before: array[int] | None = None
+        """Digests of the keys that records up to `base` concern and later ones may as well."""
 
     async def open(self, digest_at: DigestAt, near_seq: int = 1) -> None:
         """Find the stretches that stand on the log's records: on those from `near_seq` on, which
@@ -198,7 +200,7 @@ class KeptIndex:
         gone = [each for each in self._stretches[:-1] if each.last <= last_seq]
         if gone:
             del self._stretches[: len(gone)]
-            self._base = gone[-1].last
+            self._base, self._before = gone[-1].last, None
             await anyio.to_thread.run_sync(self._remove, gone)
 
     @property
@@ -208,8 +210,36 @@ class KeptIndex:
 
     def _begin(self, base: int) -> None:
         self._base = self._noted = base
+        self._before = None
         if self._notes is not None:
             self._notes.begin(base)
+
+    @property
+    def knows_before(self) -> bool:
+        """Whether `begin_among` was said of `base`."""
+        return self._before is not None
+
+    def begin_among(self, keys: Iterable[str]) -> None:
+        """Note what existed at `base`: keys of things, and names as in `StretchIndex.uids`."""
+        self._before = array("I", sorted({_digest(key) for key in keys}))
+
+    def began_before(self, key: str) -> bool:
+        """Whether records that are left out may concern what existed at `base`, or all of it while
+        that is not known.
+        """
+        return self._before is None or _has(self._before, _digest(key))
+
+    def precede(self, older: "KeptIndex") -> None:
+        """Take in an index of the records before those here, up to `base`; it is used up."""
+        assert older.reach == self._base, "they follow each other"
+        if older.reach > older.end and self._stretches:  # what cannot be written stays in memory
+            raise OSError(older.trouble)
+        if older.reach > older.end:
+            older._tail.add(self._tail)
+            self._tail = older._tail
+            self._latest_ms = max(self._latest_ms, older._latest_ms)
+        self._stretches[:0] = older._stretches
+        self._base, self._before = older._base, older._before
 
     def is_due(self, records: int) -> bool:
         """Whether so many records are in memory that could be written."""

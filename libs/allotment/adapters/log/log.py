@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import anyio
 
-from allotment.adapters.log.checkpoints import Checkpoint, checkpoint_ending, newest_checkpoint
+from allotment.adapters.log.checkpoints import Checkpoint, newest_checkpoint
 from allotment.adapters.log.connection import Connection, TooLarge
 from allotment.adapters.log.follow import Follower, LogEnd
 from allotment.adapters.log.jetstream import (
@@ -218,10 +218,6 @@ class JetStreamLog:
     async def checkpoint(self, before_seq: int = 0) -> Checkpoint | None:
         """See `newest_checkpoint`."""
         return await newest_checkpoint(self, before_seq)
-
-    async def checkpoint_ending(self, last_seq: int) -> Checkpoint | None:
-        """The checkpoint at the end of a segment, None where there is none."""
-        return await checkpoint_ending(self, last_seq)
 
     async def taken_bytes(self) -> int:
         """What the stream takes on the disk of a server."""

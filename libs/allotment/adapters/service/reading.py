@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
+from allotment.adapters.archive.whole import WholeLog
 from allotment.adapters.log.checkpoints import Checkpoint
 from allotment.adapters.log.connection import Connection
 from allotment.adapters.log.exported import ExportedLog, read_file
@@ -52,12 +53,24 @@ class ReadableLog(Protocol):
     @property
     def identity(self) -> str: ...
 
-    async def first_seq(self) -> int: ...
+    async def first_seq(self) -> int:
+        """The first record that can be read. Raises AllotError, as all these methods do, for an
+        archive that cannot be read, with what to do.
+        """
+        ...
+
+    async def near_seq(self) -> int:
+        """The first record that is in NATS."""
+        ...
 
     async def last_seq(self) -> int: ...
 
-    async def checkpoint_ending(self, last_seq: int) -> Checkpoint | None:
-        """The checkpoint at the end of a segment, None where there is none."""
+    async def checkpoint(self, before_seq: int, before_ns: int | None = None) -> Checkpoint | None:
+        """The newest checkpoint before a sequence, None where there is none."""
+        ...
+
+    async def seq_before(self, until_ns: int) -> int:
+        """The last record before the first one that was written at a time or later."""
         ...
 
     def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]: ...
@@ -79,11 +92,15 @@ class Reading(NamedTuple):
 
 @asynccontextmanager
 async def open_reading(
-    ctx: ServiceContext[S], user: str, attach: Callable[[Fold, ReadableLog], Awaitable[None]]
+    ctx: ServiceContext[S],
+    user: str,
+    attach: Callable[[Fold, ReadableLog], Awaitable[None]],
+    archive: str | None = None,
 ) -> AsyncIterator[Reading]:
     """Open the log for one service that reads it as `user`; `/readyz` says yes once it is folded.
 
-    `attach` is given fold and log before the first record takes effect.
+    `attach` is given fold and log before the first record takes effect. What has left NATS is read
+    from `archive`, or from where the log says.
     """
     settings = ctx.settings
     async with connected(ctx, user) as connection:
@@ -94,7 +111,8 @@ async def open_reading(
             else None
         )
         fold = Fold(log, ctx.log, snapshots, log.checkpoint)
-        await attach(fold, log)
+        whole = WholeLog(log, archive)
+        await attach(fold, whole)
         lag = Lag()
         expose_following(ctx, fold, log, connection, lag)
 
@@ -112,7 +130,7 @@ async def open_reading(
                 group.start_soon(end_when_lost, connection)
                 group.start_soon(_watch_leases, JetStream(connection), active)
                 yield Reading(
-                    log, fold, trouble, lambda: silent_since_ms(log.end_seen_s), lambda: active
+                    whole, fold, trouble, lambda: silent_since_ms(log.end_seen_s), lambda: active
                 )
                 group.cancel_scope.cancel()
         await fold.save_snapshot()

@@ -66,12 +66,9 @@ def card_cell(
     state: ClusterState,
     node: Node,
     card: Card,
-    since: "dict[int, int | None]",
     lit: frozenset[str] = frozenset(),
 ) -> CardCell:
-    """A card of a node. `since` has the time of each decision that is asked for; pods of `lit`
-    (namespace/name) are highlighted.
-    """
+    """A card of a node; pods of `lit` (namespace/name) are highlighted."""
     fact = card.fact
     is_percent = fact.cores_pct in PERCENT
     by_memory = fact.memory_mib > 0
@@ -84,7 +81,7 @@ def card_cell(
         memory_mib = card.charged_mib(holding)
         size = memory_mib if by_memory else holding.cores_pct
         asked = holding.memory_mib if by_memory else holding.cores_pct
-        seq = held.seq if held is not None else 0
+        seq, stamp_s = (held.seq, held.stamp_s) if held is not None else (0, 0)
         segments.append(
             (
                 (seq, pod.fact.created_ms, pod.fact.namespace, pod.fact.name, key),
@@ -99,7 +96,7 @@ def card_cell(
                     amount=short_text(holding.memory_mib, holding.cores_pct, is_percent=is_percent),
                     queue=queue_of(state, pod.fact),
                     seq=seq,
-                    since_ms=since.get(seq) if seq else pod.fact.created_ms,
+                    since_ms=stamp_s * 1000 if seq else pod.fact.created_ms,
                     filled=_share(asked, size) if is_cut else None,
                     piece=piece_name(holding),
                     lit=f"{pod.fact.namespace}/{pod.fact.name}" in lit,

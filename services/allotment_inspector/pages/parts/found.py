@@ -28,20 +28,20 @@ class Near(msgspec.Struct, frozen=True):
 
 class NotFound(msgspec.Struct, frozen=True):
     """There is no such thing at the moment of the page: `what` is its kind, in words. `later` is
-    the record that was asked for, if it was written after the moment. Up to `unread_seq` the log is
-    still being read (0: all is known), so there may be one yet; up to `gone_seq` it has left NATS.
+    the record that was asked for, if it was written after the moment. Up to `gone_seq` the log
+    cannot be read, and `gone` says why and what to do.
     """
 
     what: str
     name: str
     nearest: tuple[Near, ...] = ()
     later: int = 0
-    unread_seq: int = 0
     gone_seq: int = 0
+    gone: str = ""
 
-    def of(self, unread_seq: int, gone_seq: int) -> "NotFound":
-        """The same, with what is not known."""
-        return msgspec.structs.replace(self, unread_seq=unread_seq, gone_seq=gone_seq)
+    def of(self, moment: Moment) -> "NotFound":
+        """The same, with what cannot be known."""
+        return msgspec.structs.replace(self, gone_seq=moment.gone_seq, gone=moment.gone)
 
 
 def no_record(moment: Moment, what: str, digits: str, nearest: tuple[Near, ...]) -> NotFound:

@@ -428,6 +428,7 @@ def _related(moment: Moment, entry: Entry, event: Decided) -> Iterator[Led]:
         yield Led(
             relation="based on", seq=event.basis, time_ms=moment.ms_of(event.basis), text=text
         )
+    moment.needs(entry.seq)
     uids = {placement.uid for placement in event.placements}
     uids |= {eviction.uid for eviction in event.evictions}
     uids |= {nomination.uid for nomination in event.nominations}

@@ -389,9 +389,8 @@ def node_row(
 ) -> NodeRow:
     """A node with its cards; pods of `lit` are highlighted."""
     state = moment.state
-    since = decided_ms(moment, node)
     cards = tuple(
-        card_cell(state, node, card, since, lit)
+        card_cell(state, node, card, lit)
         for family in sorted(node.ledgers)
         for card in node.ledgers[family].cards
     )
@@ -427,12 +426,6 @@ def _unusual(node: Node) -> list[str]:
     status = node_status(node).split(",")
     words = ["not ready"] * (status[0] == "NotReady") + ["cordoned"] * ("Cordoned" in status)
     return words if node.blocked is None else [*words, "accepts no pods"]
-
-
-def decided_ms(moment: Moment, node: Node) -> dict[int, int | None]:
-    """When each decision was made that gave away something of a node."""
-    seqs = {held.seq for held in node.allocations.values()}
-    return {seq: moment.ms_of(seq) for seq in seqs if seq}
 
 
 def about_text(node: Node) -> str:

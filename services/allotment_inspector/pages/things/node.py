@@ -45,7 +45,7 @@ def view(moment: Moment, match: Mapping[str, str], query: Mapping[str, str]) -> 
     node = state.nodes.get(match["name"])
     if node is None:
         return not_found("node", match["name"], state.nodes, lambda name: path("nodes", name))
-    seqs = moment.seqs(NODE, node.name)
+    seqs = moment.seqs(NODE, node.name, RECORDS_SHOWN)
     shown = moment.records(seqs[-RECORDS_SHOWN:])
     fact = node.fact
     return NodePage(
