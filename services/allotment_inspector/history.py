@@ -12,7 +12,7 @@ The newest state is folded as everywhere (`adapters/log/fold.py`). With it are k
 
 A start from a snapshot that reaches further than these files knows nothing of what is between; that
 is read while the pages are served already. A start without files indexes no records before the
-segment in which it begins. Any moment can be shown all the same, from the log's checkpoints; a
+segment in which it begins. Any moment can still be shown, from the log's checkpoints; a
 question that concerns older records has them indexed, segment by segment, the newest first.
 
 Records that have left NATS are read from the archive (`adapters/archive/whole.py`). While that
@@ -106,7 +106,7 @@ CHUNK_RECORDS = 4_000
 AGAIN_S = 1.0
 """After so long the past is asked for again, when the log did not answer."""
 LOOK_AGAIN_S = 10.0
-"""So often at most an archive that could not be read is tried again."""
+"""How often at most an archive that could not be read is asked again."""
 STEPPING_STONES = 4
 STONE_BEHIND = 24
 """After a fold that took longer than to unpack a state, a state a few steps before its end is kept:

@@ -498,3 +498,32 @@ async def test_records_that_leave_the_log_while_it_is_followed_leave_its_past(of
         for seq in (left - 5, left + 7, len(log.core.records)):
             async with history.moment(seq) as moment:
                 assert snapshot.encode(moment.state) == images[max(seq, left)]
+
+
+def test_what_is_indexed_later_precedes_what_was_indexed() -> None:
+    """An index of all records, and one made of two parts, the newer one first, say the same."""
+    records = read_log("walk-6")
+    whole, newer, older = Index(), Index(), Index()
+    newer.begin(70)
+    for record in records:
+        envelope = kept.envelope_of(record)
+        whole.take(record, envelope)
+        (older if record.seq <= 70 else newer).take(record, envelope)
+    newer.precede(older)
+    assert newer.times_ms == whole.times_ms
+    assert newer.first_seq == 1
+    assert [mark.seq for mark in newer.marks] == [mark.seq for mark in whole.marks]
+    for first, last in ((1, 122), (3, 69), (69, 71), (70, 122), (80, 100)):
+        assert newer.events_between(first, last) == whole.events_between(first, last)
+    again = Index()
+    again.add(newer.part(1, newer.last_seq))
+    assert again.events_between(1, 122) == whole.events_between(1, 122)
+
+
+def test_a_card_that_was_unhealthy_before_the_index_begins_is_not_marked() -> None:
+    ill = node(cards=[card(0, healthy=False), card(1)])
+    index = Index(5)
+    index.begin_with([ill])
+    seen = Envelope(at_ms=1, by="test", events=(ill,))
+    index.take(Record(5, subjects.FACTS, b"", 1_000_000, "5"), seen)
+    assert not index.marks

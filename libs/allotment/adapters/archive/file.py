@@ -210,6 +210,7 @@ class SegmentFile:
 
     def _opened(self) -> tuple[Header, int]:
         if self._header is None:
+            self._check_size()
             begin = self.read(0, min(HEADER_BYTES_MAX, self.size))
             text = self._unskipped(begin, "header")
             found = self._decoded(text, Header, "header")
@@ -225,11 +226,14 @@ class SegmentFile:
             self._header = found, _PREFIX + len(text)
         return self._header
 
+    def _check_size(self) -> None:
+        if self.size < FOOTER_BYTES:
+            raise SegmentBroken(self.name, f"it is torn: {self.size} bytes")
+
     @property
     def footer(self) -> Footer:
         if self._footer is None:
-            if self.size < FOOTER_BYTES:
-                raise SegmentBroken(self.name, f"it is torn: {self.size} bytes")
+            self._check_size()
             end = self.read(self.size - FOOTER_BYTES, FOOTER_BYTES)
             self._footer = self._decoded(self._unskipped(end, "footer"), Footer, "footer")
         return self._footer
