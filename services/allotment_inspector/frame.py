@@ -68,7 +68,7 @@ def frame_of(moment: Moment, window: str = "") -> Frame:
     index = moment.index
     first_ms, last_ms = _stretch(moment, WINDOWS.get(window))
     entry = moment.entry(moment.seq)
-    unread_ms = index.times_ms[0] if moment.unread_seq and index.times_ms else first_ms
+    unread_ms = index.times_ms[0] if moment.unlisted_seq and index.times_ms else first_ms
     return Frame(
         seq=moment.seq,
         head_seq=moment.head_seq,
@@ -104,11 +104,11 @@ def frame_of(moment: Moment, window: str = "") -> Frame:
 
 def unread_text(moment: Moment) -> str:
     """What a page says that lacks older records, "" if it lacks none."""
-    if not moment.is_partial:
+    if not moment.missed_seq:
         return ""
     if moment.unread:
-        return f"Records 1 to {moment.unread_seq:,} are not shown here: {moment.unread}."
-    return f"Records 1 to {moment.unread_seq:,} are still being read and are not shown here yet."
+        return f"Records 1 to {moment.missed_seq:,} are not shown here: {moment.unread}."
+    return f"Records 1 to {moment.missed_seq:,} are still being read and are not shown here yet."
 
 
 def headline(silent_since_ms: int | None, idle: Sequence[Finding]) -> str:

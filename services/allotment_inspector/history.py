@@ -219,6 +219,7 @@ class Moment:
         idle: Sequence[Finding],
         first_ms: int,
         unread_seq: int,
+        unlisted_seq: int,
         unread: str,
         gone_seq: int,
         gone: str,
@@ -239,11 +240,13 @@ class Moment:
         self.first_ms = first_ms
         """When the first record was written that can be read."""
         self.unread_seq = unread_seq
-        """Up to this record it is not indexed whom the log concerns."""
+        """Up to this record no index says whom the log concerns."""
+        self.unlisted_seq = unlisted_seq
+        """Up to this record it cannot be listed; neither times nor marks are known of these."""
         self.unread = unread
         """Why not, "" if it was not asked or is under way."""
-        self.is_partial = False
-        """Whether something was asked that the records up to `unread_seq` may say more about."""
+        self.missed_seq = 0
+        """The last of the records that may say more about what was asked; 0: all is known."""
         self.is_needy = False
         """Whether the answer is of little use without them."""
         self.gone_seq = gone_seq
@@ -281,14 +284,17 @@ class Moment:
 
     def needs(self, seq: int) -> None:
         """Note that the answer is of little use without an index of the records from one on."""
-        self.is_partial = self.is_partial or seq <= self.unread_seq
-        self.is_needy = self.is_needy or seq <= self.unread_seq
+        if seq <= self.unread_seq:
+            self._misses(self.unread_seq, is_needy=True)
 
     def _miss(self, key: str, *, is_needy: bool) -> None:
         """Note that records about a thing or name are wanted, which may not be indexed."""
         if self.unread_seq and (self.seq <= self.unread_seq or self._past.may_have(key)):
-            self.is_partial = True
-            self.is_needy = self.is_needy or is_needy
+            self._misses(self.unread_seq, is_needy=is_needy)
+
+    def _misses(self, seq: int, *, is_needy: bool) -> None:
+        self.missed_seq = max(self.missed_seq, seq)
+        self.is_needy = self.is_needy or is_needy
 
     def seq_at(self, ms: int) -> int:
         """The last record at a time or before, up to the moment."""
@@ -345,8 +351,7 @@ class Moment:
         for number in range(STRETCHES_NAMED):
             found = self._past.newest(number)
             if found is None:
-                self.is_partial = self.is_partial or bool(self.unread_seq)
-                self.needs(self.seq)
+                self._misses(self.unlisted_seq, is_needy=self.seq <= self.unlisted_seq)
                 return
             for name, uids in found.uids.items():
                 if "//" in name:
@@ -441,6 +446,10 @@ class History:
         self._later, self._later_about = Index(), StretchIndex()
         """Of the records after it, while `kept` has not come so far."""
         self._base_seq = 0
+        self._copies = 0
+        """How many segments that are in NATS were archived by then."""
+        self._indexed_seq = 0
+        """Up to here the archive says whom records concern."""
         self._first_ms = 0
         """When the record after it was written, 0 if that is not known."""
         self._near_seq = 1
@@ -512,6 +521,9 @@ class History:
             gone = f"records 1 to {first_seq - 1} have left NATS, and no archive has them"
             self._gone = gone if first_seq > 1 else ""
         self._base_seq, self._first_ms = first_seq - 1, 0
+        self._indexed_seq = 0
+        with suppress(AllotError):
+            self._indexed_seq = await self._log.indexed_seq()
         with suppress(AllotError):  # a file may be damaged, and others not
             first = await self._log.record(first_seq)
             self._first_ms = 0 if first is None else first.time_ns // 1_000_000
@@ -527,7 +539,12 @@ class History:
 
     @property
     def unread_seq(self) -> int:
-        """Up to this record, of those that can be read, it is not indexed whom they concern."""
+        """Up to this record, of those that can be read, no index says whom they concern."""
+        return self.unlisted_seq if self.unlisted_seq > self._indexed_seq else 0
+
+    @property
+    def unlisted_seq(self) -> int:
+        """Up to this record no index is here, so that names in it can be looked up, not listed."""
         if not self.is_filled:
             return self._began_seq
         return self.kept.base if self.kept.base > self._base_seq else 0
@@ -630,7 +647,11 @@ class History:
     async def _keep(self) -> None:
         assert self._log is not None
         assert self._fold is not None
-        if self._fold.state.segments.dropped_seq >= self._near_seq or self._is_time_to_look():
+        segments = self._fold.state.segments
+        copies = sum(one.archived is not None for one in segments.live)
+        is_news = segments.dropped_seq >= self._near_seq or copies != self._copies
+        if is_news or self._is_time_to_look():
+            self._copies = copies
             await self._look_back()
         while not self.is_filled:
             async with aclosing(self._log.read(self.kept.reach + 1, self.head_seq)) as batches:
@@ -787,6 +808,7 @@ class History:
                 idle=self.idle() if is_now and silent_ms is None else (),
                 first_ms=self._first_ms or next(iter(self.index.times_ms), time_ms),
                 unread_seq=self.unread_seq,
+                unlisted_seq=self.unlisted_seq,
                 unread=self._unread,
                 gone_seq=self.base_seq,
                 gone=self._gone,
@@ -882,19 +904,38 @@ class History:
 
     async def about(self, thing: Thing, seq: int) -> list[int]:
         """The records about something, up to one."""
+        key = key_of(thing)
+        archived = {s for part in await self._archived(key, seq) for s in part.about.get(key, ())}
         async with self._asking:
-            found = (await self.kept.about((thing,), seq))[thing]
+            known = (await self.kept.about((thing,), seq))[thing]
+        found = sorted(archived.union(known))
         if not self.is_filled:
             found += [
                 each for each in self._later_about.about.get(key_of(thing), ()) if each <= seq
             ]
-        return found
+        return [each for each in found if each <= seq]
 
     async def uids_of(self, name: str) -> list[str]:
         """The pods of a name or family, the oldest first."""
+        parts = await self._archived(name, self.head_seq)
+        archived = [uid for part in parts for uid in part.uids.get(name, ())]
         async with self._asking:
             found = await self.kept.uids_of(name)
-        return list(dict.fromkeys((*found, *self._later_about.uids.get(name, ()))))
+        later = self._later_about.uids.get(name, ())
+        return list(dict.fromkeys((*archived, *found, *later)))
+
+    async def _archived(self, key: str, seq: int) -> list[StretchIndex]:
+        """What the archive says under a key of the records before those that are indexed here."""
+        last_seq = min(self._indexed_seq, self.kept.base, seq)
+        if last_seq <= self._base_seq:
+            return []
+        assert self._log is not None
+        try:
+            return await self._log.index_parts(key, last_seq)
+        except AllotError as error:  # the records are there, as long as nothing else is said
+            self._logger.warning("the index in the archive is not read", reason=str(error))
+            self._indexed_seq = 0
+            return []
 
     async def newest(self, number: int) -> StretchIndex | None:
         """A copy of the index of the last stretch but so many, the first is that in memory."""

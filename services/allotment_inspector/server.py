@@ -130,7 +130,7 @@ class Pages:
                     response = await anyio.to_thread.run_sync(
                         self._respond, moment, asked, limiter=self._limiter
                     )
-                if moment.is_partial:
+                if moment.missed_seq:
                     self._history.ask_back()
                 wait_s = until_s - time.monotonic()
                 if not moment.is_needy or moment.unread or wait_s <= 0:
@@ -154,7 +154,7 @@ class Pages:
         if asked.form == "json":
             said = {
                 "seq": moment.seq,
-                "unreadSeq": moment.unread_seq if moment.is_partial else 0,
+                "unreadSeq": moment.missed_seq,
                 "timeMs": moment.time_ms,
                 "isNow": moment.is_now,
                 page.name: found,
@@ -258,7 +258,7 @@ class Pages:
         self.streams += 1
         try:
             while not self._stopping.is_set():
-                told, unread = self._history.head_seq, self._history.unread_seq
+                told, unread = self._history.head_seq, self._history.unlisted_seq
                 since_ms = self._history.silent_since_ms()
                 news = {
                     "head": told,
@@ -287,7 +287,7 @@ class Pages:
 
             group.start_soon(end_on, self._stopping.wait)
             with anyio.move_on_after(STREAM_ALIVE_S):
-                while self._history.head_seq <= told and self._history.unread_seq == unread:
+                while self._history.head_seq <= told and self._history.unlisted_seq == unread:
                     await self._history.changed()
                 await anyio.sleep(STREAM_PAUSE_S)
             group.cancel_scope.cancel()

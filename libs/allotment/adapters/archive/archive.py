@@ -22,6 +22,7 @@ from allotment_proto.events import CheckpointPart, SegmentClosed
 
 CACHE_BYTES_MAX = 1 << 30
 _FRAMES_OPEN = 8
+_PARTS_OPEN = 512
 
 
 class Archive:
@@ -38,6 +39,8 @@ class Archive:
         self._cache = None if cache is None else _Cache(cache, store.url)
         self._open: dict[Stored, SegmentFile] = {}
         self._indexes: dict[Stored, SegmentIndex] = {}
+        self._keys = 0
+        """How many keys were asked of them."""
         self._continued: set[Stored] = set()
         """The files whose chain the next one continues."""
         self._frames: OrderedDict[tuple[Stored, int], list[Record]] = OrderedDict()
@@ -83,7 +86,11 @@ class Archive:
 
         def found() -> list[StretchIndex]:
             files = [stored for stored in self.files if stored.first_seq <= last_seq]
-            return [self._index(stored).part_with(key) for stored in files]
+            parts = [self._index(stored).part_with(key) for stored in files]
+            self._keys += 1
+            if self._keys * len(files) > _PARTS_OPEN:  # the next questions read them again
+                self._indexes, self._keys = {}, 0
+            return parts
 
         return await anyio.to_thread.run_sync(found)
 

@@ -67,10 +67,9 @@ class WholeLog:
 
     async def first_seq(self) -> int:
         """The oldest record that can be read. Looks again what is in the archive."""
-        begins = await self._live.first_seq()
+        begins, self._archive = await self._live.first_seq(), None
         if begins == 1 or await self.archive_url() is None:
             return begins
-        self._archive = None
         return min((await self._reaching(begins - 1)).first_seq, begins)
 
     async def archive_url(self) -> str | None:

@@ -38,6 +38,7 @@ from allotment.adapters.service.world import (
 )
 from allotment.core.errors import AllotError
 from allotment.core.explain.doctor import SCHEDULER, SCHEDULING, as_run
+from allotment.core.explain.history.concerned import StretchIndex
 from allotment.core.logport import LogUnavailable, Record
 from allotment_proto.subjects import STREAM
 
@@ -67,6 +68,14 @@ class ReadableLog(Protocol):
 
     async def checkpoint(self, before_seq: int, before_ns: int | None = None) -> Checkpoint | None:
         """The newest checkpoint before a sequence, None where there is none."""
+        ...
+
+    async def indexed_seq(self) -> int:
+        """Up to here the archive says whom records concern, 0 if it does not."""
+        ...
+
+    async def index_parts(self, key: str, last_seq: int) -> list[StretchIndex]:
+        """What it says under a key, of the segments that begin up to a record, in order."""
         ...
 
     async def seq_before(self, until_ns: int) -> int:
@@ -147,14 +156,14 @@ async def open_file(
     except AllotError as error:
         raise SettingsError([str(error)]) from error
     log = ExportedLog(records)
-    fold = Fold(log, ctx.log)
-    await attach(fold, log)
+    fold, whole = Fold(log, ctx.log), WholeLog(log)
+    await attach(fold, whole)
     async with anyio.create_task_group() as group:
         with uncollected():
             group.start_soon(fold.run)
             await fold.caught_up.wait()
         ctx.ready("log", True, f"folded to {fold.state.seq}")
-        yield Reading(log, fold, lambda: "", lambda: None, dict)
+        yield Reading(whole, fold, lambda: "", lambda: None, dict)
         group.cancel_scope.cancel()
 
 
