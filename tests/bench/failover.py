@@ -64,6 +64,7 @@ WATCHED_S = 6.0
 """How long after an event pods count for it, at least."""
 READY_FOR_S = 10.0
 """`minReadySeconds` of the StatefulSet."""
+RESUMES_S = 20.0
 CALM_S = 1.5
 """Before an event: what was disturbed before has settled."""
 
@@ -335,11 +336,20 @@ def events(stack: ThreeStack) -> Iterator[tuple[str, Callable[[], Sequence[str]]
 
 
 def heal(stack: ThreeStack) -> None:
-    """Bring back what was killed."""
+    """Bring back what was killed. A server that does not resume its copy of the log is restarted,
+    as the runbook says of `AllotmentLogCopyBehind`.
+    """
     for number in SERVERS:
         if not stack.nats.is_healthy(number, "?js-server-only=true"):
             stack.nats.end_one(number, signal.SIGKILL)
             stack.nats.start_one(number)
+            begin = time.monotonic()
+            while not stack.nats.is_healthy(number):
+                if time.monotonic() - begin > RESUMES_S:
+                    print(f"nats-{number} resumes no copy: restarted", file=sys.stderr)
+                    stack.nats.restart(number)
+                    break
+                time.sleep(0.5)
     for role in SERVICES:
         for _ in range(2 - len(stack.replicas(role))):
             stack.start(f"{role}-{time.monotonic_ns()}")
