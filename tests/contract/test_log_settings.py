@@ -94,9 +94,9 @@ def test_each_dangerous_setting_is_named(name: str) -> None:
 
 
 def test_what_is_only_unwise_is_a_warning() -> None:
-    config = wanted_config("L", SUBJECTS, replicas=1, max_bytes=-1)
-    unwise = config | {"compression": "none", "max_msg_size": 1000}
-    wrong, warnings = check_stream(unwise, SUBJECTS, replicas=1)
+    config = wanted_config("L", SUBJECTS, replicas=3, max_bytes=-1)
+    unwise = config | {"compression": "s2", "max_msg_size": 1000}
+    wrong, warnings = check_stream(unwise, SUBJECTS, replicas=3)
     assert wrong == ()
     assert len(warnings) == 2
 

@@ -264,7 +264,7 @@ def test_services_in_one_process_need_no_replicas_of_their_own() -> None:
 def test_settings_that_lose_history_and_copies_that_lag() -> None:
     stream = STREAM._replace(
         wrong=(Setting("max_age", "3600", "0 (no limit)"),),
-        warnings=("compression is off",),
+        warnings=("compression is on",),
         is_clustered=True,
         copies=(Copy("nats-1", True, False, 0), Copy("nats-2", False, False, 7)),
     )

@@ -90,7 +90,12 @@ RULES = (
 def wanted_config(
     stream: str, subjects: tuple[str, ...], *, replicas: int, max_bytes: int, first_seq: int = 1
 ) -> dict[str, Any]:
-    """The configuration a new log is made with; it begins later where it is restored."""
+    """The configuration a new log is made with; it begins later where it is restored.
+
+    Not compressed: after a crash NATS 2.15.1 often cannot cut a compressed block back to where its
+    Raft log continues ("s2: corrupt input"), and that server's copy stays behind until a restart.
+    The archive compresses what stays for long.
+    """
     begins = {} if first_seq == 1 else {"first_seq": first_seq}
     return {
         **begins,
@@ -109,7 +114,7 @@ def wanted_config(
         "duplicate_window": DUPLICATE_WINDOW_S * 1_000_000_000,
         "deny_delete": True,
         "allow_direct": False,
-        "compression": "s2",
+        "compression": "none",
     }
 
 
@@ -133,6 +138,6 @@ def check_stream(
         warnings.append(f"max_msg_size is {size}: large batches will be refused")
     if config.get("deny_purge"):
         warnings.append("deny_purge is true: archived segments cannot leave the log")
-    if config.get("compression", "none") != "s2":
-        warnings.append("compression is off: the log takes about four times the space")
+    if config.get("compression", "none") != "none" and config.get("num_replicas", 1) > 1:
+        warnings.append("compression is on: a copy may stay behind after a crash of its server")
     return tuple(wrong), tuple(warnings)
