@@ -19,7 +19,6 @@ from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
 from allotment.core.explain.history import concerned, story
 from allotment.core.explain.history.records import Effects, LogLine, Wanted, stood_on
-from allotment.core.ledger import snapshot
 from allotment.core.logport import Record
 from allotment.core.units import QuantityError, bytes_text, rfc3339, whole_up
 from allotment_cli.options import completion
@@ -406,20 +405,23 @@ async def _batches(
 
 
 async def _first_seq(source: Source, wanted: Asked, last_seq: int) -> int:
-    """The record to begin with: after the last checkpoint before what is wanted, whose state says
-    what was booked then; or else the first that can be read.
+    """The record to begin with: the first that is wanted, where the state before it says what was
+    booked then, or else the first that can be read.
     """
     try:
         match wanted.since:
-            case None:
-                checkpoint = None
-            case AtSequence(seq=seq):
-                checkpoint = await source.checkpoint(min(seq, last_seq))
+            case AtSequence(seq=seq) if seq > 1:
+                before = await fold(source, AtSequence(min(seq - 1, last_seq)))
             case AtTime(ms=ms):
-                checkpoint = await source.checkpoint(last_seq, ms * 1_000_000)
-        if checkpoint is not None:
-            wanted.lines.claims.begin(snapshot.decode(checkpoint.image))
-            return checkpoint.closed.last_seq + 1
+                before = await fold(source, AtTime(ms - 1))
+            case _:
+                before = None
+    except AllotError:  # the log begins later, or its archive is away: said below
+        before = None
+    if before is not None and before.seq:
+        wanted.lines.claims.begin(before.state)
+        return before.seq + 1
+    try:
         return await source.first_seq()
     except AllotError as error:
         first_seq = await source.near_seq()
