@@ -6,6 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from allotment.adapters.log import exported
 from allotment.adapters.log.snapshots import SnapshotDirectory
 from allotment.adapters.service.moments import At, AtSequence, AtTime
 from allotment.answers import folding
@@ -15,7 +16,9 @@ from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record, digest_of
 from allotment_cli.show.progress import TERMINAL
+from tests.recorded import read_log
 from tests.recording import Recorder, busy_cluster
+from tests.segmenting import segmented
 
 LOG = "ALLOTMENT_LOG@2026"
 
@@ -111,3 +114,21 @@ def test_nothing_is_kept_of_a_short_log(
     monkeypatch.setattr(folding, "APART_EVENTS", 10_000)
     assert isinstance(folded(source).state, ClusterState)
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_fold_goes_on_from_the_nearest_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "APART_EVENTS", 5)
+    grown = segmented(read_log("churn-spread"), (100, 200, 300, 400))
+    path, end = tmp_path / "log.jsonl", len(grown.records)
+    path.write_text("".join(f"{exported.encode(record)}\n" for record in grown.records))
+
+    async def one_by_one(source: Counting) -> Folded:
+        return await fold(source, None, after=await fold(source, AtSequence(50)))
+
+    source = Counting(path, tmp_path / "cache")
+    last = anyio.run(one_by_one, source)
+    assert source.firsts == [1, grown.closed[-1].last_seq + 1]
+    assert snapshot.encode(last.state) == snapshot.encode(grown.state)
+    assert last.seq == end

@@ -141,7 +141,7 @@ async def _fold(
         found = await _restore(source, source.snapshots, last_seq, until_ns, beyond_seq)
         if found is not None:
             after, (state, kept) = None, found
-    if after is None or not state.seq:
+    if observer is None or not state.seq:
         begun = await _begun(source, last_seq, until_ns, state.seq, whole=observer is not None)
         if begun is not None:
             after, (state, kept) = None, begun
