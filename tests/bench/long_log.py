@@ -107,8 +107,9 @@ class Growing:
             )
         )
         self._checkpoint_seq = self._seq
-        uri = f"{archive}/{header.name}"
-        self._append(SegmentArchived(number=now.number, uri=uri, sha256="", size_bytes=1))
+        if archive:
+            uri = f"{archive}/{header.name}"
+            self._append(SegmentArchived(number=now.number, uri=uri, sha256="", size_bytes=1))
         if (gone := self.state.segments.live[:-live]) and gone[-1].archived is not None:
             self._append(SegmentsDropped(last_seq=gone[-1].closed.last_seq))
         assert self.state.segments.open.number == now.number + 1, "the fold took it"
@@ -191,15 +192,18 @@ def main() -> None:
     parser.add_argument("--pods-alive", type=int, default=8_000)
     parser.add_argument("--live", type=int, default=2, help="closed segments that are in NATS")
     parser.add_argument("--open", type=float, default=0.5, help="how full the open segment is")
+    parser.add_argument("--unarchived", action="store_true", help="leave that to an archiver")
     plan = parser.parse_args()
     archive = plan.directory / "archive"
     archive.mkdir(parents=True)
+    url = "" if plan.unarchived else f"file://{archive.resolve()}"
     made, size = Growing(plan.nodes, plan.pods_alive), plan.records // plan.segments
     live: deque[list[Record]] = deque(maxlen=plan.live)
     ends = []
     for _ in range(plan.segments):
-        closed = made.segment(size, archive=f"file://{archive.resolve()}", live=plan.live)
-        write(closed, archive)
+        closed = made.segment(size, archive=url, live=plan.live)
+        if url:
+            write(closed, archive)
         live.append(closed.records)
         ends.append(closed.header.last_seq)
         print(f"segment {closed.header.number} ends with {ends[-1]}", file=sys.stderr)
