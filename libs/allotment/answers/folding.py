@@ -30,7 +30,7 @@ from allotment_proto import subjects
 from allotment_proto.codec import UNREADABLE, UndecodableError, decode_envelope
 from allotment_proto.events import Envelope
 
-APART_EVENTS = 20_000
+APART_EVENTS = 50_000
 """At least so many events between two states that are kept, and twice as many as there are pods:
 then keeping one costs less than the fold before it.
 """

@@ -13,7 +13,7 @@ import msgspec
 from allotment.adapters.log import exported
 from allotment.adapters.service.moments import At, AtSequence, AtTime, moment_text
 from allotment.answers import moments
-from allotment.answers.folding import end_of, fold
+from allotment.answers.folding import Folded, end_of, fold
 from allotment.answers.pods import records_about
 from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
@@ -408,6 +408,7 @@ async def _first_seq(source: Source, wanted: Asked, last_seq: int) -> int:
     """The record to begin with: the first that is wanted, where the state before it says what was
     booked then, or else the first that can be read.
     """
+    before: Folded | None = None
     try:
         match wanted.since:
             case AtSequence(seq=seq) if seq > 1:
@@ -415,9 +416,9 @@ async def _first_seq(source: Source, wanted: Asked, last_seq: int) -> int:
             case AtTime(ms=ms):
                 before = await fold(source, AtTime(ms - 1))
             case _:
-                before = None
+                pass
     except AllotError:  # the log begins later, or its archive is away: said below
-        before = None
+        pass
     if before is not None and before.seq:
         wanted.lines.claims.begin(before.state)
         return before.seq + 1

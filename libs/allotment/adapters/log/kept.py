@@ -486,6 +486,8 @@ class KeptLog:
             return
         # Those before are read as well: a question will need them. Unless only one is asked for, or
         # they are many, or no longer in NATS.
+        if at < await self._log.near_seq():
+            await self.ask_archive()  # then they need not be kept here as well
         due = self._reach + 1
         is_far = at > due and (at - due > FAR_RECORDS or due < await self._log.near_seq())
         start = at if at == last_seq or is_far else min(at, due)
