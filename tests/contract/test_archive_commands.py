@@ -4,16 +4,22 @@ import json
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from tests.contract.archiving import archiver, filled
+from tests.contract.kube_server import kubeconfig
+from tests.contract.local_apiserver import running
 from tests.recorded import read_log
 from tests.segmenting import Segmented, segmented
 
+from allotment.adapters.kube.client import connect as kube_client
+from allotment.adapters.kube.kept_text import KeptText
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.jetstream import JetStream
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
+from allotment.adapters.service.identity import Identity
 from allotment_archiver.settings import Keeps
 from allotment_cli.main import main
 
@@ -54,7 +60,7 @@ async def test_a_sound_log_is_verified(
     async with filled(own_nats_server, grown) as log:
         done = await allot(own_nats_server, tmp_path, "log", "verify", "-o", "json")
         assert done.exit_code == 0, done.output
-        assert json.loads(done.output)["liveDecisions"] > 100
+        assert json.loads(done.stdout)["liveDecisions"] > 100
         await archiver(log, tmp_path / "archive").run()
         end = await log.last_seq()
         done = await allot(own_nats_server, tmp_path, "log", "verify")
@@ -66,7 +72,7 @@ async def test_a_sound_log_is_verified(
         alone = ["log", "verify", "--no-live", "--archive", url, "-o", "json"]
         done = await allot(own_nats_server, tmp_path, *alone)
         assert done.exit_code == 0, done.output
-        assert json.loads(done.output)["chain"] == grown.closed[4].chain
+        assert json.loads(done.stdout)["chain"] == grown.closed[4].chain
 
 
 async def test_each_damage_is_named(
@@ -83,7 +89,7 @@ async def test_each_damage_is_named(
         assert done.exit_code == 1, done.output
         for path, data in zip(files, kept, strict=True):
             path.write_bytes(data)
-        return [one["text"] for one in json.loads(done.output)["problems"]]
+        return [one["text"] for one in json.loads(done.stdout)["problems"]]
 
     flipped = bytearray(kept[1])
     flipped[len(flipped) // 2] ^= 4
@@ -109,7 +115,7 @@ async def test_an_altered_record_in_nats_is_named(
     async with filled(own_nats_server, grown):
         done = await allot(own_nats_server, tmp_path, "log", "verify", "-o", "json")
         assert done.exit_code == 1, done.output
-        (found,) = json.loads(done.output)["problems"]
+        (found,) = json.loads(done.stdout)["problems"]
         assert 190 < found["firstSeq"] <= 200
         assert "another head of the chain" in found["text"]
 
@@ -150,3 +156,60 @@ async def test_a_log_is_restored_into_an_empty_server(
         assert "restore into a NATS that has none" in done.output
     finally:
         await anyio.to_thread.run_sync(empty.stop)
+
+
+async def known(url: str, tmp_path: Path, namespace: str, identity: Identity) -> Path:
+    """Keep the identity of a log as the watcher does; the kubeconfig of that cluster."""
+    config = kubeconfig(tmp_path / "kubeconfig", url)
+    async with kube_client(config) as client:
+        kept = KeptText(client, namespace, "allotment-log")
+        await kept.write(msgspec.json.encode(identity).decode())
+    return config
+
+
+@pytest.mark.parametrize("namespace", ["allotment-system", "gpus"])
+async def test_the_head_that_the_cluster_keeps_is_compared(
+    own_nats_server: NatsServer, grown: Segmented, tmp_path: Path, namespace: str
+) -> None:
+    dropped, end = grown.closed[0].last_seq - 7, len(grown.records)
+    url = str(tmp_path / "archive")
+    async with filled(own_nats_server, grown) as log, running() as api:
+        await archiver(log, tmp_path / "archive").run()
+        await api.post("/api/v1/namespaces", {"metadata": {"name": "gpus"}})
+        for seq, head, code, said in (
+            (end, grown.head(end), 0, f"its head at record {end} is in this log"),
+            (dropped, grown.head(dropped), 0, f"its head at record {dropped} is in this log"),
+            (end, grown.head(end - 1), 1, f"and this log has {grown.head(end)} there"),
+            (dropped, "00" * 32, 1, f"and this log has {grown.head(dropped)} there"),
+            (end + 50, grown.head(end), 1, "its end is lost, or it is another log"),
+            (end, "", 0, "names no head of the chain yet"),
+        ):
+            config = await known(api.url, tmp_path, namespace, Identity("x", seq, "", head))
+            words = ["log", "--kubeconfig", str(config), "verify", "--no-fold"]
+            done = await allot(own_nats_server, tmp_path, *words)
+            assert done.exit_code == code, done.output
+            assert said in done.output
+            assert f"ConfigMap {namespace}/allotment-log" in done.output
+        last = grown.closed[-1]
+        alone = ["verify", "--no-live", "--no-fold", "--archive", url, "-o", "json"]
+        for seq, compared in ((last.last_seq, last.last_seq), (end, 0)):
+            await known(api.url, tmp_path, namespace, Identity("x", seq, "", grown.head(seq)))
+            done = await allot(
+                own_nats_server, tmp_path, "log", "--kubeconfig", str(config), *alone
+            )
+            assert done.exit_code == 0, done.output
+            assert json.loads(done.stdout)["knownSeq"] == compared
+
+
+async def test_without_a_cluster_it_is_said_that_no_head_is_compared(
+    own_nats_server: NatsServer, grown: Segmented, tmp_path: Path
+) -> None:
+    async with filled(own_nats_server, grown), running() as api:
+        done = await allot(own_nats_server, tmp_path, "log", "verify", "--no-fold")
+        assert done.exit_code == 0, done.output
+        assert "no head that a cluster keeps is compared: no API server is named" in done.output
+        config = str(kubeconfig(tmp_path / "kubeconfig", api.url))
+        words = ["log", "--kubeconfig", config, "verify", "--no-fold"]
+        done = await allot(own_nats_server, tmp_path, *words)
+        assert done.exit_code == 0, done.output
+        assert "the cluster has no ConfigMap allotment-log" in done.output

@@ -46,7 +46,13 @@ VARIANTS: dict[str, tuple[str, list[str], Object]] = {
     "archive-s3": (
         "base",
         ["archive-s3"],
-        {"archive": {"url": "s3://backups/allotment", "secret": "allotment-archive"}},
+        {
+            "archive": {
+                "url": "s3://backups/allotment",
+                "secret": "allotment-archive",
+                "readerSecret": "allotment-archive-reader",
+            }
+        },
     ),
     "cert-manager": ("base", ["cert-manager"], {"nats": {"certificate": "cert-manager"}}),
     "inspector-service": ("base", ["inspector-service"], {"inspector": {"service": True}}),
@@ -121,7 +127,8 @@ SAMPLES: dict[str, tuple[Any, str]] = {
     "nats.certificate": ("existing", "Job/allotment-nats-setup"),
     "archive.url": (
         "s3://backups/allotment",
-        "Deployment/allotment-archiver NetworkPolicy/allotment-archive"
+        "Deployment/allotment-archiver Deployment/allotment-inspector"
+        " NetworkPolicy/allotment-archive"
         " PersistentVolumeClaim/allotment-archive",
     ),
     "archive.storage.sizeGiB": (100, "PersistentVolumeClaim/allotment-archive"),
@@ -194,6 +201,10 @@ WITH_OTHERS: dict[str, tuple[Object, Object]] = {
     "archive.secret": (
         {"archive": {"url": "s3://backups/allotment"}},
         {"archive": {"url": "s3://backups/allotment", "secret": "allotment-archive"}},
+    ),
+    "archive.readerSecret": (
+        {"archive": {"url": "s3://backups/allotment"}},
+        {"archive": {"url": "s3://backups/allotment", "readerSecret": "allotment-archive-reader"}},
     ),
     "nats.url": (
         {"nats": {"certificate": "existing"}},

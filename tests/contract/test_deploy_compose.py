@@ -257,7 +257,7 @@ def test_what_is_not_always_wanted_is_in_a_profile() -> None:
     }
     exporter, pages = SERVICES["trace-exporter"], ours()["allotment_inspector"]
     assert exporter["command"] == pages["command"]
-    assert exporter["volumes"] == pages["volumes"]
+    assert exporter["volumes"] == pages["volumes"][:1], "its key; it needs no archive"
     receiver = urlsplit(exporter["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"])
     assert (receiver.hostname in SERVICES, receiver.port) == (True, 4318)
     for name in FOREIGN:

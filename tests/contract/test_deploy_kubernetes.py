@@ -267,6 +267,28 @@ def test_the_page_about_migration_names_what_the_configuration_reader_knows() ->
     assert row("plugins accepted but ignored") == {*known.PLUGINS_WITHOUT_EFFECT}
 
 
+@both
+def test_the_inspector_reads_the_archivers_volume_where_that_is(where: str) -> None:
+    specs = [services(where)[f"allotment_{name}"] for name in ("archiver", "inspector")]
+    claims, places = [], []
+    for spec in specs:
+        (volume,) = (v for v in spec["volumes"] if v["name"] == "archive")
+        (mount,) = (m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "archive")
+        claims.append(volume["persistentVolumeClaim"]["claimName"])
+        places.append((mount["mountPath"], mount.get("readOnly", False)))
+    assert claims[0] == claims[1]
+    path = environment(where, specs[0]["containers"][0])["ALLOT_ARCHIVE"]
+    assert places == [(path, False), (path, True)], "the log names the archiver's path"
+    (term,) = specs[1]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (archiver,) = (
+        found
+        for found in of_kind(where, "Deployment")
+        if found["metadata"]["name"] == "allotment-archiver"
+    )
+    wanted = term["labelSelector"]["matchLabels"].items()
+    assert wanted <= archiver["spec"]["template"]["metadata"]["labels"].items()
+
+
 def test_the_inspector_gets_a_service_only_with_a_token(tmp_path: Path) -> None:
     """The base's pages listen on the pod's loopback; the component opens them, and closes them."""
     (container,) = services("deploy/base")["allotment_inspector"]["containers"]

@@ -153,6 +153,7 @@ Secrets, and are deleted afterwards. Takes the values of NATS and the object.
 {{- $patches := list "base/service.patch.yaml" }}
 {{- if gt (int $values.replicas) 1 }}{{ $patches = append $patches "default/spread.patch.yaml" }}{{ end }}
 {{- if eq $service "inspector" }}
+{{- if or $values.archive.url $values.recorder }}{{ include "allotment.withoutVolume" $object }}{{ end }}
 {{- if $values.inspector.service }}{{ $patches = append $patches "components/inspector-service/deployment.patch.yaml" }}{{ end }}
 {{- if $values.traces }}{{ $patches = append $patches "components/traces/inspector.patch.yaml" }}{{ end }}
 {{- else if eq $service "archiver" }}{{ include "allotment.archiver" (list $values.archive $object) }}
@@ -187,6 +188,9 @@ Secrets, and are deleted afterwards. Takes the values of NATS and the object.
 {{- if and (eq $service "archiver") $values.archive.url $values.archive.secret }}
 {{- $_ := set $container "envFrom" (append $container.envFrom (dict "secretRef" (dict "name" $values.archive.secret))) }}
 {{- end }}
+{{- if and (eq $service "inspector") $values.archive.url $values.archive.readerSecret }}
+{{- $_ := set $container "envFrom" (append $container.envFrom (dict "secretRef" (dict "name" $values.archive.readerSecret "optional" true))) }}
+{{- end }}
 {{- include "allotment.checksum" (list $object (include "allotment.settings" $root)) }}
 {{- end }}
 
@@ -196,10 +200,16 @@ Secrets, and are deleted afterwards. Takes the values of NATS and the object.
 {{- $object := index . 1 }}
 {{- with $archive.url }}
 {{- include "allotment.variable" (list $object "ALLOT_ARCHIVE" .) }}
-{{- $pod := $object.spec.template.spec }}
+{{- include "allotment.withoutVolume" $object }}
+{{- end }}
+{{- end }}
+
+{{/* Take the archive's volume from an object, and what keeps its pods on the volume's node. */}}
+{{- define "allotment.withoutVolume" -}}
+{{- $pod := .spec.template.spec }}
 {{- $_ := set $pod "volumes" (list (first $pod.volumes)) }}
 {{- $_ := unset (first $pod.containers) "volumeMounts" }}
-{{- end }}
+{{- $_ := unset $pod "affinity" }}
 {{- end }}
 
 {{/* The StatefulSet of the built-in NATS. Takes the root and the object. */}}

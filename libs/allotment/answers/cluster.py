@@ -15,7 +15,9 @@ import msgspec
 from allotment.adapters.kube.client import KubeClient, connect
 from allotment.adapters.kube.config import KubeConfigError
 from allotment.adapters.kube.result import KubeResult, Ok, Refused
+from allotment.answers import local
 from allotment.answers.screen import UNSEEN, Screen
+from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
 from allotment.core.jobs import keys
 
@@ -41,6 +43,17 @@ class Access(NamedTuple):
     context: str | None = None
 
 
+def access_of(origin: Origin) -> tuple[str, Access | None]:
+    """The API server of the log that is read, or why there is none to ask."""
+    if origin.cluster is not None:
+        return "", Access(origin.home, *origin.cluster)
+    if origin.file is not None:
+        return "an exported log has no API server", None
+    if origin.nats:
+        return "no API server is named: --context, --kubeconfig", None
+    return "", Access(origin.home, local.addresses(origin.home).kubeconfig)
+
+
 @asynccontextmanager
 async def open_cluster(access: Access, screen: Screen = UNSEEN) -> AsyncIterator["Cluster"]:
     """The cluster of these options. Raises `AllotError` for a configuration that cannot be used."""
@@ -63,8 +76,6 @@ async def open_cluster(access: Access, screen: Screen = UNSEEN) -> AsyncIterator
 
 
 def _of_local_mode(home: Path, screen: Screen) -> Path | None:
-    from allotment.answers import local
-
     found = local.addresses(home)
     if not found.apiserver:
         return None

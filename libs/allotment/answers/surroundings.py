@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from allotment.answers import local
-from allotment.answers.cluster import Access, Cluster, open_cluster
+from allotment.answers.cluster import Cluster, access_of, open_cluster
 from allotment.answers.screen import Screen
 from allotment.answers.source import Origin
 from allotment.core.errors import AllotError
@@ -183,7 +182,9 @@ async def surroundings(
 ) -> Surroundings:
     """What the manifests say, and what their cluster says where it is known which one it is."""
     documents = list(documents)
-    unasked, access = _access(origin, is_past)
+    unasked, access = ("the API server knows the present only", None)
+    if not is_past:
+        unasked, access = access_of(origin)
     found = Surroundings(state, unasked)
     namespaces = {
         str(each["metadata"]["namespace"])
@@ -202,20 +203,6 @@ async def surroundings(
             raise
         found = Surroundings(state, error.message)
     return found
-
-
-def _access(origin: Origin, is_past: bool) -> tuple[str, Access | None]:
-    """The API server of the log that is read, or why there is none to ask."""
-    if is_past:
-        return "the API server knows the present only", None
-    if origin.cluster is not None:
-        return "", Access(origin.home, *origin.cluster)
-    if origin.file is not None:
-        return "an exported log has no API server", None
-    if origin.nats:
-        return "no API server is named: --context, --kubeconfig", None
-    kubeconfig = local.addresses(origin.home).kubeconfig
-    return "", Access(origin.home, kubeconfig)
 
 
 def _decoded(document: Document, kind: type[T]) -> T:

@@ -16,14 +16,35 @@ from allotment.answers.source import Origin, Source
 from allotment.core.errors import AllotError
 from allotment.core.units import bytes_text
 from allotment_cli.options.params import output_option
-from allotment_cli.options.source import archive_option, chosen_archive, open_as_admin, open_source
-from allotment_cli.show.output import DOCUMENTS, emit, emit_document
+from allotment_cli.options.source import (
+    archive_option,
+    chosen_archive,
+    chosen_cluster,
+    named,
+    open_as_admin,
+    open_cluster,
+    open_source,
+)
+from allotment_cli.show.output import DOCUMENTS, emit, emit_document, note
+from allotment_proto.codec import UNREADABLE
 
 if TYPE_CHECKING:
     from allotment.adapters.archive.store import Stored
     from allotment.adapters.archive.verify import LiveCheck, Verified
 
 PROBLEMS = 1
+_NAME = "allotment-log"
+"""Of the ConfigMap in which the watcher keeps how far it knows the log."""
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _ConfigMap(msgspec.Struct):
+    metadata: _Meta
+    data: dict[str, str] | None = None
 
 
 class Segment(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,7 +66,10 @@ class Problem(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Proof(msgspec.Struct, frozen=True, rename="camel"):
-    """What was verified. `live_first_seq` to `live_last_seq` were read from NATS, 0 if none."""
+    """What was verified. `live_first_seq` to `live_last_seq` were read from NATS, 0 if none.
+    `known_in` is the ConfigMap that names a head of this log, at `known_seq`; "" and 0 if it was
+    not compared with any.
+    """
 
     archive: str
     segments: tuple[Segment, ...]
@@ -53,7 +77,17 @@ class Proof(msgspec.Struct, frozen=True, rename="camel"):
     live_last_seq: int
     live_decisions: int
     chain: str
+    known_in: str
+    known_seq: int
     problems: tuple[Problem, ...]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What a cluster knows of its log: the ConfigMap's name, and a head that it names."""
+
+    name: str
+    seq: int
+    chain: str
 
 
 @click.command()
@@ -79,6 +113,9 @@ def archive(origin: Origin, drop: bool) -> None:
 def verify(ctx: click.Context, live: bool, fold: bool, output: str) -> None:
     """Verify the log and its archive: every byte, the chain, and the state at each segment's end.
 
+    The cluster of the log keeps a head of the chain in the ConfigMap allotment-log; it must be in
+    this log. With --no-live it is compared if --context or --kubeconfig names a cluster.
+
     Exit codes: 0 sound, 1 problems found, 2 could not run. docs/log.md says what this proves.
     """
     proof = anyio.run(_verify, ctx.obj, live, fold)
@@ -102,6 +139,8 @@ def _lines(proof: Proof) -> list[str]:
             f"NATS: records {proof.live_first_seq} to {proof.live_last_seq},"
             f" {proof.live_decisions} decisions name the chain"
         )
+    if proof.known_in:
+        lines.append(f"{proof.known_in}: its head at record {proof.known_seq} is in this log")
     lines += [f"PROBLEM: {one.text}" for one in proof.problems]
     if not proof.problems:
         lines.append(f"sound; the chain's head is {proof.chain}")
@@ -142,12 +181,50 @@ async def _verify(origin: Origin, live: bool, folds: bool) -> Proof:
         url = chosen_archive()
         if url is None:
             raise AllotError("--no-live verifies an archive alone", "name it: --archive URL")
-        return await _proof(url, None, folds)
+        known = None if chosen_cluster() is None else await _known(origin)
+        return await _proof(url, None, known, folds)
+    known = await _known(origin)  # before the log is read: it does not name what comes later
     async with open_source(origin) as source:
-        return await _proof(chosen_archive() or await source.archive_url(), source, folds)
+        return await _proof(chosen_archive() or await source.archive_url(), source, known, folds)
 
 
-async def _proof(url: str | None, source: Source | None, folds: bool) -> Proof:
+async def _known(origin: Origin) -> Known | None:
+    """The head that the cluster of the log keeps; None where there is none, which is said."""
+    from allotment.adapters.kube.kept_text import KEY
+    from allotment.adapters.log.nats_users import NAMESPACE
+    from allotment.adapters.service.identity import Identity
+    from allotment.answers.cluster import access_of
+
+    why, access = access_of(named(origin))
+    try:
+        if access is None:
+            raise AllotError(why)
+        async with open_cluster(access) as cluster:
+            path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{_NAME}"
+            one = await cluster.find(path, f"ConfigMap {NAMESPACE}/{_NAME}", _ConfigMap)
+            found = [] if one is None else [one]
+            if one is None:  # installed elsewhere, or not at all
+                only = {"fieldSelector": f"metadata.name={_NAME}"}
+                every = await cluster.list("/api/v1/configmaps", "ConfigMaps", _ConfigMap, only)
+                found = [each for each in every if each.metadata.name == _NAME]
+        if len(found) != 1:
+            places = ", ".join(each.metadata.namespace for each in found)
+            number = f"several ConfigMaps {_NAME}: {places}" if found else f"no ConfigMap {_NAME}"
+            raise AllotError(f"the cluster has {number}")
+        name = f"ConfigMap {found[0].metadata.namespace}/{_NAME}"
+        try:
+            identity = msgspec.json.decode((found[0].data or {}).get(KEY, ""), type=Identity)
+        except UNREADABLE as error:
+            raise AllotError(f"{name} cannot be read: {error}") from error
+        if not identity.chain:
+            raise AllotError(f"{name} names no head of the chain yet")
+    except AllotError as error:
+        note(f"no head that a cluster keeps is compared: {error.message}")
+        return None
+    return Known(name, identity.seq, identity.chain)
+
+
+async def _proof(url: str | None, source: Source | None, known: Known | None, folds: bool) -> Proof:
     from allotment.adapters.archive.store import ArchiveUnreachable, Store, Stored
     from allotment.adapters.archive.verify import gaps, seams
 
@@ -167,7 +244,7 @@ async def _proof(url: str | None, source: Source | None, folds: bool) -> Proof:
     first = last = decisions = 0
     head = headers[-1].chain if headers else ""
     if source is not None:
-        check, found = await _live(source, folds)
+        check, found = await _live(source, known, folds)
         first, last = await source.near_seq(), check.last_seq
         decisions, head, problems = check.decisions, check.head, [*problems, *found]
         copies += check.copies
@@ -190,6 +267,12 @@ async def _proof(url: str | None, source: Source | None, folds: bool) -> Proof:
         for one in sound
         if shas.get(one.header.number, one.sha256) != one.sha256
     ]
+    noted = check.noted if source is not None else ""
+    if known is not None and not problems:
+        last_seq = last if source is not None else (stored[-1].last_seq if stored else 0)
+        if not noted and known.seq <= last_seq:
+            noted = await _archived_head(url or "", stored, known.seq)
+        problems += _unknown(known, noted, last_seq, is_live=source is not None)
     segments = tuple(
         Segment(
             one.header.number,
@@ -201,7 +284,50 @@ async def _proof(url: str | None, source: Source | None, folds: bool) -> Proof:
         )
         for one in sound
     )
-    return Proof(url or "", segments, first, last, decisions, head, tuple(problems))
+    compared = known if known is not None and known.chain == noted else None
+    return Proof(
+        archive=url or "",
+        segments=segments,
+        live_first_seq=first,
+        live_last_seq=last,
+        live_decisions=decisions,
+        chain=head,
+        known_in=compared.name if compared else "",
+        known_seq=compared.seq if compared else 0,
+        problems=tuple(problems),
+    )
+
+
+def _unknown(known: Known, noted: str, last_seq: int, *, is_live: bool) -> list[Problem]:
+    """What is wrong with a log that is sound, by a head that its cluster keeps; `noted` is the head
+    there.
+    """
+    named = f"{known.name} names the head {known.chain} at record {known.seq}"
+    if known.seq > last_seq:
+        if not is_live:
+            note(f"{named}; the archive ends with {last_seq}, so that is not compared")
+            return []
+        text = f"{named}, and this log ends at {last_seq}: its end is lost, or it is another log"
+        return [Problem(text, last_seq + 1)]
+    if not noted:
+        note(f"{named}; that record is neither in NATS nor in the archive")
+        return []
+    if noted == known.chain:
+        return []
+    text = f"{named}, and this log has {noted} there: it was altered up to there, or is another log"
+    return [Problem(text, 0)]
+
+
+async def _archived_head(url: str, stored: "Sequence[Stored]", seq: int) -> str:
+    """The chain's head at a record of files that are sound, "" where none has it."""
+    from allotment.adapters.archive.store import Store
+    from allotment.adapters.archive.verify import head_at
+
+    found = [one for one in stored if one.first_seq <= seq <= one.last_seq]
+    if not found:
+        return ""
+    file = Store(url).open(found[0].name, found[0].size_bytes)
+    return await anyio.to_thread.run_sync(head_at, file, seq)
 
 
 async def _file(url: str, stored: "Stored", folds: bool, sound: "list[Verified]") -> list[Problem]:
@@ -221,13 +347,16 @@ async def _file(url: str, stored: "Stored", folds: bool, sound: "list[Verified]"
     return []
 
 
-async def _live(source: Source, folds: bool) -> tuple["LiveCheck", list[Problem]]:
+async def _live(
+    source: Source, known: Known | None, folds: bool
+) -> tuple["LiveCheck", list[Problem]]:
     from allotment.adapters.archive.file import SegmentBroken
     from allotment.adapters.archive.verify import LiveCheck
 
     first_seq, last_seq = await source.near_seq(), await source.last_seq()
     begins = await source.checkpoint(first_seq)
-    check = LiveCheck("the log in NATS", first_seq, begins, folds=folds)
+    noted_seq = known.seq if known else 0
+    check = LiveCheck("the log in NATS", first_seq, begins, folds=folds, noted_seq=noted_seq)
     with source.screen.progress("verifying the log", last_seq - first_seq + 1) as advance:
         async with aclosing(source.read_live(first_seq, last_seq)) as batches:
             async for batch in batches:

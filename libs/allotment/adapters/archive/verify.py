@@ -138,6 +138,16 @@ def verify_stored(url: str, stored: Stored, *, folds: bool = True) -> Verified:
     return verify(Store(url).open(stored.name, stored.size_bytes), folds=folds)
 
 
+def head_at(file: SegmentFile, seq: int) -> str:
+    """The chain's head at a record of a file that is sound. Raises as `verify` does."""
+    index = file.frame_of(seq)
+    head = bytes.fromhex(file.frames[index].head)
+    for record in file.records(index, file.packed(index)):
+        if record.seq <= seq:
+            head = chain.linked(head, record)
+    return head.hex()
+
+
 class _Heads:
     """Follows the chain through a file."""
 
@@ -200,11 +210,20 @@ class LiveCheck:
     """
 
     def __init__(
-        self, name: str, first_seq: int, begins: Checkpoint | None, *, folds: bool = True
+        self,
+        name: str,
+        first_seq: int,
+        begins: Checkpoint | None,
+        *,
+        folds: bool = True,
+        noted_seq: int = 0,
     ) -> None:
-        """`begins` is the checkpoint before `first_seq`, None for a log that begins with nothing.
-        Raises SnapshotError.
+        """`begins` is the checkpoint before `first_seq`, None for a log that begins with nothing;
+        the head at `noted_seq` is kept. Raises SnapshotError.
         """
+        self.noted = ""
+        """The chain's head at `noted_seq`, "" if that was not checked."""
+        self._noted_seq = noted_seq
         head = chain.START.hex() if begins is None else begins.closed.chain
         self._heads, self._copies = _Heads(name, head, first_seq), _Copies()
         self._name = name
@@ -245,6 +264,8 @@ class LiveCheck:
         envelope = _decoded(record)
         self._heads.follow(record, None, envelope)
         self._copies.take(record, envelope)
+        if record.seq == self._noted_seq:
+            self.noted = self.head
         if self._state is None:
             return
         _apply(self._state, record, envelope)
