@@ -46,6 +46,7 @@ JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+IDENTITY = "/api/v1/namespaces/allotment-system/configmaps/allotment-log"
 
 
 class Process:
@@ -224,6 +225,19 @@ class Stack:
         except (URLError, OSError):
             return 0, {}
         return status, body
+
+    def trouble(self, name: str) -> str:
+        """Why a service has not opened the log, "" if it has."""
+        status, body = self.readiness(name)
+        return str(body.get("reasons", {}).get("log", "")) if status == 503 else ""
+
+    def kept(self) -> Json:
+        """The identity of the log, as the watcher keeps it; empty before it does."""
+        try:
+            text = self.call("GET", IDENTITY)["data"]["text"]
+        except HTTPError:
+            return {}
+        return dict(json.loads(text))
 
     def is_ready(self, name: str) -> bool:
         return self.readiness(name)[0] == 200

@@ -3,17 +3,15 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.error import HTTPError
 
 import anyio
-import msgspec
 import pytest
 
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.jetstream import JetStream
 from allotment_proto.subjects import STREAM
 from tests.e2e.audit import assert_sound
-from tests.e2e.stack import KUBE_ROLES, LAYOUTS, Json, Stack, vgpu
+from tests.e2e.stack import IDENTITY, KUBE_ROLES, LAYOUTS, Stack, vgpu
 
 NODES = """
 - prefix: g
@@ -22,7 +20,6 @@ NODES = """
   cpu: 64
   memory: 256Gi
 """
-IDENTITY = "/api/v1/namespaces/allotment-system/configmaps/allotment-log"
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -31,25 +28,12 @@ def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
         yield running
 
 
-def kept(stack: Stack) -> Json:
-    try:
-        text = stack.call("GET", IDENTITY)["data"]["text"]
-    except HTTPError:
-        return {}
-    return dict(msgspec.json.decode(text))
-
-
 def has_stream(stack: Stack) -> bool:
     async def look() -> bool:
         async with connect(stack.nats.url, "e2e") as connection:
             return await JetStream(connection).stream_info(STREAM) is not None
 
     return anyio.run(look)
-
-
-def trouble(stack: Stack, service: str) -> str:
-    status, body = stack.readiness(service)
-    return str(body.get("reasons", {}).get("log", "")) if status == 503 else ""
 
 
 def restart(stack: Stack, *, store: Path | None) -> None:
@@ -72,7 +56,7 @@ def restart(stack: Stack, *, store: Path | None) -> None:
 def test_a_lost_log_is_not_begun_anew_until_somebody_says_so(stack: Stack) -> None:
     stack.create_pod("before", vgpu(1000))
     stack.until(lambda: "before" in stack.bound(), "a pod is bound")
-    stack.until(lambda: kept(stack).get("seq", 0) > 0, "how far the log has come is kept")
+    stack.until(lambda: stack.kept().get("seq", 0) > 0, "how far the log has come is kept")
     early = stack.directory / "early"
     stack.nats.stop()
     shutil.copytree(stack.nats.directory / "store", early)
@@ -80,23 +64,23 @@ def test_a_lost_log_is_not_begun_anew_until_somebody_says_so(stack: Stack) -> No
     stack.create_pod("between", vgpu(1000))
     stack.until(lambda: "between" in stack.bound(), "a second pod is bound")
     end = len(stack.records())
-    stack.until(lambda: kept(stack)["seq"] >= end, "its record is kept")
+    stack.until(lambda: stack.kept()["seq"] >= end, "its record is kept")
 
     asking = [service for service in stack.scheduling if service in KUBE_ROLES]
     restart(stack, store=None)
     for service in asking:
-        stack.until(lambda one=service: "LogLost" in trouble(stack, one), f"{service} says so")  # type: ignore[misc]
-        assert "delete configmap allotment-log" in trouble(stack, service)
+        stack.until(lambda one=service: "LogLost" in stack.trouble(one), f"{service} says so")  # type: ignore[misc]
+        assert "delete configmap allotment-log" in stack.trouble(service)
     assert not has_stream(stack)
     assert not any(map(stack.is_ready, stack.scheduling))
 
     restart(stack, store=early)  # an old backup: a log of the same name, and shorter
     stack.create_pod("after", vgpu(1000))
     for service in asking:
-        stack.until(lambda one=service: "LogLost" in trouble(stack, one), f"{service} says so")  # type: ignore[misc]
+        stack.until(lambda one=service: "LogLost" in stack.trouble(one), f"{service} says so")  # type: ignore[misc]
     assert "after" not in stack.bound()
 
     stack.call("DELETE", IDENTITY, {})
     stack.until(lambda: "after" in stack.bound(), "the administrator accepted it: it goes on")
-    stack.until(lambda: kept(stack).get("seq", 0) > 0, "the log has an identity again")
+    stack.until(lambda: stack.kept().get("seq", 0) > 0, "the log has an identity again")
     assert_sound(stack)

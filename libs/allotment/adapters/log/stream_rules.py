@@ -93,8 +93,8 @@ def wanted_config(
     """The configuration a new log is made with; it begins later where it is restored.
 
     Not compressed: after a crash NATS 2.15.1 often cannot cut a compressed block back to where its
-    Raft log continues ("s2: corrupt input"), and that server's copy stays behind until a restart.
-    The archive compresses what stays for long.
+    Raft log continues ("s2: corrupt input"), and that server's copy stays behind until a restart;
+    where all servers crash twice, the whole log can be lost. The archive compresses what stays.
     """
     begins = {} if first_seq == 1 else {"first_seq": first_seq}
     return {
