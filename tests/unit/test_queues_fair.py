@@ -253,11 +253,11 @@ def test_capacity_reclaims_what_is_borrowed_and_keeps_guarantees() -> None:
     victims = found.reclaimable(taker.tasks[0], (*borrower.tasks, *free.tasks))
     assert [one.uid for one in victims] == ["borrower-r-w-0", "borrower-r-w-1", "free-r-w-0"]
     lender: Job = found.jobs["lender"]
-    assert found.preemptive(lender, taker.tasks[0]) is None
+    assert found.preemptive(lender, taker.tasks[0])
     # beyond its due a queue may not take from others
     for one in taker.tasks:
         found.assume(lender, one, Status.ALLOCATED)
-    assert found.preemptive(lender, taker.tasks[0]) is not None
+    assert not found.preemptive(lender, taker.tasks[0])
 
 
 def test_proportion_reclaims_down_to_the_due() -> None:

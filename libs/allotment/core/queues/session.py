@@ -48,9 +48,8 @@ class _Asked:
         self.job_ready = [plugin.job_ready for plugin in flat("job_ready")]
         self.overused = [plugin.overused for plugin in flat("overused")]
         self.allocatable = [plugin.allocatable for plugin in flat("allocatable")]
-        self.cards = [
-            plugin.cards for plugin in flat("allocatable") if type(plugin).cards is not Plugin.cards
-        ]
+        self.choosing_cards = [p for p in flat("allocatable") if type(p).cards is not Plugin.cards]
+        self.cards = [plugin.cards for plugin in self.choosing_cards]
         self.bucket_points = [
             plugin.bucket_points
             for plugin in flat("node_order")
@@ -258,9 +257,19 @@ class Session:
                 return cards
         return None
 
-    def preemptive(self, job: Job, task: Task) -> No | None:
-        asked = (plugin.preemptive for plugin in self._flat("preemptive"))
-        return votes.first_no(asked, self.world.queues[job.queue], job, task)
+    def preemptive(self, job: Job, task: Task) -> bool:
+        """Whether the job's queue may take from other queues for a task."""
+        queue = self.world.queues[job.queue]
+        return all(plugin.preemptive(queue, job, task) for plugin in self._flat("preemptive"))
+
+    def taking_key(self, name: str) -> Hashable:
+        """What decides, besides a job itself, whether pods might be evicted for jobs of a queue,
+        and which cards they may use: in one world equal keys mean equal answers.
+        """
+        queue = self.world.queues[name]
+        plugins = (p for point in ("overused", "preemptive") for p in self._flat(point))
+        keys = [plugin.taking_key(queue) for plugin in (*plugins, *self._ask.choosing_cards)]
+        return self.world.cluster.total, frozenset(self.world.standing), *keys
 
     def may_name(self, point: str, job: Job, kind: Kind) -> bool:
         """Whether some tier might name pods of jobs of a kind as victims for pods of a job, at the

@@ -120,9 +120,15 @@ class Plugin:
         """The cards for which there is quota, the preferred first; None: no restriction."""
         return None
 
-    def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
-        """Why the queue may not take from other queues for this task; None if it may."""
-        return None
+    def preemptive(self, queue: QueueView, job: Job, task: Task) -> bool:
+        """Whether the queue may take from other queues for this task."""
+        return True
+
+    def taking_key(self, queue: QueueView) -> Hashable:
+        """What `overused` and `preemptive` depend on besides the task, the queues and the cluster's
+        resources: equal keys, equal answers. By default no two sessions have equal keys.
+        """
+        return object()
 
     def preemptable(self, taker: Task, candidates: Sequence[Task]) -> list[Task] | None:
         """Those of the candidates that the taker's job may evict; None to abstain."""

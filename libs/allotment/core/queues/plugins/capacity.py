@@ -209,21 +209,21 @@ class Capacity(Plugin):
         for name in self.tree.chain(job.queue):
             self.books[name].promise(job.namespace, job.view.min_resources or NOTHING)
 
-    def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
+    def preemptive(self, queue: QueueView, job: Job, task: Task) -> bool:
         """With the task, the queue must stay within its capability, and for some resource within
         its due.
         """
-        name, book, most = queue.name, self.books[queue.name], self.tree.capability[queue.name]
-        future = book.allocated.plus(task.request)
-        short = future.exceeding(most, task.request.named)
-        if short:
-            return quota_insufficient(name, short_of(name, short, book, most, task.request))
-        due = self.tree.deserved[name]
-        wanted = [resource for resource in task.request.named if resource != PODS]
-        over = future.exceeding(due, wanted)
-        if wanted and len(over) == len(wanted):
-            return quota_insufficient(name, short_of(name, over, book, due, task.request))
-        return None
+        name, asked = queue.name, task.request.named
+        future = self.books[name].allocated.plus(task.request)
+        if future.exceeding(self.tree.capability[name], asked):
+            return False
+        wanted = [resource for resource in asked if resource != PODS]
+        return not wanted or len(future.exceeding(self.tree.deserved[name], wanted)) < len(wanted)
+
+    def taking_key(self, queue: QueueView) -> Hashable:
+        """A queue that deserves nothing in particular may take nothing, whatever it holds."""
+        due = self.tree.deserved[queue.name]
+        return self.books[queue.name].allocated if due else due
 
     def gives_back(self, queue: QueueView, taker: Task) -> bool:
         due = self.tree.deserved[queue.name]

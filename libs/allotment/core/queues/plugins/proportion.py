@@ -238,9 +238,12 @@ class Proportion(Plugin):
             return None
         return quota_insufficient(queue.name, short_of(queue.name, names, book, most, task.request))
 
-    def preemptive(self, queue: QueueView, job: Job, task: Task) -> No | None:
+    def preemptive(self, queue: QueueView, job: Job, task: Task) -> bool:
         """Checked as if the other queues had given back what they have to."""
-        return self._beyond(queue, task, self._most.get(queue.name, NOTHING))
+        return self._beyond(queue, task, self._most.get(queue.name, NOTHING)) is None
+
+    def taking_key(self, queue: QueueView) -> Hashable:
+        return self.books[queue.name].allocated, self._due(queue)
 
     def job_enqueueable(self, job: Job) -> Vote | No:
         queue = self._world.queues[job.queue]

@@ -104,7 +104,7 @@ def might_evict(session: Session, job: Job, actions: Collection[str]) -> bool:
         _RECLAIM in actions
         and session.overused(job.queue) is None
         and any(_may_go(session, _Source.OTHER_QUEUES, job, kind) for kind in standing)
-        and any(session.preemptive(job, task) is None for task in session.due_tasks(job))
+        and any(session.preemptive(job, task) for task in session.due_tasks(job))
     )
 
 
@@ -262,7 +262,7 @@ class Hunt:
     ) -> tuple[Placement, Choice] | None:
         """A task's place and its cheapest victims, released in all books; None without one."""
         session = self._session
-        if source is _Source.OTHER_QUEUES and session.preemptive(job, task) is not None:
+        if source is _Source.OTHER_QUEUES and not session.preemptive(job, task):
             return None
         in_force = self._in_force
         if in_force.allocatable(job, task) is None:
@@ -309,7 +309,7 @@ class Hunt:
     def _may_take(self, job: Job, task: Task, source: _Source) -> bool:
         """Whether others might be evicted for a task."""
         is_reclaim = source is _Source.OTHER_QUEUES
-        if is_reclaim and self._session.preemptive(job, task) is not None:
+        if is_reclaim and not self._session.preemptive(job, task):
             return False
         allowed = self._voted(job, task, source)
         return any(allowed(name) for name in self._each(sorted(self._state.nodes)))
