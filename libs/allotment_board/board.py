@@ -22,7 +22,7 @@ from allotment.core.placement.policies import device_policy
 from allotment.core.placement.policies.typical import Fragmentation
 from allotment.core.placement.rules.bounds import Bonus, Bound, bonus_micro, bounds_of
 from allotment.core.placement.rules.points import KIB_BITS, LEFTOVER_BITS, LEFTOVER_MOST, host_micro
-from allotment.core.placement.rules.predicates import accepts
+from allotment.core.placement.rules.predicates import accepts, fits
 from allotment.core.placement.rules.relative import affinity_raw, soft_taints
 from allotment.core.placement.rules.scores import Score
 from allotment.core.placement.rules.switches import switches_of
@@ -47,6 +47,8 @@ from allotment_proto.facts import (
 )
 
 CONSTRAINTS_MAX = 512
+FEW = 4
+"""Why so few nodes refuse is asked of the plain rules: columns pay off with more."""
 
 _USUAL = PodRequest(
     constraints=Constraints(
@@ -159,19 +161,35 @@ class Board:
         """Why the nodes on which the request does not fit refuse it, most frequent first."""
         if len(request.devices) > 1:
             return self._plain_reasons(request)
-        row = self._fresh(request)
+        row, columns = self._fresh(request), self._columns
         if row.reasons is None or row.rules is not None:
-            row.reasons = np.zeros(len(self._columns), np.int64)
-            at: Ints = np.arange(len(self._columns))
+            row.reasons = np.zeros(len(columns), np.int64)
+            at: Ints = np.arange(len(columns))
         else:
-            at = self._columns.since(row.reasons_cursor)
-        if len(at):
-            row.reasons[at] = reason_numbers(self._columns, row, at)
-        row.reasons_cursor = self._columns.touched
-        refused = row.reasons[self._columns.present & ~row.fit]
-        counts = np.bincount(refused, minlength=len(CODES)).tolist()
-        found = [(code, count) for code, count in zip(CODES, counts, strict=True) if count]
-        return tuple(sorted(found, key=lambda item: (-item[1], item[0])))
+            at = columns.since(row.reasons_cursor)
+        if len(at) > FEW or self._assumed or row.rules is not None:
+            refuses = columns.present[at] & ~row.fit[at]
+            row.reasons[at] = np.where(refuses, reason_numbers(columns, row, at), 0)
+            row.counted = None
+        else:
+            for position in at.tolist():
+                number = self._number_at(row, position)
+                if row.reasons[position] != number:
+                    row.reasons[position] = number
+                    row.counted = None
+        row.reasons_cursor = columns.touched
+        if row.counted is None:
+            counts = np.bincount(row.reasons, minlength=len(CODES)).tolist()[1:]
+            found = [(code, n) for code, n in zip(CODES[1:], counts, strict=True) if n]
+            row.counted = tuple(sorted(found, key=lambda item: (-item[1], item[0])))
+        return row.counted
+
+    def _number_at(self, row: Row, position: int) -> int:
+        """The number of the reason of one node, by the plain rules; 0 if it does not refuse."""
+        if row.fit[position] or not self._columns.present[position]:
+            return 0
+        found = fits(self._columns.node(position), row.shape.request, self.state.policy)
+        return NUMBER[found] if isinstance(found, str) else 0
 
     def _plain_reasons(self, request: PodRequest) -> tuple[tuple[str, int], ...]:
         """Which card an earlier device request of the pod took decides what is left for the next:

@@ -118,7 +118,9 @@ class Row:
         self.excluded = _excluded(columns, bounds_of(shape.request).excluded)
         """Set if nodes that would do are kept for others: (N,) why by number, 0 for the rest."""
         self.reasons: Ints | None = None
-        """Numbers of the reasons where it does not fit; made when first asked for."""
+        """Numbers of the reasons where it does not fit, 0 elsewhere; made when first asked for."""
+        self.counted: tuple[tuple[str, int], ...] | None = None
+        """How many nodes have each reason, as long as that is known."""
         self.reasons_cursor = 0
         self.varies = bool(shape.request.apart)
         """What the loops take differs from time to time."""
