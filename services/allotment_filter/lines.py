@@ -264,21 +264,34 @@ class Lines:
         """All who are parked."""
         return self._parked_under.keys()
 
+    def has(self, uid: str) -> bool:
+        """Whether a job waits and is not parked."""
+        return uid in self._positions and uid not in self._parked_under
+
     def first_parked(self, under: Hashable) -> str | None:
         """One of the jobs that are parked there; None if there is none."""
         lines = self._parked.get(under, {}).values()
         return next((uid for line in lines for uid in line.in_turns(str)), None)
 
+    def firsts_parked(self, under: Hashable) -> list[str]:
+        """The first of each namespace among the jobs that are parked there."""
+        lines = self._parked.get(under, {}).values()
+        return [uid for line in lines for uid in line.firsts(1)]
+
+    def put_one_back(self, uid: str) -> None:
+        """Give a parked job its place again."""
+        name, position = self._positions[uid]
+        self._unpark(uid, name, position)
+        for lines in (self._all, self._open):
+            lines.setdefault(name, Line()).add(position)
+
     def put_back(self, under: Hashable, most: int | None = None) -> None:
         """Give the first who are parked there their places again, or all: so many of each queue,
         and of each namespace if these take turns, since any may be the next to have its turn.
         """
-        for name, line in self._parked.get(under, {}).items():
+        for line in self._parked.get(under, {}).values():
             for uid in line.firsts(most):
-                position = self._positions[uid][1]
-                self._unpark(uid, name, position)
-                for lines in (self._all, self._open):
-                    lines.setdefault(name, Line()).add(position)
+                self.put_one_back(uid)
         if most is None:
             self._parked.pop(under, None)
 

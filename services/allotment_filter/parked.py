@@ -8,6 +8,8 @@ it as before, they stay parked.
 Where a class fits that did not, no more of it are worth a try than there is room for: the first of
 them take it, and those behind would be refused. That nodes take a pod is not all, though; its queue
 may have nothing left. So where none of those that were tried got a place, the next try is for more.
+And where one node has room, as after one pod's end, the first in the order of all queues is tried
+alone: mostly it takes the room, and all others need no try. If room is left, they are tried then.
 
 Only pods are parked whose answer follows from each node for itself, or from their queue. With rules
 about other pods, or of others about them, and with volumes, a change there may matter here. Of
@@ -17,7 +19,7 @@ of cards, or some are held for a gang, pods that ask the same do not wait for th
 policy evicts, those are not parked for whom others might go.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -39,10 +41,6 @@ Where pods ask for more different things in more queues than these, asking costs
 MORE_TIMES = 4
 _ONE_BY_ONE = frozenset(("sla", "capacity-card"))
 """Plugins that go by more of a pod than its request: when it came, and which card it names."""
-
-
-Class = Hashable
-"""What those have in common that are refused together: `_Lone` or `_Gang`."""
 
 
 class _Lone(NamedTuple):
@@ -69,6 +67,12 @@ class _Gang(NamedTuple):
     pods: int
     scope: str
     priority: int
+
+
+Class = _Lone | _Gang
+"""What those have in common that are refused together."""
+_Asked = tuple[PodRequest, str]
+"""What nodes are asked for a class: the request of its pods, and their scope."""
 
 
 class Worth(Enum):
@@ -99,58 +103,141 @@ class Parked:
         self._made: FeasibilityCache | None = None
         self._told: dict[Class, Refusal] = {}
         """By class, the answer that its parked pods got."""
+        self._checked: dict[str, Hashable] = {}
+        """By queue, what decided when its classes were checked last (`_deciding`)."""
+        self._rooms: dict[_Asked, int] = {}
+        """For how many pods there is room in this batch."""
         self._fitting: set[Class] = set()
         """The classes that fit somewhere now: of those who are parked as many are put back as there
         is room for."""
         self._woken_seq = -1
         self._left: dict[tuple[Class, str], int] = {}
         """How many more of a class this batch may have; of each namespace if these take turns."""
-        self._offered: dict[Class, list[str]] = {}
-        """Those that it has."""
+        self._offered: dict[Class, dict[str, str]] = {}
+        """Those that it has: jobs, each with its first pod."""
+        self._refused: dict[str, Class] = {}
+        """Jobs that a batch had and that got no place, until all are asked about again."""
         self._evicting: dict[tuple[str, int, PodRequest], bool] = {}
         """Whether any might be evicted for pods that are alike, in this batch."""
         self._times: dict[Class, int] = {}
         """Of classes without a placed pod: how many times the room is tried."""
 
     def wake(self, session: Session, woken_seq: int, batch_max: int) -> None:
-        """A new batch is chosen: put those back that may get a place now, or need
-        another answer. All are asked about when `woken_seq` is another one than before.
+        """A new batch is chosen: put those back that may get a place now, or need another answer.
+        All are asked about when `woken_seq` is another one than before: each class is checked
+        again if anything changed for its queue, and nodes are asked once for all that ask the same.
         """
         self._left.clear()
         self._offered.clear()
         self._evicting.clear()
-        for under in [each for each in self._told if self._lines.first_parked(each) is None]:
-            self._give_up(under)
-        asked = list(self._told if self._woken_seq != woken_seq else self._fitting)
-        self._woken_seq = woken_seq
-        for under in asked:
-            self._fitting.discard(under)
-            job = self._lines.first_parked(under)
-            pod = None if job is None else self._first_of(job, session)
-            if job is None or pod is None or self._class_of(job, pod, session) != under:
+        self._rooms.clear()
+        if len(self._told) >= CLASSES_MAX:
+            for under in [each for each in self._told if self._lines.first_parked(each) is None]:
                 self._give_up(under)
-                continue
-            told = self._told[under]
-            if told.problem is not None:
-                if not self._refuses(session, pod, told):
-                    self._give_up(under)
-                continue
-            self.asked += 1
-            found = self._fit(pod.fact)
-            if found is None:
-                self._give_up(under)
-                continue
-            if found.feasible:
-                room = self._room_for(under, pod.fact, batch_max)
-                if room < 1:
+        is_anew, self._woken_seq = self._woken_seq != woken_seq, woken_seq
+        if is_anew:
+            self._park_again(session)
+        deciding = self._deciding(session)
+        unmoved = {name for name, key in deciding.items() if key == self._checked.get(name)}
+        woken = self._told if is_anew else {under: self._told[under] for under in self._fitting}
+        self._fitting.clear()
+        answers: dict[_Asked, tuple[PodObserved, Feasibility | None]] = {}
+        fitting: dict[Class, int] = {}
+        most_nodes = 0
+        for under, told in list(woken.items()):
+            asked, is_moved = (under.request, under.scope), under.queue not in unmoved
+            if is_moved or told.problem is not None or asked not in answers:
+                pod = self._first_in(under, session, is_moved=is_moved)
+                if pod is None:
                     self._give_up(under)
                     continue
-                self._fitting.add(under)
-                self._lines.put_back(under, room)
+                if told.problem is not None:
+                    if not self._refuses(session, pod, told):
+                        self._give_up(under)
+                    continue
+                if asked not in answers:
+                    self.asked += 1
+                    answers[asked] = pod.fact, self._fit(pod.fact)
+            fact, found = answers[asked]
+            room = 0
+            if found is not None and found.feasible:
+                room = self._room_for(under, fact, batch_max)
+                most_nodes = max(most_nodes, found.feasible)
+            if room:
+                fitting[under] = room
                 continue
-            self._times.pop(under, None)
-            if not same_refusal(told, found.refusal):
-                self._give_up(under)
+            if found is not None and not found.feasible:
+                self._times.pop(under, None)
+                if same_refusal(told, found.refusal):
+                    continue
+            self._give_up(under)
+        if is_anew:
+            self._checked = deciding
+        self._fitting.update(fitting)
+        if is_anew and most_nodes == 1 and not self._lines.is_any_due(()):
+            # One node has room, mostly for one pod: of the first in order it is certain that it
+            # gets a place. If any is left, the next batch has all that may take it.
+            first = self._first_of_all(fitting, session)
+            if first is not None:
+                self._lines.put_one_back(first)
+                return
+        for under, room in fitting.items():
+            self._lines.put_back(under, room)
+
+    def _park_again(self, session: Session) -> None:
+        """Park those that were refused, before their classes are asked about."""
+        found: dict[Class, list[str]] = {}
+        for job, under in self._refused.items():
+            if under not in self._told and len(self._told) >= CLASSES_MAX:
+                continue
+            pod = self._first_of(job, session) if self._lines.has(job) else None
+            if pod is None or pod.refusal is None:
+                continue
+            told = self._told.get(under, pod.refusal)
+            if same_refusal(pod.refusal, told) and self._class_of(job, pod, session) == under:
+                self._told[under] = told
+                found.setdefault(under, []).append(job)
+        for under, jobs in found.items():
+            self._lines.park(jobs, under)
+        self._refused.clear()
+
+    def _deciding(self, session: Session) -> dict[str, Hashable]:
+        """By queue, what decides besides the parked themselves under which class they are parked:
+        as long as it is equal, none has to be looked at.
+        """
+        state, queues = self.state, session.world.queues
+        for_all = (
+            session.world,
+            state.policy_seq,
+            state.holds,
+            tuple(state.nominated),
+            state.is_scoped,
+            state.memo.rules_about,
+        )
+        names = {under.queue for under in self._told}
+        return {name: (for_all, session.taking_key(name)) for name in names if name in queues}
+
+    def _first_in(self, under: Class, session: Session, *, is_moved: bool) -> Pod | None:
+        """A pod of a class; None if there is none, or if it `is_moved` and is in another class."""
+        job = self._lines.first_parked(under)
+        pod = None if job is None else self._first_of(job, session)
+        if job is None or (
+            is_moved and pod is not None and self._class_of(job, pod, session) != under
+        ):
+            return None
+        return pod
+
+    def _first_of_all(self, fitting: Iterable[Class], session: Session) -> str | None:
+        """The job that a round would try before all others of these classes."""
+        by_queue: dict[str, list[Class]] = {}
+        for under in fitting:
+            by_queue.setdefault(under.queue, []).append(under)
+        for name in sorted(by_queue, key=session.queue_key):
+            firsts = (uid for under in by_queue[name] for uid in self._lines.firsts_parked(under))
+            jobs = session.in_job_order(session.jobs[uid] for uid in firsts)
+            if jobs:
+                return jobs[0].uid
+        return None
 
     def worth(self, job: str, session: Session, batch_max: int) -> Class | Worth:
         """What a job is worth that is due: the class under which it is to be parked, if it is worth
@@ -176,7 +263,7 @@ class Parked:
             if found is None:
                 return Worth.A_TRY
             if found.feasible:
-                return self._in_turn(under, pod, batch_max)
+                return self._in_turn(job, under, pod, batch_max)
             self._times.pop(under, None)
             if not same_refusal(refusal, found.refusal):
                 return Worth.A_TRY  # it needs another answer
@@ -185,11 +272,13 @@ class Parked:
 
     def tried(self) -> None:
         """The batch's cycle came to an end, as the state shows."""
-        for under, uids in self._offered.items():
-            if all(uid in self.state.pending for uid in uids):
+        for under, jobs in self._offered.items():
+            refused = [job for job, uid in jobs.items() if uid in self.state.pending]
+            if len(refused) == len(jobs):
                 self._times[under] = min(MORE_TIMES * self._times.get(under, 1), BATCH_MAX)
             else:
                 self._times.pop(under, None)
+            self._refused.update(dict.fromkeys(refused, under))
         self._offered.clear()
         if len(self._times) > CLASSES_MAX:
             self._times.clear()
@@ -221,17 +310,18 @@ class Parked:
         fact, refusal = pod.fact, pod.refusal
         if refusal is None or fact.problem is not None or self._might_evict(job, fact, session):
             return None
-        priority = session.jobs[job].view.priority if self._rounds.may_evict else 0
+        view = session.jobs[job].view
+        priority = view.priority if self._rounds.may_evict else 0
         if refusal.problem is not None:
             is_alike = job.startswith(SINGLE) and _ONE_BY_ONE.isdisjoint(session.plugin_names)
             code = refusal.problem.code
-            alike = _Lone(fact.queue, fact.request, "", fact.priority_class, code, priority)
+            alike = _Lone(view.queue, fact.request, "", fact.priority_class, code, priority)
             return alike if is_alike else None
         if not self._is_by_itself(fact) or self.state.holds or session.chooses_nodes(job):
             return None
         if job.startswith(SINGLE):
-            return _Lone(fact.queue, fact.request, self.state.scope_of(fact), priority=priority)
-        return self._gang_of(job, session)
+            return _Lone(view.queue, fact.request, self.state.scope_of(fact), priority=priority)
+        return self._gang_of(job, session, priority)
 
     def _might_evict(self, job: str, fact: PodObserved, session: Session) -> bool:
         """Whether pods might be evicted for a job, or are. The same for lone pods that ask the same
@@ -241,13 +331,14 @@ class Parked:
             return True
         if not job.startswith(SINGLE):
             return self._rounds.might_evict(session, job)
-        alike = fact.queue, session.jobs[job].view.priority, fact.request
+        view = session.jobs[job].view
+        alike = view.queue, view.priority, fact.request
         found = self._evicting.get(alike)
         if found is None:
             found = self._evicting[alike] = self._rounds.might_evict(session, job)
         return found
 
-    def _gang_of(self, job: str, session: Session) -> _Gang | None:
+    def _gang_of(self, job: str, session: Session, priority: int) -> _Gang | None:
         """What a group has in common with others that are parked with it: its pods ask the same,
         and when it was tried last not even one of them fitted.
         """
@@ -260,8 +351,7 @@ class Parked:
         request = facts[0].request
         if any(f.request != request or not self._is_by_itself(f) for f in facts):
             return None
-        queue, scope = state.groups[job].queue, state.scope_of(facts[0])
-        priority = session.jobs[job].view.priority if self._rounds.may_evict else 0
+        queue, scope = session.jobs[job].queue, state.scope_of(facts[0])
         return _Gang(queue, request, needed, len(facts), scope, priority)
 
     def _is_by_itself(self, fact: PodObserved) -> bool:
@@ -287,7 +377,7 @@ class Parked:
             and problem.message == no.message.removeprefix(f"{problem.place} ")
         )
 
-    def _in_turn(self, under: Class, pod: Pod, batch_max: int) -> Class | Worth:
+    def _in_turn(self, job: str, under: Class, pod: Pod, batch_max: int) -> Class | Worth:
         """One whose class fits on some node: whether those before it left room for it."""
         fact, refusal = pod.fact, pod.refusal
         assert refusal is not None
@@ -299,7 +389,7 @@ class Parked:
                 return Worth.A_TRY  # some of a group fit, and it needs that answer
         if left > 0:
             self._left[part] = left - 1
-            self._offered.setdefault(under, []).append(fact.uid)
+            self._offered.setdefault(under, {})[job] = fact.uid
             return Worth.A_TRY
         self._fitting.add(under)
         is_told_so = same_refusal(refusal, self._told.setdefault(under, refusal))
@@ -319,7 +409,10 @@ class Parked:
         that it needs.
         """
         assert self._made is not None
-        room = self._made.room(fact, batch_max)
+        asked = under.request, under.scope
+        room = self._rooms.get(asked)
+        if room is None:
+            room = self._rooms[asked] = self._made.room(fact, batch_max)
         if isinstance(under, _Gang):
             room //= under.needed
         return min(room * self._times.get(under, 1), batch_max)

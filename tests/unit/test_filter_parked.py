@@ -10,7 +10,7 @@ from allotment.core.placement.cycle import BATCH_MAX
 from allotment.core.queues.model import Phase, SubGroupRule
 from allotment_board.board import Board
 from allotment_filter.groups import Groups
-from allotment_filter.parked import CLASSES_MAX, MORE_TIMES
+from allotment_filter.parked import CLASSES_MAX, MORE_TIMES, _Lone
 from allotment_proto.events import (
     Held,
     PodGone,
@@ -121,7 +121,7 @@ def test_as_many_are_tried_as_there_is_room_for() -> None:
     world.room_elsewhere()
     world.cycles()
     world.ends("first")
-    assert world.cycles() == [["a", "b"]], "two halves"
+    assert world.cycles() == [["a"], ["b"]], "two halves"
     world.tell(build.node("n2", 2))
     assert world.cycles() == [["c", "d"]]
     assert world.placed() == {"a", "b", "c", "d"}
@@ -269,12 +269,11 @@ def test_a_class_that_found_no_room_once_is_tried_by_the_room_again() -> None:
         world.room_elsewhere()
         world.cycles()
         world.ends(gone)
-        assert world.next() == [next_, "b1"], "one of each, whoever got it the time before"
-        world.cycles()
+        assert world.cycles() == [[next_]], "the first in order, whoever got it the time before"
         assert next_ in world.placed()
 
 
-def test_any_namespace_may_be_the_next_to_have_its_turn() -> None:
+def test_the_namespace_whose_turn_it_is_has_the_room() -> None:
     turns = msgspec.structs.replace(PLAIN, namespace_turns=True)
     world = full("a1", "a2", "a3", policy=turns, namespace="often")
     world.lone("b1", namespace="seldom")
@@ -282,10 +281,10 @@ def test_any_namespace_may_be_the_next_to_have_its_turn() -> None:
     world.room_elsewhere()
     assert world.cycles() == []
     assert world.parked == {"a1", "a2", "a3", "b1"}
-    world.ends("first")
-    found = world.next()
-    assert found is not None
-    assert set(found) == {"a1", "b1"}, "the round decides whose turn it is"
+    for gone, next_ in (("first", "a1"), ("a1", "b1"), ("b1", "a2")):
+        world.ends(gone)
+        assert world.cycles() == [[next_]]
+        assert next_ in world.placed()
 
 
 GANGS = Policy(tiers=((PluginUse("priority"), PluginUse("gang")),), actions=PLAIN.actions)
@@ -421,11 +420,12 @@ def test_how_often_the_room_is_tried_has_a_bound() -> None:
     world.ends("first")
     parked = world.groups.parked
     assert parked is not None
+    under = _Lone("default", WHOLE, "")
     for number in range(30):
         world.lone(f"w{number}")
-        parked._offered["class"] = [f"w{number}"]
+        parked._offered[under] = {f"{SINGLE}w{number}": f"w{number}"}
         parked.tried()
-    assert parked._times["class"] == BATCH_MAX
+    assert parked._times[under] == BATCH_MAX
 
 
 def gang_world(*names: str, pods: int = 2, **node: Any) -> Parking:

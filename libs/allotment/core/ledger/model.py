@@ -531,8 +531,8 @@ class _Memo:
 
     def __init__(self) -> None:
         self.rules_about: dict[tuple[str, tuple[tuple[str, str], ...]], RulesAbout] = {}
-        """By namespace and labels, what the rules of other pods say of such a pod: emptied when a
-        new rule comes, or goes with the last pod that has it.
+        """By namespace and labels, what the rules of other pods say of such a pod: another
+        dictionary when a new rule comes, or one goes with the last pod that has it.
         """
         self.unserved: tuple[tuple[object, ...], tuple[str, ...]] | None = None
         """What was asked of `unserved` last, and its answer."""
@@ -652,7 +652,12 @@ class ClusterState:
     def scope_of(self, fact: PodObserved) -> str:
         """A pod's namespace while nodes are held back: pods that ask the same may have other nodes
         in another namespace. Else empty."""
-        return fact.namespace if any(h.since for h in self.health.values()) else ""
+        return fact.namespace if self.is_scoped else ""
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether nodes or cards are held back; see `scope_of`."""
+        return any(h.since for h in self.health.values())
 
     def note_company(self, fact: PodObserved, sign: int) -> None:
         """Note what a pod says about others and shares with them (1), or no more (−1)."""
@@ -666,7 +671,7 @@ class ClusterState:
         news = [_add(self.keep_away, term, sign) for term in company.away]
         news += [_add(self.preferences, preference, sign) for preference in company.preferred]
         if any(news):  # one more pod with a rule that is known says nothing new
-            self.memo.rules_about.clear()
+            self.memo.rules_about = {}
 
     def touch(self, node: Node, allocation: Allocation | None = None, sign: int = 0) -> None:
         """Note that a node changed: an allocation was booked (1), released (−1) or acknowledged
