@@ -5,6 +5,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 from tests.contract.archiving import archiver, filled
 from tests.recorded import read_log
@@ -17,7 +18,7 @@ from allotment.adapters.archive.whole import WholeLog
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.service.identity import Identity, _difference
-from allotment.core.logport import Record, digest_of
+from allotment.core.logport import Landed, Record, digest_of
 from allotment_archiver.archiving import Unwritten
 from allotment_archiver.settings import Keeps
 from allotment_proto import subjects
@@ -60,6 +61,33 @@ async def test_segments_are_archived_and_leave(
         assert (again.archived, again.dropped) == (0, 1)
         assert await log.first_seq() == grown.closed[2].last_seq + 1
         assert (await contents(WholeLog(log)))[: len(before)] == before
+
+
+async def test_the_log_in_nats_stays_as_large_through_many_segments(
+    own_nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """A month of a busy cluster in small: each segment is archived as it is closed."""
+    grown, recorded = Segmented(), read_log("churn-best-fit")
+    taken, reach = list[int](), 0
+    async with filled(own_nats_server, grown) as log:
+        one = archiver(log, tmp_path / "archive")
+        for start in range(0, len(recorded), 20):
+            for record in recorded[start : start + 20]:
+                grown.take(record)
+            grown.close()
+            for record in grown.records[reach:]:
+                landed = await log.append(record.subject, record.payload, msg_id=f"r/{record.seq}")
+                assert landed == Landed(record.seq)
+            taken.append(await log.taken_bytes())
+            await one.run()
+            reach = await log.last_seq()
+            async with aclosing(log.read(len(grown.records) + 1, reach)) as batches:
+                said = [record async for batch in batches for record in batch]
+            for record in said:  # what the archiver wrote
+                grown.take(msgspec.structs.replace(record, seq=-record.seq))
+        assert one.archived == len(taken) > 25
+        assert one.dropped >= one.archived - 3
+        assert max(taken[-10:]) < 1.2 * max(taken[3:13]), taken
 
 
 async def test_a_log_whose_known_record_has_left_is_the_same_log(
