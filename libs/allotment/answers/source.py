@@ -318,11 +318,12 @@ async def _connected(url: str, key: Key, user: str = "reader") -> AsyncIterator[
     """A connection as the user whose key it is.
 
     Answers may come to that user's own inbox only, and a key does not tell whose it is. One that
-    is named may be a service's, as in the service's own pod; others are the reader's.
+    is named may be a service's, as in the service's own pod, or an administrator's; others are the
+    reader's.
     """
     from allotment.adapters.log.connection import connect
     from allotment.adapters.log.nats_client import Credentials
-    from allotment.adapters.log.nats_users import SERVICES, inbox_of
+    from allotment.adapters.log.nats_users import READER, USERS, inbox_of
 
     credentials = Credentials(
         creds_file=os.environ.get("ALLOT_NATS_CREDS") or None,
@@ -332,8 +333,8 @@ async def _connected(url: str, key: Key, user: str = "reader") -> AsyncIterator[
         is_forwarded=key.is_forwarded,
     )
     prefixes = [inbox_of(user)] if key.file or key.seed else ["_INBOX"]
-    if key.is_named:
-        prefixes += map(inbox_of, SERVICES)
+    if key.is_named and user == READER:
+        prefixes += (inbox_of(each) for each in USERS if each != user)
     async with AsyncExitStack() as stack:
         for prefix in prefixes:
             connection = await stack.enter_async_context(
