@@ -445,6 +445,12 @@ def test_pods_restart_when_their_configuration_changes() -> None:
     assert [name for name in larger if larger[name] != one_server[name]] == ["allotment-nats"]
 
 
+def test_uninstalling_keeps_the_archive() -> None:
+    """Helm deletes what is part of a release, except for hooks, definitions and such objects."""
+    (claim,) = [each for each in template({}) if each["kind"] == "PersistentVolumeClaim"]
+    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
 def test_the_log_has_room_on_its_volume() -> None:
     values = {"nats": {"storage": {"sizeGiB": 25}}}
     (claim,) = one(values, "StatefulSet", "allotment-nats")["spec"]["volumeClaimTemplates"]

@@ -242,11 +242,11 @@ def ports_of(pods: list[Object]) -> set[str]:
     return {port["name"] for container in containers for port in container["ports"]}
 
 
-KEPT = {"CustomResourceDefinition", "Namespace"}
-"""With the first go all Jobs, PodGroups and Queues, with the second the log."""
+KEPT = {"CustomResourceDefinition", "Namespace", "PersistentVolumeClaim"}
+"""With the first go all Jobs, PodGroups and Queues, with the others the log and its archive."""
 
 
-def test_uninstalling_deletes_all_but_the_definitions_and_the_namespace() -> None:
+def test_uninstalling_deletes_all_but_the_definitions_and_the_log() -> None:
     def names(where: str) -> set[tuple[str, str]]:
         return {(one["kind"], one["metadata"]["name"]) for one in rendered(where)}
 

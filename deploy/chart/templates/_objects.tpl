@@ -76,7 +76,8 @@ change an object do so in place and print nothing.
 {{- $_ := set $object.metadata "labels" (merge $labels ($object.metadata.labels | default dict)) }}
 {{- if eq $path "nats/setup.yaml" }}{{ include "allotment.hook" (list $values.nats $object) }}{{ end }}
 {{- if eq $kind "Deployment" }}{{ include "allotment.service" (list $root $object) }}
-{{- else if eq $kind "PersistentVolumeClaim" }}
+{{- else if eq $kind "PersistentVolumeClaim" }}{{/* the archive outlives the release, as the log does */}}
+{{- $_ := set $object.metadata "annotations" (dict "helm.sh/resource-policy" "keep") }}
 {{- $_ := set $object.spec.resources.requests "storage" (printf "%dGi" (int $values.archive.storage.sizeGiB)) }}
 {{- with $values.archive.storage.className }}{{ $_ := set $object.spec "storageClassName" . }}{{ end }}
 {{- else if eq $kind "StatefulSet" }}{{ include "allotment.nats" (list $root $object) }}
