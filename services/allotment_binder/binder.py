@@ -73,7 +73,8 @@ class Binder:
         self.decider = Decider(ctx, world, self._landed, self._tell_failed)
         self.readers = Readers()
         self.notices = Notices(client, ctx.settings.instance, self.readers)
-        self.causes = Causes(ctx, world.fold, self.notices, self.readers)
+        rounds = self.decider.rounds
+        self.causes = Causes(ctx, world.fold, self.notices, self.readers, rounds)
         self.gangs = Gangs(ctx, world.fold, aside, self.notices, self.readers, self.causes)
         self.troubles = Troubles(self.notices)
         self.unserved = Unserved()

@@ -5,7 +5,7 @@ thread. All queued refusals are explained together, and that takes a tenth of th
 busy cluster explains later and never decides later.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import anyio
@@ -16,6 +16,7 @@ from allotment.core.explain.causes.why import Why, Whys
 from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.unserved import unserved
 from allotment.core.queues.eligible import NEVER, can_evict, is_never
+from allotment.core.queues.round.rounds import Rounds
 from allotment.core.reasons import OF_CLUSTER, cut
 from allotment_binder.notices import Notice, Notices, Refused
 from allotment_binder.readers import Readers
@@ -36,11 +37,14 @@ class Causes:
         fold: Fold,
         notices: Notices,
         readers: Readers,
+        rounds: Callable[[], Rounds],
     ) -> None:
+        """`rounds` returns some that are kept on the fold's state."""
         self._log = ctx.log
         self._fold = fold
         self._notices = notices
         self._readers = readers
+        self._rounds = rounds
         self._refused: dict[str, Refused] = {}
         self._stirred = anyio.Event()
 
@@ -73,7 +77,7 @@ class Causes:
             await anyio.sleep(PAUSE_TIMES * (anyio.current_time() - begun_s))
 
     def _texts(self, asked: Sequence[Refused]) -> list[str]:
-        whys = Whys(self._fold.state, ASKED_MOST)
+        whys = Whys(self._fold.state, ASKED_MOST, self._rounds())
         return [self._text(whys, notice) for notice in asked]
 
     def _text(self, whys: Whys, notice: Refused) -> str:

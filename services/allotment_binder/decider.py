@@ -20,6 +20,7 @@ from allotment.adapters.service.service import ServiceContext
 from allotment.adapters.service.world import Abandoned, Ahead, World, full_reporter
 from allotment.adapters.telemetry.log import one_line
 from allotment.core.logport import Landed, Refused
+from allotment.core.queues.round.rounds import Rounds
 from allotment_binder.deciding import PARTS, Answer, Deciding, accepted
 from allotment_binder.decision_line import DecisionLines
 from allotment_binder.settings import BinderSettings
@@ -249,6 +250,10 @@ class Decider:
     def refused(self) -> Mapping[tuple[str, ...], float]:
         """What was proposed and is not what the binder found itself, by part."""
         return {(part,): count for part, count in self._refused.items()}
+
+    def rounds(self) -> Rounds:
+        """Those that are kept on the fold's state."""
+        return self._ready().rounds
 
     def _ready(self) -> Deciding:
         """Deciding on the fold's state, which is another one after the fold began again."""

@@ -43,16 +43,16 @@ class Deciding:
     def __init__(self, state: ClusterState, checkpoint: Callable[[], None] = lambda: None) -> None:
         """`checkpoint` is called within its own rounds, and may raise to abandon one."""
         self.state = state
-        self._rounds = Rounds(state, checkpoint=checkpoint)
+        self.rounds = Rounds(state, checkpoint=checkpoint)
         self._ranker: NodeRanker | None = None
 
     def open_ahead(self) -> None:
         """Read what nodes offer, so that the next proposal need not wait for it."""
-        self._rounds.open_ahead()
+        self.rounds.open_ahead()
 
     def follow_ahead(self) -> None:
         """Take over what a decision changed, so that the next proposal need not wait for it."""
-        self._rounds.follow_ahead()
+        self.rounds.follow_ahead()
 
     def decide(self, proposal: Proposal, now_s: int, stage: StageTime) -> Answer:
         """Every placement is asked for again, on top of those accepted before it, and so is what
@@ -71,7 +71,7 @@ class Deciding:
         # Objections come after: a placement that a fact took away counts for no quota, and a gang
         # that lost one has lost them all by then.
         found = recheck_all(state, proposal.placements, proposal.wholes)
-        why = objection(self._rounds, proposal, found.kept)
+        why = objection(self.rounds, proposal, found.kept)
         if not why:
             return Answer(self._decided(proposal, found, now_s, stage))
         # Not rechecked: it was made on this very state, and nothing is awaited in between.
@@ -86,7 +86,7 @@ class Deciding:
         if self._ranker is None:
             self._ranker = NodeRanker(state)
         batch = tuple(uid for uid in dict.fromkeys(proposal.batch) if uid in state.pods)
-        made = self._rounds.run(batch, self._ranker)
+        made = self.rounds.run(batch, self._ranker)
         return Proposal(
             v=proposal.v,
             cycle=proposal.cycle,

@@ -15,7 +15,8 @@ from allotment.adapters.service.world import Abandoned, Ahead, World, open_world
 from allotment.adapters.telemetry.kept_gauges import lines_of
 from allotment.adapters.telemetry.log import one_line
 from allotment.adapters.telemetry.refusals import CAUSE_CHARS_MAX
-from allotment.core.explain.history.attempts import waiting
+from allotment.core.explain.causes.why import ASKED_OFTEN, Whys
+from allotment.core.explain.history.attempts import Waiting, waiting
 from allotment.core.ledger.model import ClusterState
 from allotment.core.logport import Record
 from allotment.core.metrics.cards import Gauge, Rows, node_gauge
@@ -71,6 +72,7 @@ class Scorer:
         """Whose round was begun last."""
         self._ranker: NodeRanker | None = None
         self._rounds: Rounds | None = None
+        self._waiting: Mapping[tuple[str, str], Waiting] = {}
         self._preemptions = Preemptions()
         self.schedules = Schedules()
         self.fragmentation: Mapping[tuple[str, ...], float] = {}
@@ -232,7 +234,7 @@ class Scorer:
 
     def waiting_gauges(self) -> list[Gauge]:
         """The pods that wait, by reason, and for how long the oldest of each is there."""
-        found = waiting(self.world.fold.state)
+        found = self._waiting
         now_ms = time.time_ns() // NS_PER_MS
         return _waiting_gauges(
             {key: each.pods for key, each in found.items()},
@@ -246,6 +248,7 @@ class Scorer:
 
     def _read_gauges(self) -> None:
         state = self.world.fold.state
+        self._waiting = waiting(state, Whys(state, ASKED_OFTEN, self._ready_rounds()))
         found = self._ready_ranker().fragmentation()
         self.fragmentation = (
             {}

@@ -285,7 +285,7 @@ async def test_a_binder_that_lost_its_lease_ends_its_round(
         begun.append(True)
         try:
             while True:
-                deciding._rounds._checkpoint()
+                deciding.rounds._checkpoint()
         except Exception as error:
             ended.append(error)
             raise

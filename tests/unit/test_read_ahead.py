@@ -97,7 +97,7 @@ async def test_the_binder_has_read_them_too(world: World) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(decider.keep_up)
         await anyio.wait_all_tasks_blocked()
-        totals = decider._ready()._rounds.views.totals
+        totals = decider._ready().rounds.views.totals
         assert totals.read == NODES
         world.tell(build.node("n1", 4, rv=2, extended=(("nvidia.com/gpu", 4),)))
         fold.news.set()
@@ -138,7 +138,7 @@ async def test_the_binder_takes_it_over_once_its_answer_is_sent(world: World) ->
         return True
 
     def asked() -> None:
-        sent.append(decider._ready()._rounds.views.made)
+        sent.append(decider._ready().rounds.views.made)
 
     async def publish(subject: str, payload: bytes) -> None:
         asked()
@@ -173,7 +173,7 @@ async def test_the_binder_takes_it_over_once_its_answer_is_sent(world: World) ->
         await decider.on_proposal(Message("", encode(said), {}, ""))
         await anyio.wait_all_tasks_blocked()
         assert sent == [0, 0], "neither the answer nor its time waits for it"
-        assert decider._ready()._rounds.views.made > 0
+        assert decider._ready().rounds.views.made > 0
         tasks.cancel_scope.cancel()
 
 

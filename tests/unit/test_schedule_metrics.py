@@ -11,6 +11,7 @@ from prometheus_client.samples import Sample
 
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.core import reasons
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.history.attempts import waiting
 from allotment.core.ledger.state import apply_all
 from allotment.core.metrics.cards import node_gauge
@@ -326,7 +327,7 @@ def test_reasons_are_those_of_the_table_whatever_a_record_says() -> None:
         said = refusal("a", problem=Problem(f"Made-up-{number}", "x", "y"))
         world.tell(build.decided(batch=("a",), refusals=(said,), checked=world.seq))
     assert world.schedules.rejections == {"Other": 50}
-    assert list(waiting(world.state)) == [("Other", "")]
+    assert list(waiting(world.state, Whys(world.state))) == [("Other", "")]
 
 
 def test_waits_are_counted_by_reason_and_what_ends_it() -> None:
@@ -335,7 +336,7 @@ def test_waits_are_counted_by_reason_and_what_ends_it() -> None:
         world.pod(uid, 10_000, created_ms=created_ms)
     said = [refusal(uid, (reasons.INSUFFICIENT_GPU_MEMORY, 1)) for uid in ("a", "b")]
     world.tell(build.decided(batch=("a", "b"), refusals=tuple(said)))
-    found = waiting(world.state)
+    found = waiting(world.state, Whys(world.state))
     assert found[reasons.INSUFFICIENT_GPU_MEMORY, "room"] == (2, 3_000)
     assert found[reasons.QUEUED, "retry"] == (1, 9_000)
 

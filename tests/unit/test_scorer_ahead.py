@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 
 import allotment_board
 from allotment.adapters.service.service import ServiceContext
@@ -15,8 +16,12 @@ from allotment.adapters.service.world import World
 from allotment.adapters.telemetry.log import Logger, LogSink
 from allotment.adapters.telemetry.metrics import ServiceMetrics
 from allotment.adapters.telemetry.traces import start_tracing
+from allotment.core.explain.causes.why import Whys
+from allotment.core.explain.history.attempts import Waiting
+from allotment.core.ledger.model import ClusterState
 from allotment_board import machine_code
 from allotment_board.board import Board
+from allotment_scorer import __main__ as scorer
 from allotment_scorer.__main__ import Scorer
 from allotment_scorer.settings import ScorerSettings
 from tests.build import node, state_of
@@ -56,16 +61,20 @@ class _Fold(AtOnce):
 async def _until_asleep(news: int = 0) -> list[str]:
     """A scorer keeps up with nodes, and no pod is there. Returns the lines of its log."""
     fold, lines = _Fold(news), io.StringIO()
-    world = cast(World, SimpleNamespace(fold=fold))
     async with anyio.create_task_group() as group:
-        logger = Logger(LogSink("scorer", "s-0", stream=lines))
-        tracer = start_tracing("scorer", "s-0", {"OTEL_SDK_DISABLED": "true"})
-        settings, metrics = ScorerSettings(instance="s-0"), ServiceMetrics("scorer")
-        context: Any = ServiceContext("scorer", settings, logger, metrics, tracer, group)
-        group.start_soon(Scorer(context, world).keep_up)
+        group.start_soon(_scorer(fold, lines, group).keep_up)
         await fold.asleep.wait()
         group.cancel_scope.cancel()
     return lines.getvalue().splitlines()
+
+
+def _scorer(fold: _Fold, lines: io.StringIO, group: TaskGroup) -> Scorer:
+    world = cast(World, SimpleNamespace(fold=fold))
+    logger = Logger(LogSink("scorer", "s-0", stream=lines))
+    tracer = start_tracing("scorer", "s-0", {"OTEL_SDK_DISABLED": "true"})
+    settings, metrics = ScorerSettings(instance="s-0"), ServiceMetrics("scorer")
+    context: Any = ServiceContext("scorer", settings, logger, metrics, tracer, group)
+    return Scorer(context, world)
 
 
 @pytest.mark.anyio
@@ -109,3 +118,23 @@ async def test_a_failure_ahead_is_logged_once_until_it_works_again(
     assert next(works, None) is None
     assert [json.loads(line)["level"] for line in lines] == ["warning", "warning"]
     assert "a request that nobody can rank" in lines[0]
+
+
+@pytest.mark.anyio
+async def test_why_pods_wait_is_read_off_the_loop_and_with_the_rounds_that_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Whys] = []
+
+    def noted(_: ClusterState, whys: Whys) -> dict[tuple[str, str], Waiting]:
+        asked.append(whys)
+        return {}
+
+    monkeypatch.setattr(scorer, "waiting", noted)
+    async with anyio.create_task_group() as group:
+        work = _scorer(_Fold(0), io.StringIO(), group)
+        work.waiting_gauges()
+        assert not asked, "the page of metrics is written on the loop"
+        await work.read_gauges()
+    assert [whys._verdicts._rounds for whys in asked] == [work._rounds]
+    assert work._rounds is not None

@@ -202,7 +202,8 @@ async def _run(plan: Plan, log: JetStreamLog, running: Services, server: NatsSer
         cpu_us = clock.passed_us()
         running.check()
         group.cancel_scope.cancel()
-    after = {name: await blocked_of(running.http(name)) for name in names}
+    for _ in range(2):  # for how long writing a page took, the next one says
+        after = {name: await blocked_of(running.http(name)) for name in names}
     times_us = sorted(
         (follower.placed_ns[uid] - seen_ns) / 1000
         for uid, seen_ns in follower.seen_ns.items()

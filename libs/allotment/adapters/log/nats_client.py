@@ -184,12 +184,12 @@ class GuardedClient(Client):
     @property
     def certificate_ends_s(self) -> int:
         """When the server's certificate expires, in Unix time; 0 if the connection is plaintext."""
-        from cryptography import x509  # costs every command a moment that few need
-
         tls = self._tls
         certificate = None if tls is None else tls.getpeercert(binary_form=True)
         if certificate is None:
             return 0
+        from cryptography import x509  # costs every command a moment that few need
+
         return int(x509.load_der_x509_certificate(certificate).not_valid_after_utc.timestamp())
 
     @property

@@ -20,6 +20,7 @@ from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.placement.unserved import nearest, unserved
 from allotment.core.queues.round.guaranteed import Guaranteed, guaranteed, kept_from
+from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.verdict import PodVerdict, ShutOut, Verdicts
 from allotment_proto.events import PodObserved, QuotaShort
 from allotment_proto.facts import PodRequest, Problem
@@ -60,10 +61,16 @@ class NodesSay(NamedTuple):
 class Whys:
     """Answers for many pods of one state, which stays as it is: equal requests are asked once."""
 
-    def __init__(self, state: ClusterState, asked_most: int = _ASKED_MOST) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        asked_most: int = _ASKED_MOST,
+        rounds: Rounds | None = None,
+    ) -> None:
+        """`rounds`: see `Verdicts`."""
         self._state = state
         self._asked_most = asked_most
-        self._verdicts = Verdicts(state)
+        self._verdicts = Verdicts(state, rounds)
         self._shut = ShutOut(state)
         self._empty = Emptied(state)
         self._said: dict[PodRequest, NodesSay] = {}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from allotment.core import reasons
-from allotment.core.explain.causes.why import ASKED_OFTEN, Whys
+from allotment.core.explain.causes.why import Whys
 from allotment.core.explain.rows.pod_views import group_cause
 from allotment.core.ledger.model import ClusterState
 from allotment_proto.events import Decided, Dropped, Placement, Refusal
@@ -93,13 +93,12 @@ class Waiting(NamedTuple):
     oldest_ms: int
 
 
-def waiting(state: ClusterState, whys: Whys | None = None) -> dict[tuple[str, str], Waiting]:
+def waiting(state: ClusterState, whys: Whys) -> dict[tuple[str, str], Waiting]:
     """The pods that wait for a place, by reason and by what ends it (a name of `Cure`); `whys` are
     those of the state.
     """
     pods: Counter[str] = Counter()
     oldest_ms: dict[str, int] = {}
-    whys = Whys(state, ASKED_OFTEN) if whys is None else whys
     for uid in state.pending:
         pod = state.pods[uid]
         code = whys.of(pod).code

@@ -312,8 +312,12 @@ class Verdicts:
     them, and only for pods that queues limit. The state must not change meanwhile.
     """
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, rounds: Rounds | None = None) -> None:
+        """`rounds` on this state, if the caller keeps any, whose last session ends with the first
+        question; without any, all jobs are read again.
+        """
         self._state = state
+        self._rounds = rounds
         self._opened: _Opened | None = None
         self._waiting: dict[str, tuple[str, ...]] = {}
 
@@ -332,7 +336,7 @@ class Verdicts:
         if fact.group and (group is None or group.fact is None):
             return PodVerdict((fact,), never, _missing_group(fact.group))
         if self._opened is None:
-            self._opened = _open(state)
+            self._opened = _open(state, self._rounds)
         return self._in_queue(self._opened, fact, never)
 
     def _in_queue(self, opened: _Opened, fact: PodObserved, never: bool) -> PodVerdict:
@@ -493,8 +497,8 @@ def quota_waits(state: ClusterState) -> dict[str, QuotaWait]:
     }
 
 
-def _open(state: ClusterState) -> _Opened:
-    return Rounds(state).ask(partial(_opened, state))
+def _open(state: ClusterState, rounds: Rounds | None = None) -> _Opened:
+    return (rounds or Rounds(state)).ask(partial(_opened, state))
 
 
 def _opened(state: ClusterState, session: Session) -> _Opened:
