@@ -523,7 +523,7 @@ class History:
         self._base_seq, self._first_ms = first_seq - 1, 0
         self._indexed_seq = 0
         with suppress(AllotError):
-            self._indexed_seq = await self._log.indexed_seq()
+            self._indexed_seq = 0 if self._is_away else await self._log.indexed_seq()
         with suppress(AllotError):  # a file may be damaged, and others not
             first = await self._log.record(first_seq)
             self._first_ms = 0 if first is None else first.time_ns // 1_000_000

@@ -224,8 +224,7 @@ class Pages:
             except LogUnavailable as error:
                 return self._said(request, 503, "Log unavailable", str(error))
             except AllotError as error:
-                text = f"{error.message}. {error.remedy}".strip()
-                return self._said(request, 503, "Archive unavailable", text)
+                return self._said(request, 503, "Archive unavailable", str(error))
             except web.HTTPNotFound:
                 text = f"{request.path} does not exist."
                 return self._said(request, 404, "No such page", text)

@@ -21,7 +21,7 @@ from allotment_proto.codec import UndecodableError, decode_envelope
 from allotment_proto.events import CheckpointPart, SegmentClosed
 
 CACHE_BYTES_MAX = 1 << 30
-_FRAMES_OPEN = 8
+_FRAMES_OPEN = 4
 _PARTS_OPEN = 512
 
 
@@ -106,10 +106,12 @@ class Archive:
         return self._open[stored]
 
     def _index(self, stored: Stored) -> SegmentIndex:
-        if stored not in self._indexes:
+        found = self._indexes.get(stored)
+        if found is None:
             name, chain = stored.name + SUFFIX, self.segment(stored).header.chain
-            self._indexes[stored] = SegmentIndex(name, chain, self._reading(stored, name))
-        return self._indexes[stored]
+            found = SegmentIndex(name, chain, self._reading(stored, name))
+            self._indexes[stored] = found
+        return found
 
     def _reading(self, stored: Stored, name: str) -> Read:
         """Reads a file of a segment."""
