@@ -139,8 +139,8 @@ class Parked:
             self._park_again(session)
         deciding = self._deciding(session)
         unmoved = {name for name, key in deciding.items() if key == self._checked.get(name)}
-        woken = self._told if is_anew else {under: self._told[under] for under in self._fitting}
-        self._fitting.clear()
+        before, self._fitting = self._fitting, set()
+        woken = self._told if is_anew else {under: self._told[under] for under in before}
         answers: dict[_Asked, tuple[PodObserved, Feasibility | None]] = {}
         fitting: dict[Class, int] = {}
         most_nodes = 0
@@ -171,10 +171,10 @@ class Parked:
                 if same_refusal(told, found.refusal):
                     continue
             self._give_up(under)
-        if is_anew:
-            self._checked = deciding
+        self._checked = deciding if is_anew else {name: deciding[name] for name in unmoved}
         self._fitting.update(fitting)
-        if is_anew and most_nodes == 1 and not self._lines.is_any_due(()):
+        is_new_room = is_anew and most_nodes == 1 and before.isdisjoint(fitting)
+        if is_new_room and not self._lines.is_any_due(()):
             # One node has room, mostly for one pod: of the first in order it is certain that it
             # gets a place. If any is left, the next batch has all that may take it.
             first = self._first_of_all(fitting, session)

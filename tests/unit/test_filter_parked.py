@@ -128,6 +128,22 @@ def test_as_many_are_tried_as_there_is_room_for() -> None:
     assert world.parked == set()
 
 
+def test_where_room_is_left_all_that_may_take_it_are_tried_though_others_end() -> None:
+    world = Parking(build.node("n1", 2), build.node("n2", 0))
+    world.lone("x", "y")
+    world.cycles()
+    world.lone("a", "b", "c", "d", wanted=HALF)
+    world.cycles()
+    something_ends_on_the_other(world)
+    assert world.cycles() == []
+    world.ends("x")
+    world.ends("y")
+    assert world.cycle() == ["a"]
+    something_ends_on_the_other(world)
+    assert world.cycle() == ["b", "c", "d"]
+    assert world.placed() == {"a", "b", "c", "d"}
+
+
 def test_a_larger_one_in_front_does_not_hold_up_a_smaller_one() -> None:
     world = Parking(build.node("n1", 1))
     world.lone("h1", "h2", wanted=HALF)
