@@ -24,13 +24,11 @@ from typing import Protocol
 import anyio.to_process
 import anyio.to_thread
 
-from allotment.adapters.archive import index
 from allotment.adapters.archive.file import Header, SegmentBroken, Writer
-from allotment.adapters.archive.index import SUFFIX
+from allotment.adapters.archive.index import SUFFIX, write_index
 from allotment.adapters.archive.store import ArchiveUnreachable, Store, Stored
 from allotment.adapters.archive.verify import Verified, verify_stored
 from allotment.adapters.telemetry.log import Logger
-from allotment.core.explain.history.concerned import StretchIndex
 from allotment.core.ledger.segments import ClosedSegment, Segments
 from allotment.core.logport import AppendResult, Landed, LogUnavailable, Record
 from allotment.core.units import rfc3339
@@ -169,9 +167,9 @@ class Archiver:
         header = await self._header(segment)
         with tempfile.TemporaryDirectory(prefix="allotment-", dir=self._work_dir) as directory:
             path = Path(directory) / header.name
-            beside = path.with_name(header.name + SUFFIX)
-            size = await self._fill(path, beside, header)
-            for each in (beside, path):  # so no segment is there without its index
+            size = await self._fill(path, header)
+            index = await anyio.to_process.run_sync(write_index, path, cancellable=True)
+            for each in (index, path):  # so no segment is there without its index
                 await anyio.to_thread.run_sync(self._store.put, each, each.name)
         stored = Stored(header.number, header.first_seq, header.last_seq, size, 0, header.name)
         return await self._verified(stored)
@@ -182,14 +180,12 @@ class Archiver:
             verify_stored, self._store.url, stored, cancellable=True
         )
 
-    async def _fill(self, path: Path, index_path: Path, header: Header) -> int:
-        """Write the segment and its index to local files; the segment's size."""
-        about = StretchIndex()
+    async def _fill(self, path: Path, header: Header) -> int:
+        """Write the segment to a local file; its size."""
 
         def add(batch: Sequence[Record]) -> None:
             for record in batch:
                 writer.add(record)
-                index.note(about, record)
 
         file = await anyio.to_thread.run_sync(lambda: path.open("wb"))
         with file:
@@ -197,10 +193,7 @@ class Archiver:
             async with aclosing(self._log.read(header.first_seq, header.last_seq)) as batches:
                 async for batch in batches:
                     await anyio.to_thread.run_sync(add, batch)
-            size = (await anyio.to_thread.run_sync(writer.close)).size_bytes
-        made = await anyio.to_thread.run_sync(index.packed, about, header.chain)
-        await anyio.to_thread.run_sync(index_path.write_bytes, made)
-        return size
+            return (await anyio.to_thread.run_sync(writer.close)).size_bytes
 
     async def _header(self, segment: ClosedSegment) -> Header:
         closed = segment.closed

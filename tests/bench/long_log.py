@@ -22,14 +22,13 @@ import anyio
 import msgspec
 
 from allotment.adapters.archive.file import Header, Writer
-from allotment.adapters.archive.index import SUFFIX, note, packed
+from allotment.adapters.archive.index import write_index
 from allotment.adapters.log.checkpoints import count_of, digest_of_image, parts_of
 from allotment.adapters.log.connection import connect
 from allotment.adapters.log.jetstream import JetStream
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.adapters.log.stream_rules import wanted_config
 from allotment.core import chain
-from allotment.core.explain.history.concerned import StretchIndex
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_record
@@ -152,15 +151,13 @@ class _Unsynced(NatsServer):
 
 def write(closed: Closed, directory: Path) -> None:
     """The file of a segment and its index, as the archiver writes them."""
-    path, about = directory / closed.header.name, StretchIndex()
+    path = directory / closed.header.name
     with path.open("wb") as file:
         writer = Writer(file, closed.header)
         for record in closed.records:
             writer.add(record)
-            note(about, record)
         writer.close()
-    index = path.with_name(path.name + SUFFIX)
-    index.write_bytes(packed(about, closed.header.chain))
+    write_index(path)
 
 
 async def fill(url: str, records: list[Record]) -> None:

@@ -11,11 +11,12 @@ missing the records are read instead.
 import struct
 import zlib
 from itertools import accumulate
+from pathlib import Path
 
 import msgspec
 import zstandard
 
-from allotment.adapters.archive.file import Read, SegmentBroken
+from allotment.adapters.archive.file import Read, SegmentBroken, SegmentFile
 from allotment.core.explain.history.concerned import StretchIndex
 from allotment.core.logport import Record
 from allotment_proto.codec import UNREADABLE, UndecodableError, decode_envelope
@@ -28,7 +29,27 @@ _PART_BYTES_MAX = 64 << 20
 """No file may ask for more memory."""
 
 
-def note(index: StretchIndex, record: Record) -> None:
+def write_index(path: Path) -> Path:
+    """Make the index of a local file with a segment, next to it; its path. To be called in a
+    process of its own: it holds the whole index. Raises SegmentBroken, OSError.
+    """
+    index = StretchIndex()
+    with path.open("rb") as file:
+
+        def read(offset: int, size: int) -> bytes:
+            file.seek(offset)
+            return file.read(size)
+
+        segment = SegmentFile(path.name, path.stat().st_size, read)
+        for number in range(len(segment.frames)):
+            for record in segment.records(number, segment.packed(number)):
+                _note(index, record)
+    made = path.with_name(path.name + SUFFIX)
+    made.write_bytes(_packed(index, segment.header.chain))
+    return made
+
+
+def _note(index: StretchIndex, record: Record) -> None:
     """Note whom a record concerns; one that cannot be read concerns none."""
     try:
         events = decode_envelope(record.payload, record.subject).events
@@ -38,7 +59,7 @@ def note(index: StretchIndex, record: Record) -> None:
         index.note(event, record.seq)
 
 
-def packed(index: StretchIndex, chain: str) -> bytes:
+def _packed(index: StretchIndex, chain: str) -> bytes:
     """The file of an index of all records of a segment, whose chain ends with a head (hex)."""
     parts = [StretchIndex() for _ in range(_PARTS)]
     for key, seqs in index.about.items():
