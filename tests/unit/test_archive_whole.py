@@ -169,3 +169,23 @@ async def test_an_archive_that_begins_later_is_named(stream: Stream, tmp_path: P
     assert await read(whole, begins, begins + 5)
     with pytest.raises(AllotError, match=f"begins with record {begins}"):
         await read(whole, 5, 300)
+
+
+async def test_checkpoints_are_looked_for_where_a_segment_begins(stream: Stream) -> None:
+    """A server looks through all records between for the next one on a subject."""
+    stream.first, looked_through = 1, list[int]()
+    first_on = stream.first_on
+
+    async def counted(subject: str, from_seq: int) -> Record | None:
+        found = await first_on(subject, from_seq)
+        if found is not None:  # that there is none it knows
+            looked_through.append(found.seq - from_seq)
+        return found
+
+    stream.first_on = counted  # type: ignore[method-assign]
+    for number, before_seq in enumerate((150, 250, 390)):
+        found = await WholeLog(stream).checkpoint(before_seq)
+        assert found is not None
+        assert found.closed == stream.log.closed[number]
+    assert await WholeLog(stream).checkpoint(50) is None
+    assert max(looked_through) < 20 < min(stream.log.closed[0].last_seq, 100)

@@ -10,7 +10,12 @@ import anyio.to_thread
 from allotment.adapters.archive.archive import Archive
 from allotment.adapters.archive.file import SegmentBroken
 from allotment.adapters.archive.store import ArchiveUnreachable
-from allotment.adapters.log.checkpoints import Checkpoint, CheckpointDamaged, checkpoint_at
+from allotment.adapters.log.checkpoints import (
+    Checkpoint,
+    CheckpointDamaged,
+    checkpoint_at,
+    completing,
+)
 from allotment.core.errors import AllotError
 from allotment.core.explain.history.concerned import StretchIndex
 from allotment.core.logport import Record
@@ -75,12 +80,13 @@ class WholeLog:
     async def archive_url(self) -> str | None:
         """Where the archive is, None if neither the caller nor the log says so."""
         if self._url is None:
-            seq = await self._live.first_seq()
-            while record := await self._live.first_on(subjects.ARCHIVE, seq):
-                seq = record.seq + 1
-                for event in _events(record):
-                    if isinstance(event, SegmentArchived):
-                        self._url = event.uri.rpartition("/")[0]
+            async with aclosing(completing(self._live)) as checkpoints:
+                async for closed, _ in checkpoints:  # a segment is archived soon after it is closed
+                    said = await self._live.first_on(subjects.ARCHIVE, closed.seq)
+                    for event in () if said is None else _events(said):
+                        if isinstance(event, SegmentArchived):
+                            self._url = event.uri.rpartition("/")[0]
+                            return self._url
         return self._url
 
     async def read(self, first_seq: int, last_seq: int) -> AsyncGenerator[list[Record]]:
@@ -144,25 +150,19 @@ class WholeLog:
 
     async def checkpoint(self, before_seq: int, before_ns: int | None = None) -> Checkpoint | None:
         """The newest checkpoint before a sequence, and before a time; None where there is none."""
-        begins, found = await self._live.first_seq(), list[Record]()
-        seq = begins
-        while record := await self._live.first_on(subjects.CHECKPOINT, seq):
-            closed = next((e for e in _events(record) if isinstance(e, SegmentClosed)), None)
-            seq = record.seq + 1
-            if closed is None:
-                continue
-            if closed.last_seq >= before_seq:
-                break
-            if before_ns is not None and record.time_ns >= before_ns:  # not by the binder's clock
-                break
-            found.append(record)
-        for record in reversed(found):
-            try:
-                return await checkpoint_at(self._live, record)
-            except CheckpointDamaged as error:
-                self.damaged[error.closed_seq] = str(error)
-                if record is found[0] and begins > 1:
-                    raise AllotError(f"the log is damaged: {error}") from error
+        begins = await self._live.first_seq()
+        async with aclosing(completing(self._live)) as records:
+            async for record, closed in records:
+                if closed is None or closed.last_seq >= before_seq:
+                    continue
+                if before_ns is not None and record.time_ns >= before_ns:  # not the binder's clock
+                    continue
+                try:
+                    return await checkpoint_at(self._live, record)
+                except CheckpointDamaged as error:
+                    self.damaged[error.closed_seq] = str(error)
+                    if closed.last_seq < begins:
+                        raise AllotError(f"the log is damaged: {error}") from error
         if begins == 1 or before_seq < 1:
             return None
         last_seq = min(before_seq, begins - 1)

@@ -5,7 +5,8 @@ itself: so another binder can go on where one died, whatever its compressor make
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
 import anyio.to_thread
@@ -92,14 +93,33 @@ async def newest_checkpoint(log: PartsLog, before_seq: int = 0) -> Checkpoint | 
     """The newest checkpoint in the log, or the newest that was complete before a record; None where
     there is none. Raises CheckpointDamaged, LogUnavailable when the log does not answer.
     """
-    if not before_seq:
-        closed_seq = await log.last_on(subjects.CHECKPOINT)
-        record = await log.record(closed_seq) if closed_seq else None
-    else:
-        record, seq = None, 1
-        while (found := await log.first_on(subjects.CHECKPOINT, seq)) and found.seq < before_seq:
-            record, seq = found, found.seq + 1
-    return None if record is None else await checkpoint_at(log, record)
+    async with aclosing(completing(log)) as records:
+        async for record, _ in records:
+            if not before_seq or record.seq < before_seq:
+                return await checkpoint_at(log, record)
+    return None
+
+
+async def completing(log: PartsLog) -> AsyncGenerator[tuple[Record, SegmentClosed | None]]:
+    """The records that complete checkpoints, the newest first, with what each says (None: it cannot
+    be read). Raises LogUnavailable.
+
+    A server looks for the next record on a subject through all records between. So each is looked
+    for where the segment after it begins: it is one of the first records there.
+    """
+    seq = await log.last_on(subjects.CHECKPOINT)
+    record = await log.record(seq) if seq else None
+    while record is not None:
+        closed = next((e for e in _events(record) if isinstance(e, SegmentClosed)), None)
+        yield record, closed
+        if closed is not None and closed.first_seq == 1:
+            return
+        at, before = 1 if closed is None else closed.first_seq, None
+        while (found := await log.first_on(subjects.CHECKPOINT, at)) and found.seq < record.seq:
+            before, at = found, found.seq + 1
+            if closed is not None:
+                break
+        record = before
 
 
 async def checkpoint_at(log: PartsLog, completes: Record) -> Checkpoint:
