@@ -334,6 +334,32 @@ async def test_a_deleted_consumer_is_replaced(own_nats_server: NatsServer) -> No
         assert follower.refollows >= 1
 
 
+async def test_a_consumer_that_its_server_begins_again_is_replaced(
+    own_nats_server: NatsServer,
+) -> None:
+    """A server of a cluster that restarts makes its consumers anew: they begin where they once
+    began, for the same inbox. That is no hole in the log.
+    """
+    async with opened(own_nats_server) as (connection, log):
+        await append_facts(log, 1, 5)
+        jetstream = JetStream(connection)
+        follower = Follower(jetstream, log.stream, 0)
+        async with aclosing(follower.batches()) as batches:
+            got = [record.seq for record in await anext(batches)]
+            while len(got) < 5:
+                got += [record.seq for record in await anext(batches)]
+            at = f"{log.stream}.{follower.consumer}"
+            config = (await jetstream.request(f"CONSUMER.INFO.{at}"))["config"]
+            await jetstream.request(f"CONSUMER.DELETE.{at}")
+            wanted = {"stream_name": log.stream, "config": config, "action": "create"}
+            await jetstream.request(f"CONSUMER.CREATE.{at}", wanted)
+            await append_facts(log, 6, 7)
+            with patience():
+                while len(got) < 7:
+                    got += [record.seq for record in await anext(batches)]
+        assert got == list(range(1, 8))
+
+
 async def test_what_another_sends_to_a_follower_is_refused_and_counted(
     own_nats_server: NatsServer,
 ) -> None:

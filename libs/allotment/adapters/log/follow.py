@@ -356,8 +356,8 @@ class Intake:
             self.lost = f"{seq} came where {self._next_seq} was due"
             if self._consumer_seq == 1 and self._last is not None:
                 self.is_another_log = True
-            elif self._consumer_seq == 1 + self._compared:
-                self.hole_before = seq
+            elif self._consumer_seq == 1 + self._compared and not self.count:
+                self.hole_before = seq  # else a server that restarted began its consumer again
             return
         self._next_seq += 1
         if self._last is not None:
