@@ -360,6 +360,41 @@ async def test_a_consumer_that_its_server_begins_again_is_replaced(
         assert got == list(range(1, 8))
 
 
+class _Behind(JetStream):
+    """A server whose copy ends early: a consumer begins there, not at the record asked for."""
+
+    behind = False
+
+    async def request(
+        self, verb: str, body: dict[str, Any] | None = None, **given: Any
+    ) -> dict[str, Any]:
+        if self.behind and body and verb.startswith("CONSUMER.CREATE"):
+            self.behind = False
+            body["config"]["opt_start_seq"] = 2
+        return await super().request(verb, body, **given)
+
+
+async def test_a_consumer_of_a_copy_that_is_behind_is_replaced(own_nats_server: NatsServer) -> None:
+    async with opened(own_nats_server) as (connection, log):
+        await append_facts(log, 1, 5)
+        jetstream = _Behind(connection)
+        follower = Follower(jetstream, log.stream, 0)
+        got: list[int] = []
+        with patience():
+            async with aclosing(follower.batches()) as batches:
+                async for batch in batches:
+                    got += [record.seq for record in batch]
+                    if len(got) == 5:
+                        jetstream.behind = True
+                        at = f"CONSUMER.DELETE.{log.stream}.{follower.consumer}"
+                        await jetstream.request(at)
+                        await append_facts(log, 6, 7)
+                    if len(got) == 7:
+                        break
+        assert got == list(range(1, 8))
+        assert not jetstream.behind
+
+
 async def test_what_another_sends_to_a_follower_is_refused_and_counted(
     own_nats_server: NatsServer,
 ) -> None:

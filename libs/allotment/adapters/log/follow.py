@@ -354,10 +354,12 @@ class Intake:
         seq, self._consumer_seq, time_ns = delivery
         if seq != self._next_seq:
             self.lost = f"{seq} came where {self._next_seq} was due"
+            if seq < self._next_seq:
+                return  # its server began it again after a restart, or has a copy that is behind
             if self._consumer_seq == 1 and self._last is not None:
                 self.is_another_log = True
-            elif self._consumer_seq == 1 + self._compared and not self.count:
-                self.hole_before = seq  # else a server that restarted began its consumer again
+            elif self._consumer_seq == 1 + self._compared:
+                self.hole_before = seq
             return
         self._next_seq += 1
         if self._last is not None:
