@@ -374,6 +374,10 @@ def test_a_value_that_needs_others_changes_its_objects(path: str) -> None:
     assert changed(*WITH_OTHERS[path])
 
 
+def runs(found: Object) -> bool:
+    return found["kind"] in ("Pod", "Deployment", "StatefulSet", "Job")
+
+
 def one(values: Object, kind: str, name: str) -> Object:
     return by_name(template(values))[kind, name]
 
@@ -449,6 +453,20 @@ def test_uninstalling_keeps_the_archive() -> None:
     """Helm deletes what is part of a release, except for hooks, definitions and such objects."""
     (claim,) = [each for each in template({}) if each["kind"] == "PersistentVolumeClaim"]
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_every_volume_that_a_pod_mounts_is_installed() -> None:
+    """Else the pod stays Pending, and `helm test` fails where the archive is a bucket."""
+    for values in ({}, {"archive": {"url": "s3://backups/allotment"}}, {"recorder": True}):
+        found = by_name(template(values))
+        pods = [each["spec"].get("template", each)["spec"] for each in found.values() if runs(each)]
+        claims = {
+            volume["persistentVolumeClaim"]["claimName"]
+            for pod in pods
+            for volume in pod.get("volumes", ())
+            if "persistentVolumeClaim" in volume
+        }
+        assert claims == {name for kind, name in found if kind == "PersistentVolumeClaim"}
 
 
 def test_the_log_has_room_on_its_volume() -> None:

@@ -279,14 +279,16 @@ def test_the_inspector_reads_the_archivers_volume_where_that_is(where: str) -> N
     assert claims[0] == claims[1]
     path = environment(where, specs[0]["containers"][0])["ALLOT_ARCHIVE"]
     assert places == [(path, False), (path, True)], "the log names the archiver's path"
-    (term,) = specs[1]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    (archiver,) = (
-        found
-        for found in of_kind(where, "Deployment")
-        if found["metadata"]["name"] == "allotment-archiver"
-    )
+    affinities = [spec["affinity"] for spec in specs]
+    assert affinities[0] == affinities[1], "neither comes up where the other's volume is not"
+    (term,) = affinities[0]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     wanted = term["labelSelector"]["matchLabels"].items()
-    assert wanted <= archiver["spec"]["template"]["metadata"]["labels"].items()
+    near = [
+        found["metadata"]["name"]
+        for found in of_kind(where, "Deployment")
+        if wanted <= found["spec"]["template"]["metadata"]["labels"].items()
+    ]
+    assert sorted(near) == ["allotment-archiver", "allotment-inspector"], "the first finds itself"
 
 
 def test_the_inspector_gets_a_service_only_with_a_token(tmp_path: Path) -> None:
