@@ -254,7 +254,7 @@ class Archiver:
         for stored in self.stored[:-1]:
             if stored.written_ms >= old_ms or stored.last_seq >= begins:
                 break
-            if stored.is_indexed:
+            if stored.index_ms:
                 await anyio.to_thread.run_sync(self._store.delete, stored.name + SUFFIX)
             await anyio.to_thread.run_sync(self._store.delete, stored.name)
             self._logger.info("archived segment deleted", name=stored.name)

@@ -128,6 +128,8 @@ async def test_a_damaged_index_is_named(
             code, output = await answer(own_nats_server.url, tmp_path / "b", *words)
             assert (code, output) == wanted or (code == 2 and one.name in output)
         assert code == 2, "another segment's"
+        one.write_bytes(whole)
+        assert await answer(own_nats_server.url, tmp_path / "b", *words) == wanted, "copied back"
         one.unlink()
         assert await answer(own_nats_server.url, tmp_path / "b", *words) == wanted
 

@@ -76,7 +76,7 @@ class Archive:
         """Up to here each segment has an index, 0 if the first one has none."""
         found = 0
         for stored in self.files:
-            if not stored.is_indexed:
+            if not stored.index_ms:
                 break
             found = stored.last_seq
         return found
@@ -101,7 +101,7 @@ class Archive:
     def segment(self, stored: Stored) -> SegmentFile:
         """A file of the archive, opened once."""
         if stored not in self._open:
-            read = self._reading(stored, stored.name)
+            read = self._reading(stored)
             self._open[stored] = SegmentFile(stored.name, stored.size_bytes, read)
         return self._open[stored]
 
@@ -109,18 +109,19 @@ class Archive:
         found = self._indexes.get(stored)
         if found is None:
             name, chain = stored.name + SUFFIX, self.segment(stored).header.chain
-            found = SegmentIndex(name, chain, self._reading(stored, name))
+            file = stored._replace(name=name, written_ms=stored.index_ms)
+            found = SegmentIndex(name, chain, self._reading(file))
             self._indexes[stored] = found
         return found
 
-    def _reading(self, stored: Stored, name: str) -> Read:
-        """Reads a file of a segment."""
+    def _reading(self, file: Stored) -> Read:
+        """Reads a segment or its index."""
         store, cache = self.store, self._cache
 
         def read(offset: int, size: int) -> bytes:
             if cache is None:
-                return store.read(name, offset, size)
-            return cache.read(store, stored._replace(name=name), offset, size)
+                return store.read(file.name, offset, size)
+            return cache.read(store, file, offset, size)
 
         return read
 

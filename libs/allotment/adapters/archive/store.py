@@ -42,7 +42,7 @@ class ArchiveUnreachable(Exception):
 
 
 class Stored(NamedTuple):
-    """A file in the archive, by its name; `is_indexed`: another says whom its records concern."""
+    """A file in the archive, by its name, and when its index was written, 0 if it has none."""
 
     number: int
     first_seq: int
@@ -50,7 +50,7 @@ class Stored(NamedTuple):
     size_bytes: int
     written_ms: int
     name: str
-    is_indexed: bool = False
+    index_ms: int = 0
 
 
 class Store:
@@ -68,14 +68,14 @@ class Store:
     def list(self) -> list[Stored]:
         """All archived segments, the oldest first."""
         listed = self._try("listed", lambda store: list(obstore.list(store)))
-        entries = {entry["path"]: entry for batch in listed for entry in batch}
+        entries = [entry for batch in listed for entry in batch]
+        written = {each["path"]: int(each["last_modified"].timestamp() * 1000) for each in entries}
         found = []
-        for path, entry in entries.items():
+        for path, size in ((entry["path"], entry["size"]) for entry in entries):
             if name := _NAME.fullmatch(path):
-                at_ms = int(entry["last_modified"].timestamp() * 1000)
                 number, first, last = map(int, name.groups())
-                is_indexed = path + SUFFIX in entries
-                found.append(Stored(number, first, last, entry["size"], at_ms, path, is_indexed))
+                index_ms = written.get(path + SUFFIX, 0)
+                found.append(Stored(number, first, last, size, written[path], path, index_ms))
         return sorted(found)
 
     def put(self, path: Path, name: str) -> None:
