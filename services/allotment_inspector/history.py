@@ -702,7 +702,7 @@ class History:
             self._wanted = anyio.Event()
             try:
                 await self._index_back()
-            except (LogUnavailable, AllotError) as error:
+            except (LogUnavailable, AllotError, OSError) as error:
                 self._logger.warning("older records are not read", reason=str(error))
                 self._unread = str(error)
             else:
@@ -720,7 +720,8 @@ class History:
 
     async def _index_back(self) -> None:
         """Index the segment before the oldest record that is indexed. Raises AllotError for an
-        archive that cannot be read, or holds other records than the log names.
+        archive that cannot be read, or holds other records than the log names; OSError if the disk
+        is full.
         """
         while not self.is_filled:
             await self.changed()

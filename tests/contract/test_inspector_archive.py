@@ -19,6 +19,7 @@ from tests.waiting import until
 
 from allotment.adapters.archive.file import Writer
 from allotment.adapters.archive.store import Store
+from allotment.adapters.log.kept import KeptIndex
 from allotment.adapters.log.log import JetStreamLog
 from allotment.adapters.log.nats_server import NatsServer
 from allotment.core import chain
@@ -258,6 +259,25 @@ def forged(grown: Segmented, change: Callable[[Record], Record], number: int) ->
         writer.add(record)
     writer.close()
     return buffer.getvalue()
+
+
+async def test_a_full_disk_is_named_and_ends_nothing(
+    own_nats_server: NatsServer,
+    grown: Segmented,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    async with filled(own_nats_server, grown) as log:
+        await archiver(log, tmp_path / "archive", Keeps(live_segments=1)).run()
+        without_indexes(tmp_path / "archive")
+        async with browsing(log, tmp_path / "b") as browser:
+            await browser.history.kept.write()
+            monkeypatch.setattr(KeptIndex, "_seal", full)
+            assert "no space left" in await browser.text("/pods/default/none", 404)
+            await browser.text("/pods?at=90")
 
 
 async def test_another_logs_archive_is_not_read(
