@@ -21,7 +21,7 @@ from allotment.core.placement.devices.choosing import (
 )
 from allotment.core.placement.devices.free import need_cores_pct, need_memory_mib
 from allotment.core.placement.policies.typical import CORES_MOST, MEMORY_MOST
-from allotment.core.placement.rules.points import FULL_MICRO, KIB_BITS, POINTS_MOST, fit_share_micro
+from allotment.core.placement.rules.points import FULL_MICRO, POINTS_MOST, fit_share_micro
 from allotment.core.reasons import CARDS_QUARANTINED, RECORD_FORGED
 from allotment_board.arrays import HUGE, MISSING
 from allotment_board.cards import CardKind
@@ -53,8 +53,6 @@ class Ask(NamedTuple):
     """(K,) memory that a card must have free."""
     memory_mib: Ints
     """(K,) memory to charge on each card."""
-    need_cores: Ints
-    """(K,) compute that a card must have free."""
     after: Ints
     """(K,) the kind of a card once one unit is taken: another only if it is partitioned."""
     has_piece: Bools
@@ -95,7 +93,6 @@ class Ask(NamedTuple):
     """(K,) the memory that a card without holders would keep."""
     memory_by_kind: list[int]
     """What a holding says of memory, by kind: what was asked for, not what is charged."""
-    cores_by_kind: list[int]
     is_family: Bools
     mode_fits: Bools
     accepted: Bools
@@ -116,8 +113,6 @@ class Shape(NamedTuple):
     """(3, 1) thresholds of pods, CPU and memory."""
     extended_need: tuple[tuple[int, int], ...]
     """(host row, amount) of every extended resource."""
-    host_charge: tuple[Ints, Ints]
-    """CPU (milli) and memory (KiB), each as a 0-d array."""
     may_exceed: bool
     """Asks for so much that its points could be more than `POINTS_MOST`."""
     unlisted: bool
@@ -138,14 +133,12 @@ def compile_shape(columns: Columns, request: PodRequest, policy: Policy) -> Shap
     for row, wanted_amount in ((CPU, request.cpu_milli), (HOST_MEMORY, request.memory_bytes)):
         if wanted_amount:
             need[row] = wanted_amount
-    charge = np.array(request.cpu_milli), np.array(request.memory_bytes >> KIB_BITS)
     extended = [(columns.resource(name), n) for name, n in request.extended if n]
     return Shape(
         request=request,
         asks=asks,
         host_need=need,
         extended_need=tuple((row, n) for row, n in extended if row is not None),
-        host_charge=charge,
         may_exceed=sum(ask.number for ask in asks) + len(extended) > POINTS_MOST // FULL_MICRO,
         unlisted=any(row is None for row, _ in extended),
         unknown_family=any(wanted.family not in FAMILIES for wanted in request.devices),
@@ -234,7 +227,6 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         need_by_amount=need_by_amount,
         need_mib=_amounts(memory_mib),
         memory_mib=charge,
-        need_cores=np.array([need_cores_pct(wanted, k.cores_pct) for k in kinds], np.int64),
         after=np.array([piece.after if piece else 0 for piece in pieces], np.int64),
         has_piece=has_piece,
         times=np.array([piece.times if piece else 0 for piece in pieces], np.int64),
@@ -258,7 +250,6 @@ def _ask(columns: Columns, wanted: DeviceRequest, selection: Selection, policy: 
         slots=np.array([k.slots for k in kinds], np.int64),
         spare_mib=size - charge,
         memory_by_kind=memory_mib,
-        cores_by_kind=cores,
         is_family=is_family,
         mode_fits=fits_mode,
         accepted=accepted,

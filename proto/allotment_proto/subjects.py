@@ -1,7 +1,7 @@
-"""Every NATS subject, built and parsed here and nowhere else.
+"""Every NATS subject, built here and nowhere else.
 
 A name that becomes one subject token is percent-escaped, because node names hold dots and a token
-must not: `escape` and `unescape` are inverse for any text.
+must not.
 """
 
 STREAM = "ALLOTMENT_LOG"
@@ -49,24 +49,6 @@ def escape(name: str) -> str:
     return "".join(chr(b) if b in _PLAIN else f"%{b:02X}" for b in raw)
 
 
-def unescape(token: str) -> str:
-    """The inverse of `escape`. Raises ValueError for a token that `escape` cannot have made."""
-    if token == "%":
-        return ""
-    out, i = bytearray(), 0
-    while i < len(token):
-        if token[i] == "%":
-            out.append(int(token[i + 1 : i + 3], 16))
-            i += 3
-        else:
-            out.append(ord(token[i]))
-            i += 1
-    name = out.decode("utf-8", "surrogatepass")
-    if escape(name) != token:
-        raise ValueError(f"subject token {token!r} is not an escaped name")
-    return name
-
-
 def node(name: str) -> str:
     """The subject of one node's facts."""
     return NODE + escape(name)
@@ -90,35 +72,3 @@ def queue(name: str) -> str:
 def priority_class(name: str) -> str:
     """The subject of one PriorityClass's facts."""
     return CLASS + escape(name)
-
-
-def describe(subject: str) -> tuple[str, str]:
-    """What a log subject is about: ``("node", name)``, ``("pod", uid)``, ``("decision", "")``, …
-
-    Raises ValueError for a subject that is not part of the log.
-    """
-    if subject.startswith(NODE):
-        return "node", unescape(subject.removeprefix(NODE))
-    if subject.startswith(POD):
-        return "pod", unescape(subject.removeprefix(POD))
-    if subject.startswith(GROUP):
-        namespace, dot, name = subject.removeprefix(GROUP).partition(".")
-        if dot:
-            return "group", f"{unescape(namespace)}/{unescape(name)}"
-    if subject.startswith(QUEUE):
-        return "queue", unescape(subject.removeprefix(QUEUE))
-    if subject.startswith(CLASS):
-        return "class", unescape(subject.removeprefix(CLASS))
-    kinds = {
-        CONFIG: "config",
-        TIME: "time",
-        DECISION: "decision",
-        OUTCOME: "outcome",
-        FACTS: "facts",
-        SEGMENT: "segment",
-        CHECKPOINT: "checkpoint",
-        ARCHIVE: "archive",
-    }
-    if subject in kinds:
-        return kinds[subject], ""
-    raise ValueError(f"{subject!r} is not a subject of the log (expected {LOG_ALL})")

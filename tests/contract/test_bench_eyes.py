@@ -6,7 +6,7 @@ from typing import Any, cast
 import anyio
 import pytest
 from tests.contract.kube_server import client_of, listing, pod, queries, scripted, stream
-from tests.waiting import PATIENCE_S
+from tests.waiting import until
 
 from allotment.core.errors import AllotError
 from allotment_lab.bench.e2e import phases as e2e_phases
@@ -27,7 +27,7 @@ async def test_a_watch_that_ends_is_taken_up_where_it_ended(tmp_path: Path) -> N
         eyes = Eyes(client, "/api/v1/pods")
         async with anyio.create_task_group() as group:
             await group.start(eyes.look)
-            await eyes.wait_bound(["a", "b"], PATIENCE_S)
+            await until(lambda: eyes.bound_s.keys() == {"a", "b"})
             group.cancel_scope.cancel()
     assert [query.get("resourceVersion") for query in queries(script)] == [None, "10", "11"]
     assert eyes.double == 0

@@ -171,24 +171,14 @@ def test_any_lock_is_read_or_refused(text: str) -> None:
 labels = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"), max_size=3)
 
 
-@given(st.lists(labels), labels)
+@given(st.lists(labels.filter(bool)), labels)
 def test_tags_are_those_of_the_matching_rules(raw: list[dict[str, str]], pod: Any) -> None:
-    rules, _ = exclusive.parse_rules(raw, "here")
+    rules = [tuple(sorted(rule.items())) for rule in raw]
     tags = exclusive.rule_tags(rules, pod)
-    texts = {",".join(f"{k}={v}" for k, v in sorted(r.items())) for r in raw if r}
     wanted = {
-        ",".join(f"{k}={v}" for k, v in sorted(r.items()))
-        for r in raw
-        if r and r.items() <= pod.items()
+        ",".join(f"{k}={v}" for k, v in sorted(r.items())) for r in raw if r.items() <= pod.items()
     }
     assert set(tags) == {f"exclusive:{text}" for text in wanted}
-    assert {exclusive.rule_text(rule) for rule in rules} == texts
-
-
-@given(anything)
-def test_any_rules_are_read_or_reported(raw: Any) -> None:
-    rules, problems = exclusive.parse_rules(raw, "here")
-    assert rules or problems or raw is None or raw == []
 
 
 CONFIG_KEYS = (

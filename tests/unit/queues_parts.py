@@ -159,7 +159,7 @@ class Toy:
         open_ = [
             node
             for node in sorted(self.free)
-            if node not in limits.nodes_excluded
+            if not any(node in excluded.nodes for excluded in limits.excluded)
             and (limits.cards is None or self.model.get(node) in limits.cards)
         ]
         if task.uid in self.never or not open_:

@@ -1,4 +1,4 @@
-"""How many plugins' answers become one, and where the rule of tiers hides a vote."""
+"""How many plugins' answers become one."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -64,16 +64,6 @@ def test_ex_vote_with_the_real_plugins(tiers: Any, let_in: bool) -> None:
     asks = job("j", (), phase=Phase.PENDING, min_resources=amounts(2))
     found = session(asks, queues=[queue(capability=amounts(1))], tiers=tiers, total=amounts(9))
     assert (found.job_enqueueable(found.jobs["j"]) is None) == let_in
-
-
-def test_hidden_voters_are_found_at_load() -> None:
-    seed = [["priority", "gang", "conformance"], ["drf", "capacity-card"]]
-    assert votes.hidden_voters(seed) == []
-    assert votes.hidden_voters([["overcommit", "proportion"]]) == []
-    (hidden,) = votes.hidden_voters([["gang"], ["overcommit"], ["drf"], ["capacity"]])
-    assert hidden == votes.Hidden("capacity", 4, "overcommit", 2)
-    assert str(hidden).startswith("capacity (tier 4) never votes on letting groups in: overcommit")
-    assert votes.hidden_voters([["sla"], ["capacity"]]) == [], "sla abstains until time is up"
 
 
 def test_switched_off_votes_hide_nothing() -> None:

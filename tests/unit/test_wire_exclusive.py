@@ -1,41 +1,16 @@
 """Exclusivity rules and pod groups."""
 
-from typing import Any
-
 import pytest
 
 from allotment_proto.volcano import exclusive, keys
 
-PLACE = "deviceshare.GPUExclusiveRules"
 TRAINING = (("app", "training"), ("team", "ml"))
 INFERENCE = (("workload", "inference"),)
 RULES = (TRAINING, INFERENCE)
 
 
-def test_rules() -> None:
-    raw = [{"team": "ml", "app": "training"}, {"workload": "inference"}]
-    assert exclusive.parse_rules(raw, PLACE) == (RULES, ())
+def test_the_text_of_a_rule() -> None:
     assert exclusive.rule_text(TRAINING) == "app=training,team=ml"
-
-
-@pytest.mark.parametrize(
-    ("raw", "rules", "places"),
-    [
-        (None, (), []),
-        ([], (), []),
-        ([{}], (), [f"{PLACE}[0]"]),
-        ("app=x", (), [PLACE]),
-        ({"app": "x"}, (), [PLACE]),
-        ([1, {"a": "b"}], ((("a", "b"),),), [f"{PLACE}[0]"]),
-        ([{"a": 1, "b": "c"}], ((("b", "c"),),), [f"{PLACE}[0]"]),
-        ([{"a": True}], (), [f"{PLACE}[0]"]),
-        ([{"a": "b"}, {"a": "b"}], ((("a", "b"),),), []),
-    ],
-)
-def test_rules_as_written(raw: Any, rules: tuple[exclusive.Rule, ...], places: list[str]) -> None:
-    found, problems = exclusive.parse_rules(raw, PLACE)
-    assert found == rules
-    assert [problem.place for problem in problems] == places
 
 
 @pytest.mark.parametrize(

@@ -7,52 +7,13 @@ Source: volcano `plugins/deviceshare/gpuexclusive.go`, `vgpu/utils.go` (devicesh
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from allotment_proto.facts import Problem
 from allotment_proto.volcano import keys
-from allotment_proto.volcano.reading import is_text, shown
+from allotment_proto.volcano.reading import shown
 
 Rule = tuple[tuple[str, str], ...]
 """Labels, sorted by key."""
-INVALID = "InvalidExclusiveRule"
-
-
-def parse_rules(value: Any, place: str) -> tuple[tuple[Rule, ...], tuple[Problem, ...]]:
-    """The rules of `deviceshare.GPUExclusiveRules`, each once, and what in it cannot be meant.
-
-    As in Volcano a label whose value is no text is left out, and a rule without labels is none;
-    but both are said, because the rule then is not what was written.
-    """
-    if value is None:
-        return (), ()
-    if not isinstance(value, list):
-        problem = Problem(INVALID, place, f"is {shown(value)}; wanted: a list of label maps")
-        return (), (problem,)
-    rules: list[Rule] = []
-    problems: list[Problem] = []
-    for number, item in enumerate(value):
-        where = f"{place}[{number}]"
-        if not isinstance(item, dict):
-            problems.append(Problem(INVALID, where, f"is {shown(item)}; wanted: a map of labels"))
-            continue
-        labels: dict[str, str] = {}
-        for key, label in item.items():
-            if is_text(key) and is_text(label):
-                labels[key] = label
-            else:
-                problems.append(
-                    Problem(
-                        INVALID,
-                        where,
-                        f"{shown(key)}: {shown(label)} is left out; wanted: a text (in quotes)",
-                    )
-                )
-        if labels:
-            rules.append(tuple(sorted(labels.items())))
-        elif not item:
-            problems.append(Problem(INVALID, where, "has no labels, so it is no rule"))
-    return tuple(dict.fromkeys(rules)), tuple(problems)
 
 
 def rule_text(rule: Rule) -> str:

@@ -36,7 +36,6 @@ from allotment_cli.show.output import (
 
 PENDING_EXIT = 3
 MEMBERS_SHOWN = 16
-UID_CHARS = 36
 LABEL = 11
 WAITS = frozenset(("NoQueue", "AtGate", "Incomplete", "Waiting"))
 

@@ -29,7 +29,6 @@ NPU_LOCAL_SHM = "NPU_LOCAL_SHM_PATH"
 ENVVAR = "envvar"
 VOLUME_MOUNTS = "volume-mounts"
 CDI_ANNOTATIONS = "cdi-annotations"
-CDI_CRI = "cdi-cri"
 
 CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"
 """The kind of the CDI specification that the plugin itself writes."""

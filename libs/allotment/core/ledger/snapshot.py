@@ -49,8 +49,6 @@ _SNAPSHOT_VERSION = 1
 _STEP = 250
 """So many groups, nodes or pods are encoded in one step."""
 _in_order = msgspec.msgpack.Encoder(order="deterministic")
-_Avoided = tuple[str, tuple[tuple[CardPlace, int], ...]]
-"""An owner, and the cards on which a pod of it could not start, with the record that said so."""
 
 
 class _Node(msgspec.Struct, frozen=True, array_like=True):

@@ -88,7 +88,3 @@ class Limits(NamedTuple):
         if not self.cards:
             return ((),)
         return (self.cards,) if self.card_points else tuple((card,) for card in self.cards)
-
-    @property
-    def nodes_excluded(self) -> frozenset[str]:
-        return frozenset(node for excluded in self.excluded for node in excluded.nodes)

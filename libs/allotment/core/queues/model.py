@@ -19,7 +19,6 @@ ROOT = "root"
 """The queue at the top. Its limits are the cluster's."""
 
 OPEN = "Open"
-_CLOSING = "Closing"
 
 
 class Status(StrEnum):

@@ -8,11 +8,11 @@
 * Starving: the first tier with such plugins decides, and all of them must agree.
 
 The rule of votes has a trap: behind a tier whose plugin always permits or rejects, later tiers are
-never asked. `hidden_voters` finds those, so that loading such a configuration can warn.
+never asked.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, ParamSpec
+from typing import ParamSpec
 
 from allotment.core.queues.answers import PERMIT, No, Vote
 from allotment.core.queues.model import Task
@@ -71,40 +71,3 @@ def victims(tiers: Tiers, ask: Callable[[Plugin], list[Task] | None]) -> list[Ta
         if agreed:
             return agreed
     return []
-
-
-class Hidden(NamedTuple):
-    """A plugin whose vote on admission never counts, and the plugin that ends the vote before."""
-
-    plugin: str
-    tier: int
-    behind: str
-    behind_tier: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.plugin} (tier {self.tier}) never votes on letting groups in: "
-            f"{self.behind} in tier {self.behind_tier} always answers, and a permit ends the vote; "
-            f"put {self.plugin} into tier {self.behind_tier} or before, or set "
-            f"enableJobEnqueued: false on {self.behind}"
-        )
-
-
-_ALWAYS_ANSWER = frozenset(("overcommit", "proportion", "capacity", "capacity-card"))
-"""Plugins that permit or reject every group, and never abstain."""
-
-
-def hidden_voters(tiers: Iterable[Iterable[str]]) -> list[Hidden]:
-    """The plugins whose admission votes the rule of tiers hides.
-
-    `tiers` names, per tier, the plugins whose `enableJobEnqueued` is on. Tiers count from 1.
-    """
-    found: list[Hidden] = []
-    ends: tuple[str, int] | None = None
-    for number, tier in enumerate(tiers, start=1):
-        voters = [name for name in tier if name in _ALWAYS_ANSWER]
-        if ends is not None:
-            found += [Hidden(name, number, *ends) for name in voters]
-        elif voters:
-            ends = voters[0], number
-    return found

@@ -29,7 +29,6 @@ from allotment_proto.volcano import keys
 T = TypeVar("T")
 
 SENDERS = 32
-READ_BUFFER_BYTES = 1 << 20
 REQUEST_TIMEOUT_S = 60.0
 WATCH_IDLE_S = 600.0
 REWATCH_S = 0.05
@@ -202,27 +201,18 @@ class Eyes:
     def sent(self, name: str) -> None:
         self.sent_s[name] = time.monotonic()
 
-    async def wait_bound(self, names: Sequence[str], within_s: float) -> None:
-        """Until all of these are bound. Raises AllotError after `within_s`."""
-        await self._wait(names, self.bound_s, "bound", within_s)
-
     async def wait_running(self, names: Sequence[str], within_s: float) -> None:
         """Until all of these run. Raises AllotError after `within_s`, and if one was refused."""
-        await self._wait(names, self.running_s, "running", within_s)
-
-    async def _wait(
-        self, names: Sequence[str], when: Mapping[str, float], what: str, within_s: float
-    ) -> None:
         with anyio.move_on_after(within_s):
             for name in names:
-                while name not in when:
+                while name not in self.running_s:
                     if name in self.failed:
                         raise AllotError(f"pod {name} was refused by its node: {self.failed[name]}")
                     self._stirred = anyio.Event()
                     await self._stirred.wait()
             return
-        done = sum(name in when for name in names)
-        raise AllotError(f"only {done} of {len(names)} pods were {what} within {within_s:.0f} s")
+        done = sum(name in self.running_s for name in names)
+        raise AllotError(f"only {done} of {len(names)} pods were running within {within_s:.0f} s")
 
     def latencies_us(self, names: Sequence[str], until_s: Mapping[str, float]) -> list[int]:
         """From sent until then, in order of size."""

@@ -13,7 +13,6 @@ from allotment.core.units import QuantityError
 from allotment.core.units import milli as read_milli
 
 _WHOLE_PCT = 100
-_POINT_MICRO = 1_000_000
 
 
 class Way(NamedTuple):
