@@ -469,6 +469,13 @@ def test_every_volume_that_a_pod_mounts_is_installed() -> None:
         assert claims == {name for kind, name in found if kind == "PersistentVolumeClaim"}
 
 
+def test_of_a_recorder_no_service_is_missed_that_it_does_not_run() -> None:
+    values = {"recorder": True, "monitoring": {"rules": True}}
+    (group,) = one(values, "PrometheusRule", "allotment")["spec"]["groups"]
+    (rule,) = (each for each in group["rules"] if each["alert"] == "AllotmentServiceMissing")
+    assert re.findall(r"allotment-(\w+)", rule["expr"]) == ["watcher"]
+
+
 def test_the_log_has_room_on_its_volume() -> None:
     values = {"nats": {"storage": {"sizeGiB": 25}}}
     (claim,) = one(values, "StatefulSet", "allotment-nats")["spec"]["volumeClaimTemplates"]

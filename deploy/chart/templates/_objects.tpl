@@ -116,6 +116,9 @@ change an object do so in place and print nothing.
 {{- else if eq $kind "PrometheusRule" }}
 {{- range $object.spec.groups }}
 {{- range .rules }}
+{{- if and $values.recorder (eq .alert "AllotmentServiceMissing") }}{{/* of the watcher alone */}}
+{{- $_ := set . "expr" (splitList "\n" .expr | first) }}
+{{- end }}
 {{- with .annotations }}
 {{- $_ := set . "runbook_url" (print $values.monitoring.runbookUrl "#" (splitList "#" .runbook_url | last)) }}
 {{- end }}
