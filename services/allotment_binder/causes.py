@@ -17,6 +17,7 @@ from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.unserved import unserved
 from allotment.core.queues.eligible import NEVER, can_evict, is_never
 from allotment.core.queues.round.rounds import Rounds
+from allotment.core.queues.round.verdict import Verdicts
 from allotment.core.reasons import OF_CLUSTER, cut
 from allotment_binder.notices import Notice, Notices, Refused
 from allotment_binder.readers import Readers
@@ -77,7 +78,8 @@ class Causes:
             await anyio.sleep(PAUSE_TIMES * (anyio.current_time() - begun_s))
 
     def _texts(self, asked: Sequence[Refused]) -> list[str]:
-        whys = Whys(self._fold.state, ASKED_MOST, self._rounds())
+        state = self._fold.state
+        whys = Whys(state, ASKED_MOST, Verdicts(state, self._rounds()))
         return [self._text(whys, notice) for notice in asked]
 
     def _text(self, whys: Whys, notice: Refused) -> str:

@@ -24,6 +24,7 @@ from allotment.core.metrics.kept_cards import KeptCards
 from allotment.core.metrics.queues import Preemptions, job_gauges, queue_gauges
 from allotment.core.metrics.schedule import RoundTimings, Schedules
 from allotment.core.queues.round.rounds import Rounds
+from allotment.core.queues.round.verdict import Verdicts
 from allotment.core.queues.session import Session
 from allotment_board import NodeRanker, is_compiled
 from allotment_proto import subjects
@@ -248,7 +249,8 @@ class Scorer:
 
     def _read_gauges(self) -> None:
         state = self.world.fold.state
-        self._waiting = waiting(state, Whys(state, ASKED_OFTEN, self._ready_rounds()))
+        verdicts = Verdicts(state, self._ready_rounds())
+        self._waiting = waiting(state, Whys(state, ASKED_OFTEN, verdicts))
         found = self._ready_ranker().fragmentation()
         self.fragmentation = (
             {}

@@ -33,6 +33,12 @@ def test_memory(mib: int, text: str) -> None:
     assert bytes_text(mib * 1024 * 1024) == text
 
 
+def test_less_than_a_mib_is_not_none() -> None:
+    assert [bytes_text(n) for n in (0, 500, 18_625, (1 << 20) - 1, 1 << 20)] == [
+        *("0 MiB", "500 bytes", "18 KiB", "1023 KiB", "1 MiB"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("ms", "text"),
     [

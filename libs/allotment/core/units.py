@@ -167,7 +167,9 @@ def mib_text(mib: int) -> str:
 
 
 def bytes_text(amount: int) -> str:
-    """The same for bytes, rounded down to whole MiB first."""
+    """The same for bytes, in whole MiB, rounded down; below one ``18 KiB`` or ``123 bytes``."""
+    if 0 < amount < _MIB:
+        return f"{amount >> 10} KiB" if amount >= 1024 else f"{amount} bytes"
     return mib_text(amount // _MIB)
 
 

@@ -20,7 +20,6 @@ from allotment.core.ledger.model import ClusterState, Pod
 from allotment.core.placement.rules.interpod import situated
 from allotment.core.placement.unserved import nearest, unserved
 from allotment.core.queues.round.guaranteed import Guaranteed, guaranteed, kept_from
-from allotment.core.queues.round.rounds import Rounds
 from allotment.core.queues.round.verdict import PodVerdict, ShutOut, Verdicts
 from allotment_proto.events import PodObserved, QuotaShort
 from allotment_proto.facts import PodRequest, Problem
@@ -65,12 +64,12 @@ class Whys:
         self,
         state: ClusterState,
         asked_most: int = _ASKED_MOST,
-        rounds: Rounds | None = None,
+        verdicts: Verdicts | None = None,
     ) -> None:
-        """`rounds`: see `Verdicts`."""
+        """`verdicts` of this state, if the caller makes them with rounds that it keeps."""
         self._state = state
         self._asked_most = asked_most
-        self._verdicts = Verdicts(state, rounds)
+        self._verdicts = verdicts or Verdicts(state)
         self._shut = ShutOut(state)
         self._empty = Emptied(state)
         self._said: dict[PodRequest, NodesSay] = {}

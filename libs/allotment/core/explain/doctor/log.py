@@ -11,7 +11,6 @@ _NEARLY_FULL_PCT = 80
 _FULL_PCT = 98
 """Above this the space left may be too small for the next record."""
 _CERTIFICATE_LEFT_S = 30 * 24 * 3600
-_MIB = 1 << 20
 _NOBODY_ACTIVE = "NobodyActive"
 _RECORDING = "watcher"
 SCHEDULING = (_RECORDING, "filter", "scorer", "binder")
@@ -184,4 +183,4 @@ def _certificate(stream: LogStream) -> Iterator[Finding]:
 def _amount(what: str, number: int) -> str:
     if what == "max_msgs":
         return f"{number:,} records"
-    return bytes_text(number) if number >= _MIB else f"{number:,} bytes"
+    return bytes_text(number)
