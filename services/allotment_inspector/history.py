@@ -339,10 +339,12 @@ class Moment:
             self.needs(1)
         return found
 
-    def family(self, name: str) -> tuple[str, ...]:
-        """The uids of the pods of a family (`family_of`) up to the moment, the oldest first."""
+    def family(self, name: str) -> Iterator[str]:
+        """The uids of the pods of a family (`family_of`) up to the moment, the oldest first; each
+        is looked up as it is asked for.
+        """
         self._miss(name, is_needy=False)
-        return tuple(filter(self._is_seen, self._past.uids_of(name)))
+        return filter(self._is_seen, self._past.uids_of(name))
 
     def pods_seen(self) -> Iterator[tuple[str, Sequence[str]]]:
         """``<namespace>/<name>`` of pods up to the moment, also of those that are gone, with their

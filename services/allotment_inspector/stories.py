@@ -7,6 +7,7 @@ the pods of one name, so that a pod's story in a long log is as fast as in a sho
 from collections.abc import Sequence
 from functools import partial
 from heapq import merge
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -143,8 +144,8 @@ def _kin_seqs(moment: Moment, uids: Sequence[str]) -> set[int]:
         for event in entry.events
         if isinstance(event, PodObserved) and event.uid in uids
     }
-    kin = [uid for each in families - {""} for uid in moment.family(each)]
-    return {seq for uid in kin[:_KIN_MAX] for seq in moment.seqs(POD, uid)}
+    kin = (uid for each in families - {""} for uid in moment.family(each))
+    return {seq for uid in islice(kin, _KIN_MAX) for seq in moment.seqs(POD, uid)}
 
 
 def _life_of_kin(moment: Moment, story: PodStory, told: PodLife) -> PodLife | None:

@@ -7,6 +7,7 @@ import anyio.to_thread
 import msgspec
 import pytest
 
+from allotment.core.explain.history.concerned import Thing
 from allotment.core.explain.history.pod_story import PodLife, PodStory
 from allotment.core.explain.pod import explain
 from allotment.core.explain.rows.life import Life
@@ -14,14 +15,16 @@ from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply_all
 from allotment.core.logport import Record
 from allotment_inspector import history as history_module
+from allotment_inspector import stories
 from allotment_inspector.history import Moment
 from allotment_inspector.stories import Told, tell
 from allotment_proto import subjects
 from allotment_proto.codec import decode_envelope
 from allotment_proto.events import PodObserved
+from tests import build
 from tests.inspecting import history_of
 from tests.recorded import A_FEW, read_log
-from tests.recording import busy_cluster, uid_of
+from tests.recording import Recorder, busy_cluster, uid_of
 
 BUSY = "busy"
 
@@ -124,6 +127,27 @@ def test_an_earlier_pod_of_a_name_is_told_by_its_uid() -> None:
     successor = life(earlier).successor
     assert successor is not None
     assert successor.uid == "another"
+
+
+def test_no_more_pods_of_an_owner_are_looked_up_than_are_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each costs a look at the index of every archived segment."""
+    monkeypatch.setattr(stories, "_KIN_MAX", 5)
+    log, asked = Recorder(), set[str]()
+    about = history_module.History.about
+
+    async def noted(self: history_module.History, thing: Thing, seq: int) -> list[int]:
+        asked.add(thing[1])
+        return await about(self, thing, seq)
+
+    monkeypatch.setattr(history_module.History, "about", noted)
+    for number in range(1, 41):
+        name = f"web-{number:05}".translate(str.maketrans("013", "bcd"))
+        log.append(subjects.FACTS, "watcher/0", build.pod(str(number), name=name, owner="web"))
+    found = anyio.run(told, tuple(log.records), "default", name, len(log.records))
+    assert life(found).subject.uid == "40"
+    assert {uid for uid in asked if uid.isdecimal()} == {"1", "2", "3", "4", "5", "40"}
 
 
 def test_no_story_is_told_of_a_pod_that_came_later() -> None:
