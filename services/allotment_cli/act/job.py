@@ -1,6 +1,6 @@
 """`allot job`: Volcano's Jobs, with the flags and columns of vcctl."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,21 +48,21 @@ def job() -> None:
 
 def _one_job(command: Any) -> Any:
     """A job by its name, and the cluster it is in."""
-    for decorate in (
-        cluster_options,
-        namespace_option,
-        click.option(
-            "-N",
-            "--name",
-            "flag",
-            metavar="NAME",
-            shell_complete=completion.jobs,
-            help="The same as NAME.",
-        ),
-        click.argument("name", required=False, shell_complete=completion.jobs),
-    ):
-        command = decorate(command)
-    return command
+    return name_options("-N", completion.jobs)(namespace_option(cluster_options(command)))
+
+
+def name_options(letter: str, names: completion.Completer) -> Callable[[Any], Any]:
+    """The name of an object, as an argument or, as with vcctl, as a flag: see `only_name`."""
+    argument = click.argument("name", required=False, shell_complete=names)
+    flag = click.option(
+        letter,
+        "--name",
+        "flag",
+        metavar="NAME",
+        shell_complete=names,
+        help="The same as NAME.",
+    )
+    return lambda command: argument(flag(command))
 
 
 def only_name(name: str | None, flag: str | None, kind: str) -> str:
@@ -111,9 +111,7 @@ def run(
     filename: Path | None,
     name: str | None,
     namespace: str | None,
-    home: Path,
-    kubeconfig: Path | None,
-    context: str | None,
+    access: Access,
     **wanted: Any,
 ) -> None:
     """Run a Job: from a manifest, or one container many times."""
@@ -131,7 +129,7 @@ def run(
         body = job_of_flags(WantedJob(name, space, **wanted))
     else:
         raise AllotError("no job is named", "give --name, or a manifest with --filename")
-    anyio.run(_run, Access(home, kubeconfig, context), body)
+    anyio.run(_run, access, body)
     where, created = body["metadata"]["namespace"], body["metadata"]["name"]
     emit([f"run job {created} successfully"])
     suggest(f"allot job view {created} -n {where}")
@@ -157,16 +155,11 @@ def list_(
     scheduler: str | None,
     all_namespaces: bool,
     selector: str | None,
-    home: Path,
-    kubeconfig: Path | None,
-    context: str | None,
-    at: str | None,
-    file: Path | None,
-    nats: str | None,
+    access: Access,
+    past: Past,
     output: str,
 ) -> None:
     """List Jobs, and count their pods by phase; with --at by their PodGroups in the log."""
-    access, past = Access(home, kubeconfig, context), Past(at, file, nats)
     space = "" if all_namespaces else namespace or usual_namespace()
     folded = fold_past(access, past) if past else None
     if folded is None:
@@ -245,12 +238,8 @@ def view(
     name: str | None,
     flag: str | None,
     namespace: str | None,
-    home: Path,
-    kubeconfig: Path | None,
-    context: str | None,
-    at: str | None,
-    file: Path | None,
-    nats: str | None,
+    access: Access,
+    past: Past,
     output: str,
 ) -> None:
     """Show one Job: its request, its state and its Events; with --at what `allot explain gang` says
@@ -258,12 +247,12 @@ def view(
     """
     named = only_name(name, flag, "job")
     space = namespace or usual_namespace()
-    if Past(at, file, nats):
-        choose_cluster(kubeconfig, context)
-        where = {"home": home, "nats": nats, "file": file, "at": at, "output": output}
+    if past:
+        choose_cluster(access.kubeconfig, access.context)
+        where = {"home": access.home, "output": output, **past._asdict()}
         ctx.invoke(gang, name=named, namespace=space, **where)
         return
-    found: JobView = anyio.run(read_job, Access(home, kubeconfig, context), space, named)
+    found: JobView = anyio.run(read_job, access, space, named)
     if output in DOCUMENTS:
         emit_document(found, output)
         return
@@ -274,16 +263,16 @@ def view(
 
 @job.command()
 @_one_job
-def suspend(name: str | None, flag: str | None, namespace: str | None, **access: Any) -> None:
+def suspend(name: str | None, flag: str | None, namespace: str | None, access: Access) -> None:
     """Suspend a Job: its pods end, and it can be resumed."""
-    _ask(Access(**access), namespace, only_name(name, flag, "job"), ABORT_JOB)
+    _ask(access, namespace, only_name(name, flag, "job"), ABORT_JOB)
 
 
 @job.command()
 @_one_job
-def resume(name: str | None, flag: str | None, namespace: str | None, **access: Any) -> None:
+def resume(name: str | None, flag: str | None, namespace: str | None, access: Access) -> None:
     """Resume a Job that was suspended."""
-    _ask(Access(**access), namespace, only_name(name, flag, "job"), RESUME_JOB)
+    _ask(access, namespace, only_name(name, flag, "job"), RESUME_JOB)
 
 
 def _ask(access: Access, namespace: str | None, name: str, action: str) -> None:
@@ -301,10 +290,10 @@ async def _command(access: Access, namespace: str, name: str, action: str) -> st
 
 @job.command()
 @_one_job
-def delete(name: str | None, flag: str | None, namespace: str | None, **access: Any) -> None:
+def delete(name: str | None, flag: str | None, namespace: str | None, access: Access) -> None:
     """Delete a Job and its pods."""
     named = only_name(name, flag, "job")
-    anyio.run(_delete, Access(**access), namespace or usual_namespace(), named)
+    anyio.run(_delete, access, namespace or usual_namespace(), named)
     emit([f"delete job {named} successfully"])
 
 

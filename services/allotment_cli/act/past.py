@@ -1,8 +1,9 @@
 """`--at` of commands that otherwise ask Kubernetes: they answer from the log then."""
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import anyio
 import click
@@ -12,8 +13,6 @@ from allotment.answers.folding import AsOf, Folded, as_of, fold_at
 from allotment.answers.source import Origin
 from allotment_cli.options.params import at_option
 from allotment_cli.options.source import choose_cluster, open_source
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Past(NamedTuple):
@@ -27,8 +26,18 @@ class Past(NamedTuple):
         return any(given is not None for given in self)
 
 
-def past_options(command: F) -> F:
-    """The options `at`, `file` and `nats`: with one of them the log answers, not Kubernetes."""
+def past_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a log, given to the command as one `past`: with any of them the log answers,
+    not Kubernetes.
+    """
+
+    @wraps(command)
+    def called(
+        *args: Any, at: str | None, file: Path | None, nats: str | None, **others: Any
+    ) -> Any:
+        return command(*args, past=Past(at, file, nats), **others)
+
+    given: Any = called
     for decorate in (
         click.option("--nats", metavar="URL", help="Answer from the log at this NATS server."),
         click.option(
@@ -38,8 +47,8 @@ def past_options(command: F) -> F:
         ),
         at_option,
     ):
-        command = decorate(command)
-    return command
+        given = decorate(given)
+    return given  # type: ignore[no-any-return]
 
 
 def fold_past(access: Access, past: Past) -> Folded:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -23,7 +22,7 @@ from allotment.core.jobs.queue_states import (
     Denied,
     operate,
 )
-from allotment_cli.act.job import only_name
+from allotment_cli.act.job import name_options, only_name
 from allotment_cli.act.past import Past, fold_past, past_options
 from allotment_cli.options import completion
 from allotment_cli.options.params import output_option
@@ -54,39 +53,26 @@ def queue() -> None:
 
 def _one_queue(command: Any) -> Any:
     """A queue by its name, and the cluster it is in."""
-    for decorate in (
-        cluster_options,
-        click.option(
-            "-n",
-            "--name",
-            "flag",
-            metavar="NAME",
-            shell_complete=completion.queues,
-            help="The same as NAME.",
-        ),
-        click.argument("name", required=False, shell_complete=completion.queues),
-    ):
-        command = decorate(command)
-    return command
+    return name_options("-n", completion.queues)(cluster_options(command))
 
 
 @queue.command("list")
 @cluster_options
 @past_options
 @output_option("name", *DOCUMENTS)
-def list_(output: str, **where: Any) -> None:
+def list_(output: str, access: Access, past: Past) -> None:
     """List all queues, and count their PodGroups by phase; with --at as the log had them."""
-    _show(*_rows(**where), output)
+    _show(*_rows(access, past), output)
 
 
 @queue.command()
 @_one_queue
 @past_options
 @output_option("name", *DOCUMENTS)
-def get(name: str | None, flag: str | None, output: str, **where: Any) -> None:
+def get(name: str | None, flag: str | None, output: str, access: Access, past: Past) -> None:
     """Show one queue, as `list` does."""
     named = only_name(name, flag, "queue")
-    rows, moment = _rows(**where)
+    rows, moment = _rows(access, past)
     rows = [row for row in rows if row.name == named]
     if not rows:
         then = "" if moment is None else f" in the log at seq {moment.seq}"
@@ -96,16 +82,8 @@ def get(name: str | None, flag: str | None, output: str, **where: Any) -> None:
         suggest(f"allot explain queue {named}")
 
 
-def _rows(
-    home: Path,
-    kubeconfig: Path | None,
-    context: str | None,
-    at: str | None,
-    file: Path | None,
-    nats: str | None,
-) -> tuple[list[QueueRow], AsOf | None]:
+def _rows(access: Access, past: Past) -> tuple[list[QueueRow], AsOf | None]:
     """The lines of all queues; and the moment, if the log is to answer."""
-    access, past = Access(home, kubeconfig, context), Past(at, file, nats)
     if not past:
         return anyio.run(read_queues, access), None
     folded = fold_past(access, past)
@@ -151,10 +129,10 @@ async def read_queues(access: Access) -> list[QueueRow]:
 )
 @click.option("-S", "--state", type=click.Choice((OPEN, CLOSED)), default=OPEN, show_default=True)
 @cluster_options
-def create(name: str | None, flag: str | None, weight: int, state: str, **access: Any) -> None:
+def create(name: str | None, flag: str | None, weight: int, state: str, access: Access) -> None:
     """Create a queue."""
     named = only_name(name, flag, "queue") if name or flag else "test"
-    anyio.run(_create, Access(**access), named, weight, state)
+    anyio.run(_create, access, named, weight, state)
     emit([f"create queue {named} successfully"])
     suggest(f"allot queue get {named}")
 
@@ -177,7 +155,7 @@ async def _create(access: Access, name: str, weight: int, state: str) -> None:
 @click.option("-a", "--action", type=click.Choice((*ACTIONS, UPDATE)), required=True)
 @click.option("-w", "--weight", type=WEIGHT, help="The new weight, for update.")
 def operate_(
-    name: str | None, flag: str | None, action: str, weight: int | None, **access: Any
+    name: str | None, flag: str | None, action: str, weight: int | None, access: Access
 ) -> None:
     """Open or close a queue, or change its weight."""
     named = only_name(name, flag, "queue")
@@ -186,7 +164,7 @@ def operate_(
             "update needs --weight" if weight is None else f"{action} takes no --weight",
             "allot queue operate NAME -a update -w 2",
         )
-    anyio.run(_operate, Access(**access), named, action, weight)
+    anyio.run(_operate, access, named, action, weight)
     emit([f"{action} queue {named} successfully"])
     suggest(f"allot queue get {named}")
 
@@ -217,10 +195,10 @@ async def _queues_and_groups(
 
 @queue.command()
 @_one_queue
-def delete(name: str | None, flag: str | None, **access: Any) -> None:
+def delete(name: str | None, flag: str | None, access: Access) -> None:
     """Delete a queue that has no child queues."""
     named = only_name(name, flag, "queue")
-    orphans = anyio.run(_delete, Access(**access), named)
+    orphans = anyio.run(_delete, access, named)
     emit([f"delete queue {named} successfully"])
     if orphans:
         note(f"{orphans} PodGroups name it; they wait until there is such a queue again")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,11 +31,17 @@ def complete_context(
     return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
 
 
-def source_options(command: F) -> F:
-    """The options of every command that reads the log: `home`, `nats` and `file`.
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that reads the log, given to it as one `origin`.
 
     `--context` and `--kubeconfig` are kept with the command's context, for `open_source`.
     """
+
+    @wraps(command)
+    def called(*args: Any, home: Path, nats: str | None, file: Path | None, **others: Any) -> Any:
+        return command(*args, origin=Origin(home, nats, file), **others)
+
+    given: Any = called
     for decorate in (
         click.option(
             "--context",
@@ -65,8 +72,8 @@ def source_options(command: F) -> F:
         ),
         home_option,
     ):
-        command = decorate(command)
-    return command
+        given = decorate(given)
+    return given  # type: ignore[no-any-return]
 
 
 def _servers(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -124,8 +131,18 @@ def home_option(command: F) -> F:
     )(command)
 
 
-def cluster_options(command: F) -> F:
-    """The options of every command that speaks to Kubernetes: `home`, `kubeconfig`, `context`."""
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that speaks to Kubernetes, given to it as one `access`."""
+
+    @wraps(command)
+    def called(
+        *args: Any, home: Path, kubeconfig: Path | None, context: str | None, **others: Any
+    ) -> Any:
+        from allotment.answers.cluster import Access
+
+        return command(*args, access=Access(home, kubeconfig, context), **others)
+
+    given: Any = called
     for decorate in (
         click.option(
             "--context",
@@ -141,8 +158,8 @@ def cluster_options(command: F) -> F:
         ),
         home_option,
     ):
-        command = decorate(command)
-    return command
+        given = decorate(given)
+    return given  # type: ignore[no-any-return]
 
 
 def archive_option(command: F) -> F:

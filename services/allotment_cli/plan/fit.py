@@ -1,7 +1,6 @@
 """`allot fit`: would these manifests fit now, where, and if not, what would make them fit."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import anyio
 import click
@@ -55,9 +54,7 @@ def command(
     ctx: click.Context,
     files: tuple[str, ...],
     namespace: str | None,
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     at: str | None,
     all_: bool,
     exit_code: bool,
@@ -71,7 +68,7 @@ def command(
     tells is taken for granted and listed.
     """
     documents = documents_of(files, namespace or usual_namespace())
-    found = anyio.run(_fit, Origin(home, nats, file), documents, at)
+    found = anyio.run(_fit, origin, documents, at)
     if output in DOCUMENTS:
         emit_document(found, output)
     else:

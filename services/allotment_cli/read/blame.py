@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
-from pathlib import Path
 from typing import NamedTuple
 
 import anyio
@@ -83,14 +82,12 @@ class BlameDocument(msgspec.Struct, frozen=True, rename="camel"):
 @source_options
 @at_option
 @output_option(*DOCUMENTS)
-def blame(
-    place: str, home: Path, nats: str | None, file: Path | None, at: str | None, output: str
-) -> None:
+def blame(place: str, origin: Origin, at: str | None, output: str) -> None:
     """Show which pods hold parts of a card (or of all cards of a node), since which decision.
 
     CARD is its index, its name like GPU-1, or its id.
     """
-    folded, found = anyio.run(_blame, Origin(home, nats, file), place, at)
+    folded, found = anyio.run(_blame, origin, place, at)
     if output in DOCUMENTS:
         emit_document(BlameDocument(SCHEMA, as_of(folded), found), output)
         return

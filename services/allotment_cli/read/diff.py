@@ -50,9 +50,7 @@ def diff(
     ctx: click.Context,
     before: str,
     after: str,
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     output: str,
 ) -> None:
     """Pods, nodes, cards and settings that differ between A and B.
@@ -63,7 +61,7 @@ def diff(
 
     Exit code 0: nothing differs. 1: something does. 2: it could not be compared.
     """
-    one, other = anyio.run(_folded, Origin(home, nats, file), before, after)
+    one, other = anyio.run(_folded, origin, before, after)
     found = differences(one.state, other.state, by_name=_is_file(before) or _is_file(after))
     if output in DOCUMENTS:
         emit_document(DiffDocument(SCHEMA, as_of(one), as_of(other), found), output)

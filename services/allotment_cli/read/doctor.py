@@ -199,9 +199,7 @@ def _kinds(
 @click.pass_context
 def doctor(
     context: click.Context,
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     namespace: str | None,
     severity: str | None,
     kinds: tuple[str, ...],
@@ -229,9 +227,8 @@ def doctor(
 
     Exit code 1 if a problem of the platform is listed; with --strict, if any problem is.
     """
-    if (file is not None or at is not None) and fix:
+    if (origin.file is not None or at is not None) and fix:
         raise AllotError("the past is not corrected", "leave out --fix, or --file and --at")
-    origin = Origin(home, nats, file)
     named = [_address(text) for text in services.split(",") if text.strip()]
 
     def is_wanted(one: Finding) -> bool:

@@ -1,7 +1,6 @@
 """`allot explain`, and `allot explain pod`: why a pod is where it is, or why it waits."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import anyio
 import click
@@ -96,9 +95,7 @@ def pod(
     ctx: click.Context,
     name: str,
     namespace: str | None,
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     at: str | None,
     watch: bool,
     node: str | None,
@@ -117,9 +114,8 @@ def pod(
         emit(explanation_lines(found, everything=all_))
         suggest(_next(found))
 
-    origin = Origin(home, nats, file)
     if watch:
-        check_watch(at, file, output, LEAVE_OUT_WATCH)
+        check_watch(at, origin.file, output, LEAVE_OUT_WATCH)
         if previous:
             raise AllotError("the previous pod no longer changes", "leave out --watch")
         anyio.run(_watch, origin, space, bare, node, show)

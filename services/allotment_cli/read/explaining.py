@@ -4,7 +4,6 @@ object of a state is explained at a moment, shown, and shown again.
 
 from collections.abc import Callable
 from functools import partial, wraps
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import anyio
@@ -47,9 +46,7 @@ def explanation_options(all_help: str) -> Callable[[Command], Command]:
         @wraps(command)
         def called(
             *args: Any,
-            home: Path,
-            nats: str | None,
-            file: Path | None,
+            origin: Origin,
             at: str | None,
             watch: bool,
             all_: bool,
@@ -57,8 +54,8 @@ def explanation_options(all_help: str) -> Callable[[Command], Command]:
             **others: Any,
         ) -> Any:
             if watch:
-                check_watch(at, file, output, LEAVE_OUT_WATCH)
-            asked = Asked(Origin(home, nats, file), at, watch, all_, output)
+                check_watch(at, origin.file, output, LEAVE_OUT_WATCH)
+            asked = Asked(origin, at, watch, all_, output)
             return command(*args, asked=asked, **others)
 
         given: Any = called

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -97,9 +96,25 @@ class Scope(NamedTuple):
         """The first columns: the namespace only where it is not the same for all."""
         return ANYWHERE if self.several else ANYWHERE[1:]
 
-    @property
-    def where(self) -> str:
-        return "" if self.namespace is None else f" in {self.namespace} namespace"
+    def kind(
+        self,
+        plural: str,
+        columns: Sequence[Column],
+        views: Callable[[ClusterState], Sequence[Any]],
+        gone: Callable[[Any], Any],
+    ) -> Kind:
+        """How these objects are listed; `columns` follow those of the name."""
+        return Kind(
+            plural,
+            (*self.columns(), *columns),
+            views,
+            self.name,
+            _spellings,
+            gone,
+            lambda state, view: self.keeps(view),
+            similar=_similar,
+            where="" if self.namespace is None else f" in {self.namespace} namespace",
+        )
 
 
 def scope_of(names: Sequence[str], kind: str, namespace: str | None, all_namespaces: bool) -> Scope:
@@ -117,12 +132,12 @@ def without_kind(name: str) -> str:
     return rest if slash and (word in KINDS or word in ALIASES) else name
 
 
-def namespaced_spellings(view: Any) -> tuple[str, ...]:
+def _spellings(view: Any) -> tuple[str, ...]:
     """How a user may name an object of a namespace."""
     return view.name, f"{view.namespace}/{view.name}"
 
 
-def similar_in_namespace(name: str, known: Sequence[str]) -> str:
+def _similar(name: str, known: Sequence[str]) -> str:
     """The nearest of these names, as ``namespace/name``."""
     namespace, slash, bare = name.partition("/")
     if not slash:
@@ -216,9 +231,7 @@ NODES = (
 @list_options(completion.nodes, NODES)
 @click.option("-l", "--selector", metavar="SELECTOR", help="Only nodes with these labels.")
 def nodes(
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     selector: str | None,
     names: tuple[str, ...],
     **asked: Any,
@@ -236,7 +249,7 @@ def nodes(
         lambda folded, views: emit(_problem_lines(views, folded.unreadable)),
     )
     bare = tuple(map(without_kind, names))
-    show(kind, Wanted(Origin(home, nats, file), names=bare, **asked))
+    show(kind, Wanted(origin, names=bare, **asked))
 
 
 def _memory_of(v: PodView) -> str:
@@ -285,9 +298,7 @@ PODS = (
     help="Only pods that wait for this scheduler to place them.",
 )
 def pods(
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     namespace: str | None,
     all_namespaces: bool,
     selector: str | None,
@@ -317,19 +328,13 @@ def pods(
         if not views and not scope.names and scope.namespace and folded.state.pods:
             suggest("allot get pods -A")
 
-    kind = Kind(
+    kind = scope.kind(
         "pods",
-        (*scope.columns(), *PODS),
+        PODS,
         lambda state: pod_views(state, Whys(state).of),
-        scope.name,
-        namespaced_spellings,
         lambda view: msgspec.structs.replace(view, status=GONE, cause=""),
-        keeps,
-        after,
-        similar_in_namespace,
-        scope.where,
     )
-    show(kind, Wanted(Origin(home, nats, file), names=scope.names, **asked))
+    show(kind._replace(keeps=keeps, after=after), Wanted(origin, names=scope.names, **asked))
 
 
 CARDS = (
@@ -374,9 +379,7 @@ def _state_of(v: CardView) -> str:
 @click.option("-l", "--selector", metavar="SELECTOR", help="Only cards of nodes with these labels.")
 @click.option("--node", shell_complete=completion.nodes, help="Only cards of this node.")
 def cards(
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     selector: str | None,
     node: str | None,
     names: tuple[str, ...],
@@ -401,7 +404,7 @@ def cards(
         lambda state, view: passes(state.nodes[view.node].labels),
     )
     bare = tuple(map(without_kind, names))
-    show(kind, Wanted(Origin(home, nats, file), names=bare, **asked))
+    show(kind, Wanted(origin, names=bare, **asked))
 
 
 def _note_left_out(state: ClusterState, namespace: str | None) -> None:

@@ -1,6 +1,5 @@
 """`allot get queues|gangs|jobs`: what the log knows of queues and of groups of pods."""
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,9 +15,7 @@ from allotment_cli.read.get import (
     ANYWHERE,
     created,
     list_options,
-    namespaced_spellings,
     scope_of,
-    similar_in_namespace,
     without_kind,
 )
 from allotment_cli.read.listing import Column, Kind, Wanted, count, show
@@ -58,9 +55,7 @@ JOBS = (
 
 @click.command()
 @list_options(completion.queues, QUEUES)
-def queues(
-    home: Path, nats: str | None, file: Path | None, names: tuple[str, ...], **asked: Any
-) -> None:
+def queues(origin: Origin, names: tuple[str, ...], **asked: Any) -> None:
     """Queues: weight, state, and how many of their groups are in which phase."""
     kind = Kind(
         "queues",
@@ -71,16 +66,14 @@ def queues(
         lambda view: msgspec.structs.replace(view, state=GONE),
     )
     bare = tuple(map(without_kind, names))
-    show(kind, Wanted(Origin(home, nats, file), names=bare, **asked))
+    show(kind, Wanted(origin, names=bare, **asked))
 
 
 @click.command()
 @list_options(completion.groups, (*ANYWHERE, *GANGS))
 @namespaces_options
 def gangs(
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     namespace: str | None,
     all_namespaces: bool,
     names: tuple[str, ...],
@@ -88,27 +81,20 @@ def gangs(
 ) -> None:
     """PodGroups of one namespace, or with -A of all: phase, minimum, pods, and why others wait."""
     scope = scope_of(names, "group", namespace, all_namespaces)
-    kind = Kind(
+    kind = scope.kind(
         "gangs",
-        (*scope.columns(), *GANGS),
+        GANGS,
         gang_views,
-        scope.name,
-        namespaced_spellings,
         lambda view: msgspec.structs.replace(view, phase=GONE, cause=""),
-        lambda state, view: scope.keeps(view),
-        similar=similar_in_namespace,
-        where=scope.where,
     )
-    show(kind, Wanted(Origin(home, nats, file), names=scope.names, **asked))
+    show(kind, Wanted(origin, names=scope.names, **asked))
 
 
 @click.command()
 @list_options(completion.jobs, (*ANYWHERE, *JOBS))
 @namespaces_options
 def jobs(
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     namespace: str | None,
     all_namespaces: bool,
     names: tuple[str, ...],
@@ -118,15 +104,10 @@ def jobs(
     tell; `allot job list` asks the cluster.
     """
     scope = scope_of(names, "group", namespace, all_namespaces)
-    kind = Kind(
+    kind = scope.kind(
         "jobs",
-        (*scope.columns(), *JOBS),
+        JOBS,
         lambda state: [row for row, _, _ in recorded_jobs(state)],
-        scope.name,
-        namespaced_spellings,
         lambda view: msgspec.structs.replace(view, phase=GONE),
-        lambda state, view: scope.keeps(view),
-        similar=similar_in_namespace,
-        where=scope.where,
     )
-    show(kind, Wanted(Origin(home, nats, file), names=scope.names, **asked))
+    show(kind, Wanted(origin, names=scope.names, **asked))

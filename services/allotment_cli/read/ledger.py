@@ -1,7 +1,6 @@
 """`allot ledger`: the map of all cards, drawn from the books, now or at any earlier moment."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
@@ -128,9 +127,7 @@ class Filter(NamedTuple):
 @output_option("wide", *DOCUMENTS, "jsonl")
 def ledger(
     names: tuple[str, ...],
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     at: str | None,
     named: tuple[str, ...],
     selector: str | None,
@@ -147,7 +144,7 @@ def ledger(
         raise AllotError("--by-zone says how to count, and nothing is counted", "add --summary")
     has, counts_free = _card_tests(**cards)
     wanted = Filter((*names, *named), label_test(selector), zone, has, counts_free)
-    folded = anyio.run(_fold, Origin(home, nats, file), at)
+    folded = anyio.run(_fold, origin, at)
     state = folded.state
     nodes = _selected(folded, wanted)
     if summary:

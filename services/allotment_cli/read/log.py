@@ -111,9 +111,7 @@ class Asked(NamedTuple):
 @click.pass_context
 def log(
     ctx: click.Context,
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     pod: str | None,
     namespace: str | None,
     gang: str | None,
@@ -126,14 +124,14 @@ def log(
     output: str,
 ) -> None:
     """Show the allocation log, one line per event. -o jsonl exports whole records for --file."""
-    ctx.obj = Origin(home, nats, file)
+    ctx.obj = origin
     if ctx.invoked_subcommand is not None:
         return
     if follow and output in DOCUMENTS:
         raise AllotError(
             f"-o {output} is one document and cannot follow", "use -o jsonl with --follow"
         )
-    if follow and file is not None:
+    if follow and origin.file is not None:
         raise AllotError(
             "--follow needs a live log, and --file names an exported one", "leave out --file"
         )

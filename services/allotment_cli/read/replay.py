@@ -1,7 +1,5 @@
 """`allot replay`: fold the log from nothing, make every decision again, compare bit for bit."""
 
-from pathlib import Path
-
 import anyio
 import click
 import msgspec
@@ -31,9 +29,7 @@ SHOWN_CHARS = 4000
 @click.pass_context
 def replay(
     ctx: click.Context,
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     verify: bool,
     plain: bool,
     first: str | None,
@@ -47,7 +43,7 @@ def replay(
     """
     if plain and not verify:
         raise click.UsageError("--plain says how decisions are made again: give --verify, too")
-    document = anyio.run(run, Origin(home, nats, file), verify, plain, first, last)
+    document = anyio.run(run, origin, verify, plain, first, last)
     if output in DOCUMENTS:
         facts = msgspec.to_builtins(document.report)
         covered = {

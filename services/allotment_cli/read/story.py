@@ -1,7 +1,6 @@
 """`allot story`: one pod from its ask to its end, with each phase, its cause and its records."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import anyio
 import click
@@ -39,9 +38,7 @@ from allotment_cli.show.output import (
 def story(
     name: str,
     namespace: str | None,
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     at: str | None,
     previous: bool,
     all_: bool,
@@ -49,7 +46,7 @@ def story(
 ) -> None:
     """Tell a pod's life: its ask, its waits, its place and its end."""
     space, bare = pod_name(name, "pod", namespace)
-    found = anyio.run(run, Origin(home, nats, file), space, bare, at, previous)
+    found = anyio.run(run, origin, space, bare, at, previous)
     if output in DOCUMENTS:
         emit_document(found, output)
         return

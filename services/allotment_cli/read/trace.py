@@ -79,9 +79,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def trace(
     name: str,
     namespace: str | None,
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     at: str | None,
     previous: bool,
     target: str | None,
@@ -95,7 +93,7 @@ def trace(
     space, bare = pod_name(name, "pod", namespace)
     # The words of the spans that services export, which ask no nodes.
     told = partial(story.run, asks_nodes=False)
-    found = anyio.run(told, Origin(home, nats, file), space, bare, at, previous)
+    found = anyio.run(told, origin, space, bare, at, previous)
     spans = spans_of(found)
     if target is not None:
         _export(target, spans)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -59,9 +58,7 @@ class By(click.ParamType[str]):
 )
 @output_option(*DOCUMENTS)
 def usage(
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     first: str | None,
     last: str | None,
     by: str,
@@ -81,7 +78,7 @@ def usage(
     """
     if namespace is not None and by != NAMESPACE:
         raise AllotError(f"-n selects a namespace, and --by {by} adds them up", "leave out one")
-    document = anyio.run(_document, Origin(home, nats, file), first, last, by)
+    document = anyio.run(_document, origin, first, last, by)
     if namespace is not None:
         only = tuple(used for used in document.usage if used.name == namespace)
         document = msgspec.structs.replace(document, usage=only)

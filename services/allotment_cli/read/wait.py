@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from enum import Enum
-from pathlib import Path
 from typing import NamedTuple
 
 import anyio
@@ -115,9 +114,7 @@ def wait(
     condition: str,
     timeout: str,
     namespace: str | None,
-    home: Path,
-    nats: str | None,
-    file: Path | None,
+    origin: Origin,
     output: str,
 ) -> None:
     """Wait until the log says that all these pods are placed (a decision reserved room), bound,
@@ -131,7 +128,7 @@ def wait(
     if limit_ms is None or limit_ms < 0:
         raise AllotError(f"--timeout {timeout!r} is not a duration", "give one like 90s, 5m or 0")
     names = [pod_name(text, "pod", namespace) for text in pods]
-    waited = anyio.run(_wait, Origin(home, nats, file), names, condition, limit_ms)
+    waited = anyio.run(_wait, origin, names, condition, limit_ms)
     if output in DOCUMENTS:
         pods_waited = (WaitedPod(*name, waited.answers[name], waited.said[name]) for name in names)
         emit_document(WaitDocument(SCHEMA, condition, tuple(pods_waited)), output)
@@ -145,7 +142,7 @@ def wait(
         return
     suggest(f"allot explain pod {missing[0][0]}/{missing[0][1]}")
     never = any(waited.answers[name] is Answer.NEVER for name in missing)
-    if not never and limit_ms and file is None:
+    if not never and limit_ms and origin.file is None:
         note(f"allot: waited for {age_text(limit_ms // 1000)}")
     ctx.exit(IMPOSSIBLE if never else TIMED_OUT)
 

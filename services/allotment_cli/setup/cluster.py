@@ -93,9 +93,7 @@ def down(home: Path) -> None:
 @source_options
 @output_option(*DOCUMENTS)
 @click.pass_context
-def status(
-    context: click.Context, home: Path, nats: str | None, file: Path | None, output: str
-) -> None:
+def status(context: click.Context, origin: Origin, output: str) -> None:
     """Show what runs in local mode, with every address, and which replicas are active.
 
     With --context or --kubeconfig: the services of that cluster. With --nats: the active replica of
@@ -103,14 +101,14 @@ def status(
 
     Exit code 1 if anything does not run or is not ready.
     """
-    if file is not None:
+    if origin.file is not None:
         raise AllotError("an exported log does not say what runs", "leave out --file")
-    if nats:
-        found = anyio.run(_of_leases, Origin(home, nats))
+    if origin.nats:
+        found = anyio.run(_of_leases, origin)
     elif (chosen := chosen_cluster()) is not None:
         found = _found(anyio.run(in_cluster.services, chosen))
     else:
-        found = local_mode(lambda: anyio.run(ask_local, home))
+        found = local_mode(lambda: anyio.run(ask_local, origin.home))
     show_status(found, output)
     if not found["ready"]:
         context.exit(NOT_READY)
