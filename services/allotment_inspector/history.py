@@ -908,10 +908,10 @@ class History:
     async def about(self, thing: Thing, seq: int) -> list[int]:
         """The records about something, up to one."""
         key = key_of(thing)
-        archived = {s for part in await self._archived(key, seq) for s in part.about.get(key, ())}
+        archived = (await self._archived(key, seq)).about.get(key, ())
         async with self._asking:
             known = (await self.kept.about((thing,), seq))[thing]
-        found = sorted(archived.union(known))
+        found = sorted({*archived, *known})
         if not self.is_filled:
             found += [
                 each for each in self._later_about.about.get(key_of(thing), ()) if each <= seq
@@ -920,25 +920,24 @@ class History:
 
     async def uids_of(self, name: str) -> list[str]:
         """The pods of a name or family, the oldest first."""
-        parts = await self._archived(name, self.head_seq)
-        archived = [uid for part in parts for uid in part.uids.get(name, ())]
+        archived = (await self._archived(name, self.head_seq)).uids.get(name, ())
         async with self._asking:
             found = await self.kept.uids_of(name)
         later = self._later_about.uids.get(name, ())
         return list(dict.fromkeys((*archived, *found, *later)))
 
-    async def _archived(self, key: str, seq: int) -> list[StretchIndex]:
+    async def _archived(self, key: str, seq: int) -> StretchIndex:
         """What the archive says under a key of the records before those that are indexed here."""
         last_seq = min(self._indexed_seq, self.kept.base, seq)
         if last_seq <= self._base_seq:
-            return []
+            return StretchIndex()
         assert self._log is not None
         try:
-            return await self._log.index_parts(key, last_seq)
+            return await self._log.index_of([key], last_seq)
         except AllotError as error:  # the records are there, as long as nothing else is said
             self._logger.warning("the index in the archive is not read", reason=str(error))
             self._indexed_seq = 0
-            return []
+            return StretchIndex()
 
     async def newest(self, number: int) -> StretchIndex | None:
         """A copy of the index of the last stretch but so many, the first is that in memory."""

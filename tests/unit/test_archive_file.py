@@ -11,10 +11,13 @@ import zstandard
 
 from allotment.adapters.archive import file as archive_file
 from allotment.adapters.archive.file import SegmentBroken, SegmentFile, Writer
+from allotment.adapters.archive.index import SegmentIndex, write_index
 from allotment.adapters.archive.store import ArchiveUnreachable, Store, normal
 from allotment.adapters.archive.verify import gaps, seams, verify
 from allotment.adapters.log import exported
+from allotment.core.explain.history.concerned import StretchIndex
 from allotment.core.logport import Record
+from allotment_proto.codec import decode_envelope
 from tests.recorded import read_log
 from tests.segmenting import Segmented, header_of, rewritten, segmented, written
 
@@ -53,6 +56,32 @@ def test_the_records_come_out_as_they_went_in(log: Segmented, number: int) -> No
     assert file.footer.records == closed.last_seq - closed.first_seq + 1
     at = file.frame_of(closed.last_seq - 1)
     assert closed.last_seq - 1 in {record.seq for record in file.records(at, file.packed(at))}
+
+
+def test_an_index_says_what_the_records_do_and_many_keys_are_read_at_once(
+    log: Segmented, tmp_path: Path
+) -> None:
+    """As each pod of a node is asked about: a read for each would take longer than all records."""
+    data, done = written(log)
+    (tmp_path / done.name).write_bytes(data)
+    path, reads = write_index(tmp_path / done.name), list[int]()
+
+    def read(offset: int, size: int) -> bytes:
+        reads.append(size)
+        return path.read_bytes()[offset : offset + size]
+
+    whole = StretchIndex()
+    for record in log.records[: log.closed[0].last_seq]:
+        for event in decode_envelope(record.payload, record.subject).events:
+            whole.note(event, record.seq)
+    keys, chain = [*whole.about, *whole.uids], opened(data, done.name).header.chain
+    assert len(keys) > 50
+    found = SegmentIndex(path.name, chain, read).under(keys)
+    assert (found.about, found.uids) == (whole.about, whole.uids)
+    assert len(reads) == 2
+    one = SegmentIndex(path.name, chain, read).under(keys[:1])
+    assert one.about == {keys[0]: whole.about[keys[0]]}
+    assert sum(reads[2:]) < sum(reads[:2]) / 2
 
 
 def test_the_same_records_give_the_same_bytes(log: Segmented) -> None:

@@ -189,3 +189,21 @@ async def test_checkpoints_are_looked_for_where_a_segment_begins(stream: Stream)
         assert found.closed == stream.log.closed[number]
     assert await WholeLog(stream).checkpoint(50) is None
     assert max(looked_through) < 20 < min(stream.log.closed[0].last_seq, 100)
+
+
+async def test_for_records_that_have_left_the_stream_is_not_asked_each_time(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[int]()
+    record = stream.record
+
+    async def counted(seq: int) -> Record | None:
+        asked.append(seq)
+        return await record(seq)
+
+    monkeypatch.setattr(stream, "record", counted)
+    whole = WholeLog(stream)
+    for seq in (7, 8, 90, stream.first, 9):
+        assert await whole.record(seq) == stream.log.records[seq - 1]
+    assert 7 in asked
+    assert not {8, 9, 90} & set(asked)

@@ -3,7 +3,7 @@
 import hashlib
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -81,18 +81,9 @@ class Archive:
             found = stored.last_seq
         return found
 
-    async def index_parts(self, key: str, last_seq: int) -> list[StretchIndex]:
-        """What the indexes say under a key, of the segments that begin up to a record, in order."""
-
-        def found() -> list[StretchIndex]:
-            files = [stored for stored in self.files if stored.first_seq <= last_seq]
-            parts = [self._index(stored).part_with(key) for stored in files]
-            self._keys += 1
-            if self._keys * len(files) > _PARTS_OPEN:  # the next questions read them again
-                self._indexes, self._keys = {}, 0
-            return parts
-
-        return await anyio.to_thread.run_sync(found)
+    async def index_of(self, keys: Collection[str], last_seq: int) -> StretchIndex:
+        """What the indexes say under some keys, of the segments that begin up to a record."""
+        return await anyio.to_thread.run_sync(self._index_of, keys, last_seq)
 
     async def seq_before(self, until_ns: int) -> int:
         """The last record before the first one that was written at a time or later."""
@@ -104,6 +95,17 @@ class Archive:
             read = self._reading(stored)
             self._open[stored] = SegmentFile(stored.name, stored.size_bytes, read)
         return self._open[stored]
+
+    def _index_of(self, keys: Collection[str], last_seq: int) -> StretchIndex:
+        found = StretchIndex()
+        files = [stored for stored in self.files if stored.first_seq <= last_seq]
+        self._keys += len(keys)
+        are_many = self._keys * len(files) > _PARTS_OPEN
+        for stored in files:
+            found.add(self._index(stored).under(keys))
+            if are_many:  # the next questions read them again
+                self._indexes, self._keys = {}, 0
+        return found
 
     def _index(self, stored: Stored) -> SegmentIndex:
         found = self._indexes.get(stored)

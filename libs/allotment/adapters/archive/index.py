@@ -10,6 +10,7 @@ missing the records are read instead.
 
 import struct
 import zlib
+from collections.abc import Collection
 from itertools import accumulate
 from pathlib import Path
 
@@ -25,6 +26,8 @@ SUFFIX = ".index"
 _PARTS = 256
 _BEGIN = struct.Struct(f"<32s{_PARTS}I")
 _LEVEL = 9
+_FEW = 8
+"""For more keys all parts are read at once: many small reads take longer."""
 _PART_BYTES_MAX = 64 << 20
 """No file may ask for more memory."""
 
@@ -84,14 +87,27 @@ class SegmentIndex:
         self._ends: tuple[int, ...] = ()
         self._parts: dict[int, StretchIndex] = {}
 
-    def part_with(self, key: str) -> StretchIndex:
-        """The part of the index that says what there is under a key."""
+    def under(self, keys: Collection[str]) -> StretchIndex:
+        """What there is under some keys, part by part."""
+        if not self._ends:
+            self._ends = self._begun()
+        blocks, found = b"", StretchIndex()
+        if len(keys) > _FEW and self._ends[-1] <= _PART_BYTES_MAX:
+            blocks = self._read(_BEGIN.size, self._ends[-1])
+        for key in sorted(keys, key=_part):
+            part = self._part_with(key, blocks)
+            if key in part.about:
+                found.about[key] = part.about[key]
+            if key in part.uids:
+                found.uids[key] = part.uids[key]
+        return found
+
+    def _part_with(self, key: str, blocks: bytes) -> StretchIndex:
+        """The part of a key; `blocks` are those of all parts, or empty."""
         number = _part(key)
         if number not in self._parts:
-            if not self._ends:
-                self._ends = self._begun()
-            start = self._ends[number - 1] if number else 0
-            block = self._read(_BEGIN.size + start, self._ends[number] - start)
+            start, end = self._ends[number - 1] if number else 0, self._ends[number]
+            block = blocks[start:end] or self._read(_BEGIN.size + start, end - start)
             try:
                 if not 0 <= zstandard.frame_content_size(block) <= _PART_BYTES_MAX:
                     raise zstandard.ZstdError("a part of it says that it is too large")

@@ -1,6 +1,6 @@
 """One log: what has left NATS is read from the archive, the rest from the stream."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from pathlib import Path
 from typing import Protocol
@@ -67,6 +67,8 @@ class WholeLog:
         self._url = archive
         self._cache = cache
         self._archive: Archive | None = None
+        self._left = 1
+        """The records before this one have left the stream; it was asked when one was not there."""
         self.damaged: dict[int, str] = {}
         """What is wrong with the checkpoints that were not used, by the records that end them."""
 
@@ -120,8 +122,10 @@ class WholeLog:
 
     async def record(self, seq: int) -> Record | None:
         """The record at `seq`, None where there is none."""
-        found = await self._live.record(seq)
-        if found is None and 1 <= seq < await self._live.first_seq():
+        found = None if seq < self._left else await self._live.record(seq)
+        if found is None and seq >= self._left:
+            self._left = await self._live.first_seq()
+        if found is None and 1 <= seq < self._left:
             async with aclosing(self._archived(seq, seq)) as batches:
                 async for batch in batches:
                     return batch[0]
@@ -178,11 +182,11 @@ class WholeLog:
             return 0
         return (await self._reaching(0)).indexed_seq
 
-    async def index_parts(self, key: str, last_seq: int) -> list[StretchIndex]:
-        """What it says under a key, of the segments that begin up to a record, in order."""
+    async def index_of(self, keys: Collection[str], last_seq: int) -> StretchIndex:
+        """What it says under some keys, of the segments that begin up to a record."""
         archive = await self._reaching(0)
         try:
-            return await archive.index_parts(key, last_seq)
+            return await archive.index_of(keys, last_seq)
         except (ArchiveUnreachable, SegmentBroken) as error:
             raise AllotError(f"the archive cannot be read: {error}", NAME_ONE) from error
 

@@ -6,7 +6,7 @@
 """
 
 import base64
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -127,8 +127,8 @@ class ExportedLog:
     async def indexed_seq(self) -> int:
         return 0
 
-    async def index_parts(self, key: str, last_seq: int) -> list[StretchIndex]:
-        return []
+    async def index_of(self, keys: Collection[str], last_seq: int) -> StretchIndex:
+        return StretchIndex()
 
     async def last_on(self, subject: str) -> int:
         return max((record.seq for record in self.records if record.subject == subject), default=0)

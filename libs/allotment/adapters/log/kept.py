@@ -75,8 +75,8 @@ class ReadLog(Protocol):
         """
         ...
 
-    async def index_parts(self, key: str, last_seq: int) -> list[StretchIndex]:
-        """What it says under a key, in order, of its segments that begin up to a record. Raises
+    async def index_of(self, keys: Collection[str], last_seq: int) -> StretchIndex:
+        """What it says under some keys, of its segments that begin up to a record. Raises
         AllotError.
         """
         ...
@@ -534,11 +534,12 @@ class KeptLog:
             if self._index.reach >= last_seq:
                 break
         last_seq = min(last_seq, self._archived_seq)
-        for thing in found if last_seq else ():
-            key = key_of(thing)
-            parts = await self._log.index_parts(key, last_seq)
-            seqs = [seq for part in parts for seq in part.about.get(key, ()) if seq <= last_seq]
-            found[thing] = seqs + found[thing]
+        if not last_seq:
+            return found
+        before = (await self._log.index_of([key_of(thing) for thing in found], last_seq)).about
+        for thing, seqs in found.items():
+            archived = before.get(key_of(thing), ())
+            found[thing] = [seq for seq in archived if seq <= last_seq] + seqs
         return found
 
     async def uids_of(self, name: str, last_seq: int) -> list[str]:
@@ -552,9 +553,8 @@ class KeptLog:
                 break
         if not self._archived_seq:
             return found
-        parts = await self._log.index_parts(name, min(last_seq, self._archived_seq))
-        before = [uid for part in parts for uid in part.uids.get(name, ())]
-        return list(dict.fromkeys((*before, *found)))
+        before = await self._log.index_of([name], min(last_seq, self._archived_seq))
+        return list(dict.fromkeys((*before.uids.get(name, ()), *found)))
 
     async def seq_before(self, ms: int) -> int:
         """A sequence up to which every record was written before a time; more may follow."""

@@ -7,7 +7,14 @@ It never makes the stream: its user on NATS may not. Until a service that writes
 waits and says so. Any number of replicas read side by side.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+)
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -74,8 +81,8 @@ class ReadableLog(Protocol):
         """Up to here the archive says whom records concern, 0 if it does not."""
         ...
 
-    async def index_parts(self, key: str, last_seq: int) -> list[StretchIndex]:
-        """What it says under a key, of the segments that begin up to a record, in order."""
+    async def index_of(self, keys: Collection[str], last_seq: int) -> StretchIndex:
+        """What it says under some keys, of the segments that begin up to a record."""
         ...
 
     async def seq_before(self, until_ns: int) -> int:
