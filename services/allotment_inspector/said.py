@@ -49,10 +49,10 @@ def pod_link(namespace: str, name: str, uid: str = "") -> Bit:
     return Bit(text=name, path=path("pods", namespace, name), query={"uid": uid} if uid else {})
 
 
-def card_link(node: str, device: str, text: str = "") -> Bit:
+def card_link(node: str, device: str) -> Bit:
     """A card, where it is on the map."""
     card = f"{node}/{device}"
-    return Bit(text=text or card, path="/", query={"card": card})
+    return Bit(text=card, path="/", query={"card": card})
 
 
 def node_link(node: str, text: str = "") -> Bit:

@@ -13,7 +13,8 @@ import pytest
 from allotment.core.queues.reckoning import Reckoning
 from allotment.core.queues.round.books import Books
 from allotment.core.queues.round.candidates import Bounds
-from allotment_lab.bench.grow import CARD_MIB, CARDS, HIGH, Cluster, exponent
+from allotment_lab.bench.grow import CARD_MIB, HIGH, Cluster, exponent
+from allotment_lab.bench.worlds.churn import CARDS
 
 
 def calls(of: type, name: str, work: Callable[[], object]) -> int:

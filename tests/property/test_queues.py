@@ -141,17 +141,17 @@ def check_quotas(found: Session) -> None:
         for name in found.world.queues:
             book = proportion.books[name]
             due = proportion.deserved.get(name, Resources())
-            assert book.allocated.is_within(due, book.allocated.named)
+            assert not book.allocated.exceeding(due, book.allocated.named)
     if isinstance(capacity, Capacity):
         for name in found.world.queues:
             book = capacity.books[name]
             limit = capacity.tree.capability[name]
-            assert book.allocated.is_within(limit, book.allocated.named)
+            assert not book.allocated.exceeding(limit, book.allocated.named)
     card = found.plugin("capacity-card")
     if isinstance(card, CapacityCard):
         for name in found.world.queues:
             book = card.books[name]
-            assert book.allocated.is_within(card.capability[name], MODELS)
+            assert not book.allocated.exceeding(card.capability[name], MODELS)
 
 
 def check_gangs(found: Session, turns: Sequence[Turn]) -> None:

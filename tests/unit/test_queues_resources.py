@@ -18,17 +18,17 @@ from allotment.core.queues.resources import (
 A = Resources({"cpu": 2000, "gpu": 1000})
 
 
-def test_missing_is_nothing_or_no_limit() -> None:
+def test_missing_is_nothing() -> None:
     limit = Resources({"cpu": 2000})
     assert A.exceeding(limit) == ("gpu",)
-    assert A.is_within(limit, missing_is_unlimited=True)
-    assert not A.is_within(Resources({"gpu": 0}), missing_is_unlimited=True)
+    assert not A.is_within(limit)
+    assert A.is_within(A)
 
 
 def test_only_the_names_asked_for() -> None:
     asked = Resources({"gpu": 1000, "cpu": 0})
     assert asked.named == ("gpu",)
-    assert A.is_within(Resources({"gpu": 1000}), asked.named)
+    assert A.exceeding(Resources({"gpu": 1000}), asked.named) == ()
     assert A.exceeding(NOTHING, asked.named) == ("gpu",)
 
 

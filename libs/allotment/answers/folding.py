@@ -80,23 +80,17 @@ def as_of(folded: Folded) -> AsOf:
     return AsOf(folded.seq, rfc3339(folded.time_ms))
 
 
-async def fold_at(
-    source: Source,
-    moment: str | At | None,
-    observer: Observer | None = None,
-    *,
-    says: bool = True,
-) -> Folded:
-    """Fold to a moment, as text one that `--at` names, or to the newest record; `says` where it is.
+async def fold_at(source: Source, moment: str | At | None) -> Folded:
+    """Fold to a moment, as text one that `--at` names, or to the newest record; says where it is.
 
     Raises `AllotError` for a moment that is none, or beyond the end of the log.
     """
     now_ms = source.now_ms()
     at = None if moment is None else moments.parse(moment, now_ms)
-    folded = await fold(source, at, observer)
+    folded = await fold(source, at)
     if at is None:
         folded = folded._replace(time_ms=max(now_ms, folded.time_ms))
-    elif says:
+    else:
         source.screen.note(f"as of {moment_text(folded.time_ms)}, seq {folded.seq}")
         if not folded.seq and await source.last_seq():
             source.screen.note("nothing was known then: the log begins later")

@@ -14,7 +14,8 @@ from allotment_board import NodeRanker
 from allotment_cli.show.output import note
 from allotment_filter.groups import Groups
 from allotment_lab.bench.results import peak_rss_mib, publish, reporting, result
-from allotment_lab.bench.worlds.groups import CARDS, Crowd, CrowdError
+from allotment_lab.bench.worlds.churn import CARDS
+from allotment_lab.bench.worlds.groups import Crowd, CrowdError
 from allotment_lab.percentiles import percentile
 
 TOO_MANY = CARDS + 1

@@ -36,7 +36,7 @@ from allotment_filter.groups import Groups
 from allotment_lab.bench.full import FILL, Services
 from allotment_lab.bench.policies import policy_of
 from allotment_lab.bench.results import settle
-from allotment_lab.bench.worlds.churn import Churn, shapes
+from allotment_lab.bench.worlds.churn import CARDS, GIB, Churn, equal_node, shapes
 from allotment_lab.bench.worlds.long_log import START_MS, LongLog
 from allotment_local.specs import DEFAULT_POLICY
 from allotment_proto.codec import decode_envelope
@@ -44,16 +44,14 @@ from allotment_proto.events import (
     Bound,
     Decided,
     Event,
-    NodeObserved,
     PodObserved,
     PolicyLoaded,
     PriorityClassObserved,
     QueueObserved,
 )
-from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, PodRequest
+from allotment_proto.facts import DeviceRequest, Holding, PodRequest
 
-GIB = 1 << 30
-CARDS, CARD_MIB, MODE = 8, 15_360, "hami-core"
+CARD_MIB = 15_360
 PRIORITIES = (0, 10, 20, 1_000)
 HIGH = PRIORITIES[-1]
 ROUNDS, BATCH, PREEMPTORS = 40, 64, 20
@@ -131,20 +129,9 @@ def _events(nodes: int, queues: int, random: Random) -> Iterator[Event]:
         yield PriorityClassObserved(uid=f"p{value}", name=f"p{value}", rv=1, value=value)
     running = itertools.count()
     for number in range(nodes):
-        name = f"gpu-{number:06d}"
-        cards = tuple(
-            CardFact(f"GPU-{number}-{card}", card, "NVIDIA-T4", 10, CARD_MIB, 100, True, MODE)
-            for card in range(CARDS)
-        )
-        yield NodeObserved(
-            name=name,
-            uid=name,
-            rv=1,
-            cpu_milli=128_000,
-            memory_bytes=1024 * GIB,
-            pods=110,
-            inventories=(Inventory("vgpu", MODE, cards),),
-        )
+        node = equal_node(number, "NVIDIA-T4", CARD_MIB)
+        yield node
+        cards = node.inventories[0].cards
         first = 0
         while first < CARDS:
             count = min(random.choice((1, 1, 1, 2, 4)), CARDS - first)
@@ -159,7 +146,7 @@ def _events(nodes: int, queues: int, random: Random) -> Iterator[Event]:
                     number % queues,
                     request,
                     random.choice(PRIORITIES[:-1]),
-                    node=name,
+                    node=node.name,
                     holdings=tuple(Holding("vgpu", 0, cards[c].id, memory_mib, 0) for c in on),
                 )
             first += count

@@ -28,7 +28,7 @@ from allotment_lab.bench.pipeline import STAGES
 from allotment_lab.bench.pipeline_load import NAMESPACE, write_at_once
 from allotment_lab.bench.policies import policy_of
 from allotment_lab.bench.results import Result, have_compiled, publish, reporting, result
-from allotment_lab.bench.worlds.churn import CARDS, GIB, queue_facts, queue_name
+from allotment_lab.bench.worlds.churn import CARDS, GIB, equal_node, queue_facts, queue_name
 from allotment_lab.percentiles import percentile
 from allotment_lab.processes import (
     CpuClock,
@@ -48,18 +48,16 @@ from allotment_proto.events import (
     Decided,
     Envelope,
     Event,
-    NodeObserved,
     PodObserved,
     PolicyLoaded,
     PriorityClassObserved,
 )
-from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, PodRequest
+from allotment_proto.facts import DeviceRequest, Holding, PodRequest
 
 REPLICAS, QUEUES = 2, 10
 SILENCE_S = 300.0
 LOW, HIGH = 0, 1000
 CARD_MIB = 15_360
-MODE = "hami-core"
 WHOLE = PodRequest(
     cpu_milli=1000,
     memory_bytes=GIB,
@@ -121,19 +119,7 @@ def _cluster(plan: Plan) -> Iterator[Event]:
     yield from queue_facts(QUEUES)
     yield PriorityClassObserved(uid="high", name="high", rv=1, value=HIGH)
     for node in range(plan.nodes):
-        cards = tuple(
-            CardFact(f"GPU-{node}-{card}", card, "NVIDIA-Tesla T4", 10, CARD_MIB, 100, True, MODE)
-            for card in range(CARDS)
-        )
-        yield NodeObserved(
-            name=f"gpu-{node:06d}",
-            uid=str(node),
-            rv=1,
-            cpu_milli=128_000,
-            memory_bytes=1024 * GIB,
-            pods=110,
-            inventories=(Inventory("vgpu", MODE, cards),),
-        )
+        yield equal_node(node, "NVIDIA-Tesla T4", CARD_MIB)
     for node, card in itertools.product(range(plan.nodes), range(CARDS)):
         held = Holding("vgpu", 0, f"GPU-{node}-{card}", CARD_MIB, 0)
         number = node * CARDS + card

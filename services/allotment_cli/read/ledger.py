@@ -270,10 +270,9 @@ def summary_lines(found: Sequence[CardsSummary], *, by_zone: bool) -> list[str]:
     return [heading(first), *rest]
 
 
-def ledgers(state: ClusterState, node: str | None = None) -> tuple[NodeLedger, ...]:
-    """The books of all nodes, or of one."""
-    names = sorted(state.nodes) if node is None else [node]
-    return tuple(node_ledger(state, state.nodes[name]) for name in names)
+def ledgers(state: ClusterState) -> tuple[NodeLedger, ...]:
+    """The books of all nodes."""
+    return tuple(node_ledger(state, state.nodes[name]) for name in sorted(state.nodes))
 
 
 def node_ledger(state: ClusterState, node: Node) -> NodeLedger:

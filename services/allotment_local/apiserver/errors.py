@@ -93,13 +93,16 @@ def unknown_fields(kind: str, version: str, paths: list[str]) -> ApiError:
     )
 
 
+def _about(
+    code: int, reason: str, plural: str, group: str, name: str, why: str, before: str = ""
+) -> ApiError:
+    """A refusal that names its object, in its text and in its details."""
+    message = f'{before}{qualified(plural, group)} "{name}"{why}'
+    return ApiError(code, reason, message, {"name": name, "group": group, "kind": plural})
+
+
 def not_found(plural: str, group: str, name: str) -> ApiError:
-    return ApiError(
-        404,
-        "NotFound",
-        f'{qualified(plural, group)} "{name}" not found',
-        {"name": name, "group": group, "kind": plural},
-    )
+    return _about(404, "NotFound", plural, group, name, " not found")
 
 
 def no_such_path() -> ApiError:
@@ -107,30 +110,16 @@ def no_such_path() -> ApiError:
 
 
 def already_exists(plural: str, group: str, name: str) -> ApiError:
-    return ApiError(
-        409,
-        "AlreadyExists",
-        f'{qualified(plural, group)} "{name}" already exists',
-        {"name": name, "group": group, "kind": plural},
-    )
+    return _about(409, "AlreadyExists", plural, group, name, " already exists")
 
 
 def conflict(plural: str, group: str, name: str, why: str) -> ApiError:
-    return ApiError(
-        409,
-        "Conflict",
-        f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}',
-        {"name": name, "group": group, "kind": plural},
-    )
+    before = "Operation cannot be fulfilled on "
+    return _about(409, "Conflict", plural, group, name, f": {why}", before)
 
 
 def forbidden(plural: str, group: str, name: str, why: str) -> ApiError:
-    return ApiError(
-        403,
-        "Forbidden",
-        f'{qualified(plural, group)} "{name}" is forbidden: {why}',
-        {"name": name, "group": group, "kind": plural},
-    )
+    return _about(403, "Forbidden", plural, group, name, f" is forbidden: {why}")
 
 
 def invalid(kind: str, group: str, name: str, errors: list[FieldError]) -> ApiError:

@@ -124,24 +124,17 @@ class Resources(Mapping[str, Amount]):
         return _made({name: amount for name, amount in self._amounts.items() if name not in names})
 
     def exceeding(
-        self,
-        limit: "Resources",
-        names: Collection[str] | None = None,
-        *,
-        missing_is_unlimited: bool = False,
+        self, limit: "Resources", names: Collection[str] | None = None
     ) -> tuple[str, ...]:
         """The names, sorted, of which this is more than the limit.
 
-        `names` restricts the comparison; a name that the limit lacks counts as 0 there, or as no
-        limit.
+        `names` restricts the comparison; a name that the limit lacks counts as 0 there.
         """
         here, there = self._amounts, limit._amounts
         found = []
         for name in here if names is None else names:
             amount, most = here.get(name, 0), there.get(name, 0)
-            if amount <= most or (missing_is_unlimited and name not in there):
-                continue
-            if not is_at_most(amount, most):
+            if amount > most and not is_at_most(amount, most):
                 found.append(name)
         return tuple(sorted(found))
 
@@ -157,20 +150,12 @@ class Resources(Mapping[str, Amount]):
                 found.append(name)
         return tuple(sorted(found))
 
-    def is_within(
-        self,
-        limit: "Resources",
-        names: Collection[str] | None = None,
-        *,
-        missing_is_unlimited: bool = False,
-    ) -> bool:
+    def is_within(self, limit: "Resources") -> bool:
         """Whether this is at most the limit, name by name; see `exceeding`."""
-        here, there = self._amounts, limit._amounts
-        for name in here if names is None else names:
-            amount, most = here.get(name, 0), there.get(name, 0)
-            if amount <= most or (missing_is_unlimited and name not in there):
-                continue
-            if not is_at_most(amount, most):
+        there = limit._amounts
+        for name, amount in self._amounts.items():
+            most = there.get(name, 0)
+            if amount > most and not is_at_most(amount, most):
                 return False
         return True
 

@@ -110,6 +110,17 @@ def _cut_shape(random: Random, devices: str, finer: int) -> PodRequest:
     return PodRequest(cpu_milli=cpu_milli, memory_bytes=8 * GIB, devices=(ask,))
 
 
+def equal_node(
+    number: int, model: str, card_mib: int, extended: tuple[tuple[str, int], ...] = ()
+) -> NodeObserved:
+    """A node with `CARDS` cards of one model, each with `card_mib` MiB, that all are shared."""
+    cards = tuple(
+        CardFact(f"GPU-{number}-{card}", card, model, 10, card_mib, 100, True, "hami-core")
+        for card in range(CARDS)
+    )
+    return _node(number, Inventory("vgpu", "hami-core", cards), extended)
+
+
 def node_fact(
     number: int, random: Random, cards_per_node: int = CARDS, devices: str = DEVICES[0]
 ) -> NodeObserved:
@@ -140,6 +151,12 @@ def node_fact(
         if devices == "mig"
         else ()
     )
+    return _node(number, Inventory(family, mode, cards, tables))
+
+
+def _node(
+    number: int, inventory: Inventory, extended: tuple[tuple[str, int], ...] = ()
+) -> NodeObserved:
     return NodeObserved(
         name=f"gpu-{number:06d}",
         uid=str(number),
@@ -147,7 +164,8 @@ def node_fact(
         cpu_milli=128_000,
         memory_bytes=1024 * GIB,
         pods=110,
-        inventories=(Inventory(family, mode, cards, tables),),
+        extended=extended,
+        inventories=(inventory,),
     )
 
 

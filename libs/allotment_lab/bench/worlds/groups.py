@@ -10,29 +10,25 @@ from collections.abc import Iterator
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
 from allotment.core.placement.cycle import Outcome, recheck_all
+from allotment_lab.bench.worlds.churn import CARDS, GIB, equal_node
 from allotment_proto.events import (
     Bound,
     Decided,
     Event,
     GroupGone,
     GroupObserved,
-    NodeObserved,
     PodGone,
     PodObserved,
     PolicyLoaded,
     QueueObserved,
 )
 from allotment_proto.facts import (
-    CardFact,
     DeviceRequest,
     Holding,
-    Inventory,
     PodRequest,
     Policy,
 )
 
-GIB = 1 << 30
-CARDS = 8
 CARD_MIB = 81_920
 SHARE_MIB = 16_384
 SHARES = CARD_MIB // SHARE_MIB
@@ -64,7 +60,8 @@ class Crowd:
         for number in range(queues):
             self._tell(QueueObserved(uid=f"q{number}", name=f"q{number}", rv=1))
         for number in range(nodes):
-            self._tell(_node(number))
+            extended = ((NUMBER, 10 * CARDS),)
+            self._tell(equal_node(number, "NVIDIA-A100", CARD_MIB, extended))
         places = _places(nodes)
         for _ in range(groups):
             self._running.append(self._group("Running", 1, [next(places) for _ in range(size)]))
@@ -180,20 +177,3 @@ def _name(node: int) -> str:
 
 def _card(node: int, card: int) -> str:
     return f"GPU-{node}-{card}"
-
-
-def _node(number: int) -> NodeObserved:
-    cards = tuple(
-        CardFact(_card(number, i), i, "NVIDIA-A100", 10, CARD_MIB, 100, True, "hami-core")
-        for i in range(CARDS)
-    )
-    return NodeObserved(
-        name=_name(number),
-        uid=str(number),
-        rv=1,
-        cpu_milli=128_000,
-        memory_bytes=1024 * GIB,
-        pods=110,
-        extended=((NUMBER, 10 * CARDS),),
-        inventories=(Inventory("vgpu", "hami-core", cards),),
-    )
