@@ -4,8 +4,7 @@ Binding is one write. Node and device annotations travel in the Binding's metada
 atomically, so kubelet never sees the one without the other. A node's device plugin learns only how
 many devices a container gets and picks the oldest pod with that number; so the binder sends no
 second pod of the same family and number to a node before the first is acknowledged, runs, or is
-gone (`services/allotment_binder/pacing.py`: `bindable` says from everything what is right, the
-`Pacer` says the same from what each record changed). The plugin looks at annotations alone, so what
+gone (`services/allotment_binder/pacer.py`). The plugin looks at annotations alone, so what
 a pod leaves behind is cleared away before the next Binding (`records.py`): the record of a pod that
 ended before it was served is erased, and the place of one that was deleted while it waited its turn
 stays empty until kubelet is past it. How far the plugin is with a pod is read off its work list,

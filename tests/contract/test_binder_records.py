@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from tests.build import decided, holding, node, placement, pod, policy, state_of
 from tests.contract.kube_server import client_of, refuse, reply, scripted
+from tests.pacing import bindable
 
 from allotment.core.explain.doctor import findings
 from allotment.core.explain.rows.acknowledgement import LATE_AFTER_S, standing
@@ -16,7 +17,6 @@ from allotment.core.ledger.model import FORGED_MOST, FORGED_NODES_MAX, Pod
 from allotment.core.ledger.pods import adopted
 from allotment.core.ledger.state import apply
 from allotment_binder.bindings import obstacle_to
-from allotment_binder.pacing import bindable
 from allotment_binder.records import (
     OTHERS_BIND_WITHIN_S,
     PASSED_AFTER_S,

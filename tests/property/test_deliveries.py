@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from allotment.core.explain.rows.acknowledgement import LATE_AFTER_S
 from allotment.core.ledger.state import apply
 from allotment_binder.pacer import Pacer
-from allotment_binder.pacing import bindable
 from allotment_binder.records import PASSED_AFTER_S, Deleted, Erased, Unserved
 from allotment_proto.events import Bound, PodGone
 from tests.build import card, decided, holding, node, placement, pod, policy, state_of
+from tests.pacing import bindable
 
 PODS = 8
 STEPS = st.sampled_from(

@@ -22,7 +22,6 @@ from allotment.core.placement.cycle import recheck, stamped
 from allotment.core.placement.evaluator import Trial
 from allotment_binder.bindings import obstacle_to
 from allotment_binder.deciding import is_overtaken
-from allotment_binder.pacing import bindable
 from allotment_binder.records import Deleted, Erased, Unserved
 from allotment_proto import codec, subjects
 from allotment_proto.events import (
@@ -41,6 +40,7 @@ from allotment_proto.events import (
 from allotment_proto.facts import Holding
 from allotment_proto.messages import MESSAGE_VERSION, Outcome, Proposal, Settled
 from tests.memory_log import Append
+from tests.pacing import bindable
 from tests.sim.actors import Actor
 from tests.sim.api import as_annotated
 from tests.sim.follower import Follower

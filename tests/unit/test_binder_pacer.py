@@ -10,9 +10,9 @@ from allotment.core.explain.rows.acknowledgement import Place
 from allotment.core.ledger.state import apply
 from allotment_binder.bindings import Target, failed
 from allotment_binder.pacer import Pacer, Wait
-from allotment_binder.pacing import bindable
 from allotment_proto.events import Bound, NodeGone, PodGone, TimePassed
 from tests.build import card, decided, holding, node, placement, pod, policy, state_of
+from tests.pacing import bindable
 
 
 class _Told(NamedTuple):

@@ -11,7 +11,6 @@ from allotment.core.explain.rows.acknowledgement import is_acknowledged, plugin_
 from allotment.core.ledger import snapshot
 from allotment.core.ledger.model import ClusterState
 from allotment.core.ledger.state import apply
-from allotment_binder.pacing import bindable
 from allotment_binder.records import Unserved
 from allotment_proto.events import Bound, PodObserved
 from allotment_proto.facts import Holding, Inventory
@@ -26,6 +25,7 @@ from tests.build import (
     policy,
     state_of,
 )
+from tests.pacing import bindable
 
 
 def scene(*shares: tuple[str, str, tuple[Holding, ...]]) -> ClusterState:

@@ -11,10 +11,10 @@ import msgspec
 from allotment.core.ledger.check import oversold
 from allotment.core.ledger.claims import unreadable
 from allotment.core.reasons import CARDS_QUARANTINED, CLAIM_UNREADABLE
-from allotment_binder.pacing import bindable
 from allotment_proto.events import PodObserved
 from allotment_proto.facts import CardFact, DeviceRequest, Holding, Inventory, Problem
 from tests import build
+from tests.pacing import bindable
 from tests.unit.device_books import World, adopted, instance, mig_node, share_node, wanting
 
 BROKEN = Problem("BrokenAssignment", "annotation", "cannot be read")

@@ -1,19 +1,4 @@
-"""Which reserved pods may be bound now: pure.
-
-A node's device plugin cannot tell pods apart that ask it the same (`acknowledgement`). So of the
-pods of one node with the same question one at a time is bound: the next waits until the plugin has
-served it (the plugin marked it, or it runs), until it ended or is gone, or until the plugin
-itself is. Where a plugin serves no pod, none waits: what was decided before that was known ends
-with an obstacle.
-
-Two pods with the very same assignment wait for each other as well. Swapped they would get the right
-cards, but NVIDIA's plugin mounts a directory that is named after the pod it took them for, and its
-monitor clears that away when that pod is gone. Where no monitor runs, they may be swapped for speed
-(`swap_equal`).
-
-`bindable` looks at everything, every time, and says what is right. The `Pacer` (pacer.py) says the
-same from what each record of the log changed.
-"""
+"""Which reserved pods may be bound now, from everything, every time: what the `Pacer` must say."""
 
 from collections.abc import Collection
 
@@ -26,11 +11,7 @@ from allotment.core.explain.rows.acknowledgement import (
 )
 from allotment.core.ledger.health import is_left
 from allotment.core.ledger.model import Allocation, ClusterState
-from allotment.core.placement.devices import FAMILIES
-
-_UNSWAPPABLE = frozenset(name for name, family in FAMILIES.items() if not family.swappable)
-Answer = tuple[object, ...]
-"""What the plugin must answer. Pods with the same question and answer need not wait."""
+from allotment_binder.pacer import Answer, answer
 
 
 def bindable(
@@ -69,16 +50,6 @@ def bindable(
                 continue
         out.append(allocation)
     return out
-
-
-def answer(allocation: Allocation, swap_equal: bool) -> Answer:
-    """What the plugin must answer: this pod, or anything that hands out the same."""
-    holdings = allocation.holdings
-    if not swap_equal or any(held.family in _UNSWAPPABLE for held in holdings):
-        return (allocation.uid,)
-    return tuple(
-        sorted((h.container, h.card, h.instance, h.memory_mib, h.cores_pct) for h in holdings)
-    )
 
 
 def _awaited(
