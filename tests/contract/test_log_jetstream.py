@@ -685,3 +685,20 @@ async def test_a_server_that_makes_no_consumer_is_asked_for_records_meanwhile(
             await until(lambda: seen == list(range(1, number + 2)))
             assert follower.consumer
             group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("resends", "wanted"), [(True, range(2, 9)), (False, range(1, 2))])
+async def test_a_request_whose_repeat_would_be_refused_is_sent_once(
+    nats_server: NatsServer, resends: bool, wanted: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+
+    async def lose(self: Connection, subject: str, *args: Any, **named: Any) -> bool:
+        sent.append(subject)
+        return True
+
+    monkeypatch.setattr(Connection, "send", lose)
+    async with connect(nats_server.url, "test") as connection:
+        with pytest.raises(LogUnavailable):
+            await JetStream(connection, budget_s=1.0).request("STREAM.RESTORE.L", resends=resends)
+    assert len(sent) in wanted

@@ -14,7 +14,7 @@ from tests.contract.manifests import needs_kubectl, of_kind
 @pytest.mark.slow
 def test_no_pod_is_lost_with_a_machine_or_in_an_upgrade(tmp_path: Path) -> None:
     wanted = "the leader, all active|upgrade"
-    found = list(run(tmp_path / "three", 4, 1, wanted, segment_bytes=50_000))
+    found = list(run(tmp_path / "three", 4, 1, wanted, segment_bytes=1 << 16))
     events = [one for one in found if isinstance(one, Found)]
     assert len(events) == 2
     assert all(one.pods for one in events)

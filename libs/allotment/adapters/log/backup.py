@@ -90,7 +90,9 @@ async def restore(connection: Connection, stream: str, directory: Path, *, repli
     described = await anyio.to_thread.run_sync(_described, directory, stream)
     config = {**described["config"], "num_replicas": replicas}
     wanted = {"config": config, "state": described["state"]}
-    begun = await JetStream(connection).request(f"STREAM.RESTORE.{stream}", wanted)
+    begun = await JetStream(connection).request(
+        f"STREAM.RESTORE.{stream}", wanted, budget_s=ANSWER_S, resends=False
+    )
     async with await anyio.open_file(directory / CONTENT, "rb") as file:
         while chunk := await file.read(CHUNK_BYTES):
             await _put(connection, begun["deliver_subject"], chunk)

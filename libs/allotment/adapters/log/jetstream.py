@@ -98,17 +98,20 @@ async def ask(
     headers: dict[str, str] | None = None,
     budget_s: float = BUDGET_S,
     resend_s_max: float = RESEND_S_MAX,
+    resends: bool = True,
     is_final: Callable[[bytes], bool] = is_object,
     kind: Kind = "read",
 ) -> Answer:
     """Send the same bytes until there is a final answer. `kind`: what counts as unanswered.
 
-    Repeats are spaced 0.25 s, then doubling up to `resend_s_max`; a reconnect repeats at once. An
-    answer that is not final, or that `is_final` cannot read, is followed by a short pause and a
-    repeat. Raises LogUnavailable after `budget_s`, TooLarge at once.
+    Repeats are spaced 0.25 s, then doubling up to `resend_s_max` (without `resends` there are
+    none); a reconnect repeats at once. An answer that is not final, or that `is_final` cannot
+    read, is followed by a short pause and a repeat. Raises LogUnavailable after `budget_s`,
+    TooLarge at once.
     """
     deadline = time.monotonic() + budget_s
-    wait_s, sends, last = min(FIRST_WAIT_S, resend_s_max), 0, "no answer"
+    wait_s = min(FIRST_WAIT_S, resend_s_max) if resends else budget_s
+    sends, last = 0, "no answer"
     with connection.inbox() as inbox:
         while (left_s := deadline - time.monotonic()) > 0:
             if not await connection.wait_connected(left_s):
@@ -177,9 +180,11 @@ class JetStream:
         *,
         is_final: Callable[[bytes], bool] = is_object,
         budget_s: float | None = None,
+        resends: bool = True,
     ) -> dict[str, Any]:
-        """One management request, within its own budget if it has one. Raises ApiError when
-        refused, LogUnavailable when unanswered or when the server cannot answer now.
+        """One management request, within its own budget if it has one; sent once if a repeat would
+        be refused. Raises ApiError when refused, LogUnavailable when unanswered or when the server
+        cannot answer now.
         """
         subject = f"{self._prefix}.{verb}"
         payload = b"" if body is None else msgspec.json.encode(body)
@@ -188,6 +193,7 @@ class JetStream:
             subject,
             payload,
             budget_s=budget_s or self.budget_s,
+            resends=resends,
             is_final=is_final,
         )
         decoded: dict[str, Any] = msgspec.json.decode(answer.data)
