@@ -37,13 +37,7 @@ _NAME = "allotment-log"
 """Of the ConfigMap in which the watcher keeps how far it knows the log."""
 
 
-class _Meta(msgspec.Struct):
-    name: str = ""
-    namespace: str = ""
-
-
 class _ConfigMap(msgspec.Struct):
-    metadata: _Meta
     data: dict[str, str] | None = None
 
 
@@ -196,24 +190,17 @@ async def _known(origin: Origin) -> Known | None:
     from allotment.answers.cluster import access_of
 
     why, access = access_of(named(origin))
+    name = f"ConfigMap {NAMESPACE}/{_NAME}"  # one in another namespace may be a tenant's
     try:
         if access is None:
             raise AllotError(why)
         async with open_cluster(access) as cluster:
             path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{_NAME}"
-            one = await cluster.find(path, f"ConfigMap {NAMESPACE}/{_NAME}", _ConfigMap)
-            found = [] if one is None else [one]
-            if one is None:  # installed elsewhere, or not at all
-                only = {"fieldSelector": f"metadata.name={_NAME}"}
-                every = await cluster.list("/api/v1/configmaps", "ConfigMaps", _ConfigMap, only)
-                found = [each for each in every if each.metadata.name == _NAME]
-        if len(found) != 1:
-            places = ", ".join(each.metadata.namespace for each in found)
-            number = f"several ConfigMaps {_NAME}: {places}" if found else f"no ConfigMap {_NAME}"
-            raise AllotError(f"the cluster has {number}")
-        name = f"ConfigMap {found[0].metadata.namespace}/{_NAME}"
+            found = await cluster.find(path, name, _ConfigMap)
+        if found is None:
+            raise AllotError(f"the cluster has no {name}")
         try:
-            identity = msgspec.json.decode((found[0].data or {}).get(KEY, ""), type=Identity)
+            identity = msgspec.json.decode((found.data or {}).get(KEY, ""), type=Identity)
         except UNREADABLE as error:
             raise AllotError(f"{name} cannot be read: {error}") from error
         if not identity.chain:
