@@ -180,7 +180,8 @@ class Parked:
             first = self._first_of_all(fitting, session)
             if first is not None:
                 self._lines.put_one_back(first)
-                return
+                if self._lines.is_any_due(()):
+                    return
         for under, room in fitting.items():
             self._lines.put_back(under, room)
 
